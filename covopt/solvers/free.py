@@ -25,24 +25,15 @@ from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Outcome, Status, run
 from covopt.solvers.attempt import Attempt, SolveOptions
 from covopt.solvers.penalised import METHODS
-from covopt.solvers.shallow.free import FreeSolver, State
+from covopt.solvers.shallow.free import FreeSolver
+from covopt.solvers.shallow.rounds import State
 from covopt.solvers.training.homotopy import EXPLORING, REFINING, descend
 from covopt.solvers.training.trainer import initial
 
-FIRST_SHARE, PROOF_SHARE = 0.4, 0.2
-"""Parts of the time limit: of the problem with penalised biases, which comes first; of the proof."""
-LAST = 0.1
-"""No further turn of rounds and proof with less than this part of the time."""
-CHECKED = 0.4
-"""The part of that time for the tree of a proof: as much goes into checking it."""
-SEARCHED, DRAWN = 0.25, 0.85
-"""At depth 3 and more: the part for the problem with penalised biases, and that until which starts descend."""
-DRAWS, REFINED, POLISHED, WIDTH, SMALL = 16, 5, 2, 40, 0.3
-"""Draws, how many are refined and polished, their width and their scale: larger ones end higher by 5 to 40 %."""
-MOST_ACTIVATIONS = 20_000_000
-"""Limit on the activations of all random starts together."""
-SLOW = 1e-7
-"""A descent ends when ten steps gain less than this, relative."""
+FIRST_SHARE = 0.4
+"""The part of the time limit for the problem with penalised biases, which comes first, of two layers."""
+SEARCHED = 0.25
+"""The same at depth 3 and more."""
 
 
 def solve_free(problem: Problem, options: SolveOptions) -> Attempt:
@@ -74,7 +65,7 @@ def solve_free(problem: Problem, options: SolveOptions) -> Attempt:
 def _descents(problem: Problem, options: SolveOptions) -> tuple[Attempt, list[list[Tensor]]]:
     """Return the solution with penalised biases, and the networks descended from all starts."""
     searching = options.method == "cone" and not problem.interpolates
-    first = _penalised(problem, options, SEARCHED if searching else 1.0 - FIRST_SHARE)
+    first = _penalised(problem, options, SEARCHED if searching else 0.6)
     starts = [first.weights]
     if searching and not problem.skip:  # its descents are of batches, which know no skip
         starts = _with_draws(problem, starts, options)
@@ -90,16 +81,16 @@ def _descents(problem: Problem, options: SolveOptions) -> tuple[Attempt, list[li
 
 def _with_draws(problem: Problem, starts: list[list[Tensor]], options: SolveOptions) -> list[list[Tensor]]:
     """Return the best of these networks and random starts after rounded descents."""
-    end = replace(options.budget, time_limit=DRAWN * options.budget.time_limit)
-    width = min(WIDTH, options.max_width or WIDTH)
-    widths = [width] * (problem.depth - 1)
-    count = max(1, min(DRAWS, MOST_ACTIVATIONS // (problem.samples * sum(widths))))
-    draws = [initial(problem, widths, (options.seed + k) % 2**63, SMALL) for k in range(count)]
+    end = replace(options.budget, time_limit=0.85 * options.budget.time_limit)
+    widths = [min(40, options.max_width or 40)] * (problem.depth - 1)
+    # 16 draws, as long as all have 20 million activations at most; draws of a larger scale end higher by 5 to 40 %.
+    count = max(1, min(16, 20_000_000 // (problem.samples * sum(widths))))
+    draws = [initial(problem, widths, (options.seed + k) % 2**63, scale=0.3) for k in range(count)]
     stop = replace(end, time_limit=0.5 * (end.seconds() + end.time_limit)).pace()
     with options.budget.phase("descent"):
         draws = sorted(descend(problem, draws, EXPLORING, stop), key=lambda weights: evaluate(problem, weights).total)
-        refined = descend(problem, [*starts, *draws[:REFINED]], REFINING, end.pace())
-    return sorted(refined, key=lambda weights: evaluate(problem, weights).total)[:POLISHED]
+        refined = descend(problem, [*starts, *draws[:5]], REFINING, end.pace())
+    return sorted(refined, key=lambda weights: evaluate(problem, weights).total)[:2]
 
 
 def _moved(problem: Problem, weights: Weights, by: Float[Tensor, " n0"]) -> list[Tensor]:
@@ -122,17 +113,16 @@ def _rounds(problem: Problem, options: SolveOptions) -> Attempt:
     gap = options.gap if options.certify != "none" else 0.0
     solver = FreeSolver(problem, exact, gap, options.seed, options.tol, init)
     proves = options.certify != "none" and not exact
-    within = replace(budget, time_limit=(1.0 - PROOF_SHARE) * budget.time_limit) if proves else budget
+    within = replace(budget, time_limit=0.8 * budget.time_limit) if proves else budget
     outcome = run(solver, within, options.callback)
-    state, proof = outcome.state, None
-    if options.certify != "none" and state.proof is not None:
-        proof = state.proof
-    elif options.certify != "none":
+    proof = None if options.certify == "none" else solver.proof
+    if options.certify != "none" and proof is None:
         outcome, proof = _in_turns(problem, solver, outcome, options)
-        state = outcome.state
-    weights, cost = state.weights, state.cost
-    if not math.isfinite(cost) and problem.interpolates:
-        weights, cost = _fitted(problem, options, weights)
+    weights, cost = outcome.state.best.weights(), outcome.state.best.cost
+    if not math.isfinite(cost):  # no round fitted exactly
+        other = _penalised(problem, options, 1.0).weights
+        penalised = evaluate(problem, other)
+        weights, cost = (other, penalised.total) if problem.allows(penalised.residual) else (weights, cost)
     return Attempt(weights, outcome.status, outcome.history, proof, [cost])
 
 
@@ -143,32 +133,23 @@ def _in_turns(
     budget, best = options.budget, None
     repeatable = options.tol is not None or budget.max_iterations < Budget(1.0).max_iterations
     while True:
-        state = outcome.state
-        seconds = CHECKED * max(0.0, budget.remaining()) * float(options.certify != "fast")
+        state, cost = outcome.state, solver.cost(outcome.state)
+        # As much time as goes into the tree of a proof goes into checking it.
+        seconds = 0.4 * max(0.0, budget.remaining()) * float(options.certify != "fast")
         with budget.phase("proof"):
             proved = free.prove(problem, solver.dual(state), seconds, options.gap)
         proof, violators = proved.proof, proved.violators
         best = proof if best is None or proof.lower > best.lower else best
-        closed = state.cost - best.lower <= options.gap * state.cost
+        closed = cost - best.lower <= options.gap * cost
         if closed or violators is None or repeatable or not bool((violators.values > 1.0 + 0.25 * options.gap).any()):
             break
-        if (
-            outcome.status in (Status.INTERRUPTED, Status.ITERATION_LIMIT)
-            or budget.remaining() < LAST * budget.time_limit
-        ):
+        over = outcome.status in (Status.INTERRUPTED, Status.ITERATION_LIMIT)
+        if over or budget.remaining() < 0.1 * budget.time_limit:
             break
-        rows = violators.directions
-        extended = replace(outcome, state=solver.with_violators(state, rows[:, :-1], rows[:, -1], violators.values))
+        extended = replace(outcome, state=solver.with_violators(state, violators))
         within = replace(budget, time_limit=budget.seconds() + 0.5 * budget.remaining())
         outcome = run(solver, within, options.callback, extended)
     return outcome, best if best.lower > 0.0 else None
-
-
-def _fitted(problem: Problem, options: SolveOptions, weights: list[Tensor]) -> tuple[list[Tensor], float]:
-    """Return the solution with penalised biases where no round fitted exactly, if that does."""
-    other = _penalised(problem, options, 1.0).weights
-    cost = evaluate(problem, other)
-    return (other, cost.total) if problem.allows(cost.residual) else (weights, math.inf)
 
 
 def _penalised(problem: Problem, options: SolveOptions, share: float) -> Attempt:
@@ -179,10 +160,9 @@ def _penalised(problem: Problem, options: SolveOptions, share: float) -> Attempt
     affine = Affine((problem.X - mean) / size, problem.weight, True) if problem.skip else None
     Y = problem.Y if affine is None else affine.rest(problem.Y)
     penalised = replace(problem, X=problem.X - mean, Y=Y, beta=beta, free=False, skip=False)
-    plain_init = None if options.init is None else problem.without_skip(options.init)
-    init = None if plain_init is None else [_shifted(W, 1.0 / beta) for W in plain_init]
+    init = options.init
     if init is not None:
-        init = _moved(penalised, init, mean / beta)
+        init = _moved(penalised, [_shifted(W, 1.0 / beta) for W in problem.without_skip(init)], mean / beta)
     budget = replace(options.budget, time_limit=share * options.budget.time_limit)
     attempt = METHODS[options.method](penalised, replace(options, budget=budget, certify="none", init=init))
     weights = [_shifted(W, beta) for W in attempt.weights]
@@ -203,10 +183,9 @@ def _descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tenso
     """Descend from these weights by L-BFGS, with unpenalised biases; exact fits stay."""
     if problem.interpolates or min(len(W) for W in weights) == 0:
         return list(weights)
-    shapes = [W.shape for W in weights]
 
     def parts(x: Tensor) -> list[Tensor]:
-        return [part.view(shape) for part, shape in zip(x.split([s.numel() for s in shapes]), shapes, strict=True)]
+        return [part.view(W.shape) for part, W in zip(x.split([W.numel() for W in weights]), weights, strict=True)]
 
     def value(x: Tensor) -> tuple[float, Tensor]:
         W = parts(x)
@@ -215,7 +194,7 @@ def _descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tenso
     x = torch.cat([W.flatten() for W in weights])
     ends = budget.pace()
     with budget.phase("descent"):
-        for point in lbfgs(value, x, DescentOptions(slow=SLOW)):
+        for point in lbfgs(value, x, DescentOptions(slow=1e-7)):
             x = point
             if ends():
                 break

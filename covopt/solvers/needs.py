@@ -35,7 +35,7 @@ from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE
 from covopt.solvers.deep.stream import few_count, suits_few_samples
 from covopt.solvers.penalised import DRAWS, TRAININGS
 from covopt.solvers.shallow.alternation import prover_for
-from covopt.solvers.shallow.solver import EFFORTS, NEW_ATOMS
+from covopt.solvers.shallow.solver import EFFORTS, ShallowSolver
 from covopt.solvers.shallow.starts import first_neurons
 from covopt.solvers.shallow.stream import FEWEST_BATCHES, StreamOptions, descent_is_long, suits_streaming
 from covopt.solvers.training.trainer import default_width, fitting
@@ -126,7 +126,7 @@ def _rounds(problem: Problem, options: SolveOptions) -> dict[str, float]:
     if problem.activation.is_linear or (proving and problem_has_exact_oracle(problem)):
         return {"proof": copies + _exact(problem)}
     n, least_squares = first_neurons(problem), problem.loss.name in ("mse", "interpolate")
-    features, more = DOUBLE * N * n, n + NEW_ATOMS
+    features, more = DOUBLE * N * n, n + ShallowSolver.new_atoms
     base = copies + PAIRS * DOUBLE * n * (min(problem.samples, d + 1) + m)
     # Losses other than least squares have their outputs finished by Newton's method, for which features are scaled.
     passed, held = (6, 2) if least_squares else (16, 10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from torch import Tensor
@@ -32,15 +33,57 @@ from covopt.solvers.training.trainer import train_best
 TRAININGS, DESCENTS, DRAWS = 10, 3, 96
 # What checkpoints call the cycles, and the rounds that begin once more.
 CYCLES, AGAIN = "cycles", "rounds from a simple network"
-# A cost that is lower by less than this, relative, is the same.
-SAME = 1e-9
-# The part of what is left of the time that the bound of many samples may take after the first cycles, and the part of
-# the time limit that it, and the linear network, may take when the time is up.
-AFFORDED, LATE = 0.25, 0.01
-# Losses over all samples that take as long as to find which neurons are not needed, and to see.
-REDUCING = 4.0
 # The part of the time limit that the bound from the data may take besides, for two layers and for more.
 DATA_SHARE, DEEP_SHARE = 0.05, 0.1
+
+
+class _Task:
+    """A problem and its options, in the user's units and in the method's.
+
+    Attributes:
+        scaled: the options in the method's units; the callback gets lines in the user's.
+    """
+
+    def __init__(self, problem: Problem, options: SolveOptions) -> None:
+        self.problem, self.options, self.units = problem, options, Units.of(problem)
+        units, init, callback = self.units, options.init, options.callback
+        self.scaled = replace(
+            options,
+            init=None if init is None else units.inward(init),
+            callback=None if callback is None else lambda line: callback(units.in_user_units(line)),
+        )
+
+    def attempt(
+        self, weights: Weights, status: Status, history: list[Progress], costs: list[float], proof: Proof | None = None
+    ) -> Attempt:
+        """Return what a method found, in the user's units; add a proof if it has none."""
+        weights = self.units.outward(weights)
+        history = [self.units.in_user_units(line) for line in history]
+        if proof is None and self.options.certify != "none":
+            proof = _tightest(self.proof_from_data(), proofs.network_proof(self.problem, weights))
+        return Attempt(weights, status, history, proof, [self.units.cost * cost for cost in costs])
+
+    def proof_from_data(self) -> Proof | None:
+        """Prove the bound that needs only the data, unless no proof is asked for."""
+        if self.options.certify == "none":
+            return None
+        share = DATA_SHARE if self.problem.depth == 2 else DEEP_SHARE
+        with self.options.budget.phase("proof"):
+            return proofs.data_proof(self.problem, share * self.options.budget.time_limit)
+
+    def cheapest_simple(self, linear: bool = True) -> list[Tensor] | None:
+        """Return the constant, linear or zero network of lowest cost; None for exact fits."""
+        problem = self.problem
+        if problem.interpolates:
+            return None
+        networks = [self.units.outward(weights) for weights in simple_networks(self.units.problem, linear)]
+        sizes = [problem.X.shape[1], *[0] * (problem.depth - 1), problem.Y.shape[1]]
+        networks.append([problem.X.new_zeros(rows, columns + 1) for columns, rows in pairwise(sizes)])
+        return min(networks, key=lambda weights: evaluate(problem, weights).total)
+
+
+def _tightest(*bounds: Proof | None) -> Proof | None:
+    return max((proof for proof in bounds if proof is not None), key=lambda proof: proof.lower, default=None)
 
 
 def solve_by_cone(problem: Problem, options: SolveOptions) -> Attempt:
@@ -50,42 +93,17 @@ def solve_by_cone(problem: Problem, options: SolveOptions) -> Attempt:
     return _deep(problem, options) if problem.spread is ALONE else _deep_together(problem, options)
 
 
-def solve_by_training(problem: Problem, options: SolveOptions) -> Attempt:
-    """Train several networks of one width as one batch; return the best."""
-    units = Units.of(problem)
-    scaled = _within(units, options)
-    weights, status, history, costs = train_best(
-        units.problem,
-        scaled.budget,
-        scaled.width,
-        scaled.starts or TRAININGS,
-        scaled.seed,
-        scaled.init,
-        scaled.callback,
-    )
-    return _outward(units, Attempt(weights, status, history, None, costs), problem, options)
-
-
-def solve_by_representations(problem: Problem, options: SolveOptions) -> Attempt:
-    """Run projected gradient on Z from several starts, one after the other."""
-    units = Units.of(problem)
-    scaled = _within(units, options)
-    best = descend_best(
-        units.problem,
-        scaled.budget,
-        scaled.width,
-        scaled.starts or DESCENTS,
-        scaled.seed,
-        scaled.init,
-        scaled.callback,
-    )
-    return _outward(units, Attempt(best.weights, best.status, best.history, None, best.costs), problem, options)
+def _best_descent(descend: Callable[..., tuple], starts: int, problem: Problem, options: SolveOptions) -> Attempt:
+    """Return the best of several descents from starts of one width."""
+    task = _Task(problem, options)
+    o = task.scaled
+    return task.attempt(*descend(task.units.problem, o.budget, o.width, o.starts or starts, o.seed, o.init, o.callback))
 
 
 METHODS: dict[str, Callable[[Problem, SolveOptions], Attempt]] = {
     "cone": solve_by_cone,
-    "hidden": solve_by_representations,
-    "train": solve_by_training,
+    "hidden": partial(_best_descent, descend_best, DESCENTS),  # projected gradient on Z, one start after the other
+    "train": partial(_best_descent, train_best, TRAININGS),  # all trainings as one batch
 }
 
 
@@ -116,42 +134,40 @@ def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> A
 
 def _cycles(problem: Problem, options: SolveOptions, saved: Saved | None) -> Attempt:
     """Run the cycles; return their network, or a simple one of lower cost, with their status."""
-    budget, units = options.budget, Units.of(problem)
-    outcome, proof, judging = _trained(problem, units, options, saved)
-    weights = reduced_on_few(units.problem, outcome.state.weights(), lambda: budget.remaining() < REDUCING * judging)
-    late = products_are_long(problem, max(budget.remaining(), LATE * budget.time_limit))
+    budget, task = options.budget, _Task(problem, options)
+    outcome, proof, judging = _trained(task, saved)
+    # To find which neurons are not needed takes as long as about four losses over all samples.
+    weights = reduced_on_few(task.units.problem, outcome.state.weights(), lambda: budget.remaining() < 4.0 * judging)
+    late = products_are_long(problem, max(budget.remaining(), 0.01 * budget.time_limit))
     if proof is None and late:
         proof = Unproved(0.0)
-    attempt = Attempt(weights, outcome.status, outcome.history, proof, [outcome.state.cost])
-    first = _outward(units, attempt, problem, options)
-    simple = _cheapest_simple(problem, units, linear=not late)
+    first = task.attempt(weights, outcome.status, outcome.history, [outcome.state.cost], proof)
+    simple = task.cheapest_simple(linear=not late)
     if simple is not None and (cost := evaluate(problem, simple).total) < first.starts[0]:
         return replace(first, weights=simple, starts=[cost])
     return first
 
 
-def _trained(
-    problem: Problem, units: Units, options: SolveOptions, saved: Saved | None
-) -> tuple[Outcome[Streamed], Proof | None, float]:
+def _trained(task: _Task, saved: Saved | None) -> tuple[Outcome[Streamed], Proof | None, float]:
     """Run the cycles and prove a bound from the data.
 
     Also returns the seconds that a loss over all samples takes. The views of the samples that the cycles hold are freed
     when this function returns.
     """
-    budget, bounds = options.budget, list[Proof | None]()
-    solver = StreamSolver(units.problem, seed=options.seed)
+    options, budget, bounds = task.options, task.options.budget, list[Proof | None]()
+    solver = StreamSolver(task.units.problem, seed=options.seed)
     before = None if saved is None else cycles_from(saved, solver)
     keep = None if options.checkpoint is None else keeping_cycles(options.checkpoint, CYCLES, solver, budget)
 
     def after(state: Streamed, history: list[Progress], ends: bool) -> None:
         # The bound takes as long as several of the first cycles, so these come before it.
         due = len(history) > 1 and budget.seconds() > DATA_SHARE * budget.time_limit
-        if due and not bounds and not products_are_long(problem, AFFORDED * budget.remaining()):
-            bounds.append(_from_data(problem, options))
+        if due and not bounds and not products_are_long(task.problem, 0.25 * budget.remaining()):
+            bounds.append(task.proof_from_data())
         if keep is not None:
             keep(state, history, ends)
 
-    outcome = going_on(solver, budget, _within(units, options).callback, before, after)
+    outcome = going_on(solver, budget, task.scaled.callback, before, after)
     return outcome, bounds[0] if bounds else None, solver.judging
 
 
@@ -160,107 +176,53 @@ def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None, saved:
     if saved is not None and saved.stage == AGAIN:
         return Alternation(problem, options, stage=AGAIN, saved=saved).solve()
     first = Alternation(problem, options, init, saved=saved).solve()
-    simple = _cheapest_simple(problem, Units.of(problem))
+    simple = _Task(problem, options).cheapest_simple()
     cost = math.inf if simple is None else evaluate(problem, simple).total
-    if simple is None or not cost < first.starts[0] * (1.0 - SAME):
+    if simple is None or not cost < first.starts[0] * (1.0 - 1e-9):  # else it is the same
         return first
     if first.status not in ENDED or options.budget.spent():
         status = Status.TIME_LIMIT if first.status in ENDED else first.status
         return replace(first, weights=simple, status=status, starts=[cost])
     again = Alternation(problem, options, simple[0], stage=AGAIN).solve()
-    bounds = [proof for proof in (first.proof, again.proof) if proof is not None]
     weights = again.weights if again.starts[0] <= cost else simple
-    best = max(bounds, key=lambda proof: proof.lower, default=None)
-    history = _after(first.history, again.history)
-    return replace(again, weights=weights, history=history, proof=best, starts=[min(again.starts[0], cost)])
-
-
-def _cheapest_simple(problem: Problem, units: Units, linear: bool = True) -> list[Tensor] | None:
-    """Return the constant, linear or zero network of lowest cost; None for exact fits."""
-    if problem.interpolates:
-        return None
-    networks = [units.outward(weights) for weights in simple_networks(units.problem, linear)]
-    sizes = [problem.X.shape[1], *[0] * (problem.depth - 1), problem.Y.shape[1]]
-    networks.append([problem.X.new_zeros(rows, columns + 1) for columns, rows in pairwise(sizes)])
-    return min(networks, key=lambda weights: evaluate(problem, weights).total, default=None)
+    history, proof = _after(first.history, again.history), _tightest(first.proof, again.proof)
+    return replace(again, weights=weights, history=history, proof=proof, starts=[min(again.starts[0], cost)])
 
 
 def _deep(problem: Problem, options: SolveOptions) -> Attempt:
-    draws = options.thrift.draws
-    effort, units = DeepOptions(starts=options.starts or DRAWS, batch=draws, tol=options.tol), Units.of(problem)
-    scaled, proof = _within(units, options), _from_data(problem, options)
+    effort = DeepOptions(starts=options.starts or DRAWS, batch=options.thrift.draws, tol=options.tol)
+    task = _Task(problem, options)
+    units, scaled, proof = task.units, task.scaled, task.proof_from_data()
     enough = 0.0 if proof is None else proof.lower / units.cost / (1.0 - options.gap)
     before: list[Progress] = []
     if scaled.init is None and suits_few_samples(units.problem, options.budget.time_limit, DRAWS_TOGETHER):
-        streamed = run(
-            DeepStream(units.problem, effort, scaled.seed, scaled.max_width),
-            scaled.budget,
-            scaled.callback,
-        )
+        stream = DeepStream(units.problem, effort, scaled.seed, scaled.max_width)
+        streamed = run(stream, scaled.budget, scaled.callback)
         before, effort = streamed.history, replace(effort, starts=0)
         remaining = max(0, scaled.budget.max_iterations - before[-1].iteration)
         scaled = replace(scaled, init=streamed.state.best, budget=replace(scaled.budget, max_iterations=remaining))
     solver = DeepSolver(units.problem, effort, scaled.seed, scaled.init, scaled.max_width, enough)
     outcome = run(solver, scaled.budget, scaled.callback)
     best = reduced(units.problem, outcome.state.best, scaled.budget.overdue)
-    history = _after(before, outcome.history)
-    return _outward(units, Attempt(best, outcome.status, history, proof, outcome.state.costs), problem, options)
+    return task.attempt(best, outcome.status, _after(before, outcome.history), outcome.state.costs, proof)
 
 
 def _deep_together(problem: Problem, options: SolveOptions) -> Attempt:
     """Search on few samples in each process; then run cycles and a descent on all samples."""
-    units, effort = Units.of(problem), DeepOptions(starts=options.starts or DRAWS, tol=options.tol)
-    scaled = _within(units, options)
-    solver = DeepStream(units.problem, effort, scaled.seed, scaled.max_width, scaled.init)
+    effort, task = DeepOptions(starts=options.starts or DRAWS, tol=options.tol), _Task(problem, options)
+    scaled, scaled_problem = task.scaled, task.units.problem
+    solver = DeepStream(scaled_problem, effort, scaled.seed, scaled.max_width, scaled.init)
     outcome = run(solver, scaled.budget, scaled.callback)
     best = outcome.state.best
     if outcome.status is Status.CONVERGED and not scaled.budget.spent():
-        best = descended(units.problem, best, scaled.budget)
+        best = descended(scaled_problem, best, scaled.budget)
     # Where nothing passes a layer, only a search that had its time says that nothing is to pass.
     cut = scaled.budget.spent() or (solver.cut and not min(len(W) for W in best[:-1]))
     status = Status.TIME_LIMIT if cut else outcome.status
-    attempt = Attempt(best, status, outcome.history, None, [evaluate(units.problem, best).total])
-    return _outward(units, attempt, problem, options)
+    return task.attempt(best, status, outcome.history, [evaluate(scaled_problem, best).total])
 
 
 def _after(first: list[Progress], later: list[Progress]) -> list[Progress]:
     """One history of two solves, one after the other."""
     done = first[-1].iteration + 1 if first else 0
     return [*first, *(replace(line, iteration=done + line.iteration) for line in later)]
-
-
-def _within(units: Units, options: SolveOptions) -> SolveOptions:
-    """Return the options in the method's units; its callback gets the user's units."""
-    callback = options.callback
-    return replace(
-        options,
-        init=None if options.init is None else units.inward(options.init),
-        callback=None if callback is None else lambda line: callback(units.in_user_units(line)),
-    )
-
-
-def _outward(units: Units, attempt: Attempt, problem: Problem, options: SolveOptions) -> Attempt:
-    """Return a method's attempt in the user's units; add a proof if it has none."""
-    weights = units.outward(attempt.weights)
-    history = [units.in_user_units(line) for line in attempt.history]
-    costs = [units.cost * cost for cost in attempt.starts]
-    proof = _proof_at(problem, weights, options) if attempt.proof is None else attempt.proof
-    return replace(attempt, weights=weights, history=history, proof=proof, starts=costs)
-
-
-def _proof_at(problem: Problem, weights: Weights, options: SolveOptions) -> Proof | None:
-    """Prove a bound from the data, or at the network's dual point if an oracle is exact."""
-    candidates = [
-        _from_data(problem, options),
-        proofs.network_proof(problem, weights) if options.certify != "none" else None,
-    ]
-    return max((proof for proof in candidates if proof is not None), key=lambda proof: proof.lower, default=None)
-
-
-def _from_data(problem: Problem, options: SolveOptions) -> Proof | None:
-    """Prove the bound that needs only the data, unless no proof is asked for."""
-    if options.certify == "none":
-        return None
-    share = DATA_SHARE if problem.depth == 2 else DEEP_SHARE
-    with options.budget.phase("proof"):
-        return proofs.data_proof(problem, share * options.budget.time_limit)

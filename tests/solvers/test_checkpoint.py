@@ -19,7 +19,6 @@ from covopt.model.problem import make_problem
 from covopt.runtime.errors import CovoptWarning, RecordError
 from covopt.runtime.loop import Budget, Callback, Progress, run
 from covopt.solvers.checkpoint import FACTS, Checkpoint
-from covopt.solvers.shallow import stream
 from covopt.solvers.shallow.saved import cycles_from, going_on, keeping_cycles
 from covopt.solvers.shallow.stream import StreamOptions, StreamSolver
 
@@ -68,8 +67,8 @@ def test_rounds_go_on_as_without_a_break(name: str, tmp_path: Path) -> None:
 def test_cycles_go_on_as_without_a_break(
     steps: int, directions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "ENOUGH", np.inf)  # one direction is not, but the state has to be kept in it
-    monkeypatch.setattr(stream, "MOST_PASSES", 1)
+    monkeypatch.setattr(StreamSolver, "enough", np.inf)  # one direction is not, but the state has to be kept in it
+    monkeypatch.setattr(StreamSolver, "most_passes", 1)
     X, Y = data(400)
     problem = make_problem(X, Y, lam=1e-3).double()
     options = StreamOptions(neurons=12, batch=16, first=1, directions=directions)

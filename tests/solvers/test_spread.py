@@ -28,7 +28,6 @@ from covopt.model.problem import make_problem
 from covopt.model.spread import ALONE, Together
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Budget
-from covopt.solvers.shallow import stream
 from covopt.solvers.shallow.stream import StreamOptions, StreamSolver
 
 QUESTIONS: dict[str, dict[str, object]] = {
@@ -138,7 +137,7 @@ def test_rows_that_are_not_shared_evenly(tmp_path: Path) -> None:
 
 def _cycles(rank: int, processes: int, path: Path) -> None:
     """Two cycles in one direction, and two in all."""
-    stream.ENOUGH, stream.MOST_PASSES, stream.LITTLE_GAIN = np.inf, 2, -1.0
+    StreamSolver.enough, StreamSolver.most_passes, StreamSolver.little_gain = np.inf, 2, -1.0
     X, Y = data(100)
     mine = slice(rank * 100 // processes, (rank + 1) * 100 // processes)
     with group(rank, processes, str(path / f"meeting{processes}")):

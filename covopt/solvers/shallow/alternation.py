@@ -19,21 +19,12 @@ from covopt.runtime.loop import Budget, Outcome, Status, run
 from covopt.solvers.attempt import Attempt, SolveOptions
 from covopt.solvers.checkpoint import Saved
 from covopt.solvers.shallow.networks import Network
+from covopt.solvers.shallow.rounds import ShallowOptions, State
 from covopt.solvers.shallow.saved import going_on, keeping_rounds, rounds_from
-from covopt.solvers.shallow.solver import ShallowOptions, ShallowSolver, State
+from covopt.solvers.shallow.solver import ShallowSolver
 
-WORTHWHILE_GAIN = 0.1
-"""`auto` goes on with a proof while as much time again can be expected to take this part off the gap that is open."""
-FAST_DESCENT = 1e-2
-"""With `auto` the solver may use more than half of the time while half of its turn lowers the cost by this part."""
-SPECTRAL_SHARE = 0.1
-"""The part of the time that the spectral bound may take before the first round."""
 ENDED = (Status.CONVERGED, Status.TOLERANCE)
 """A search that is done, as far as was asked for."""
-MOST_SAMPLES = 5000
-"""`auto` leaves branch and bound out beyond: a hundred megabytes and more for each array over 512 cones."""
-REPORTED_GAP = 0.99
-"""A bound is reported as soon as the gap that it leaves open is at most this times the one reported last."""
 
 
 class Alternation:
@@ -59,6 +50,15 @@ class Alternation:
         saved: the state to go on from.
     """
 
+    worthwhile_gain = 0.1
+    """`auto` goes on with a proof while as much time again can be expected to take this part off the open gap."""
+    fast_descent = 1e-2
+    """With `auto` the solver may use more than half of the time while half of its turn lowers the cost by this part."""
+    spectral_share = 0.1
+    """The part of the time that the spectral bound may take before the first round."""
+    reported_gap = 0.99
+    """A bound is reported as soon as the gap that it leaves open is at most this times the one reported last."""
+
     def __init__(
         self,
         problem: Problem,
@@ -75,14 +75,11 @@ class Alternation:
         proving = certify in ("full", "auto") and self._oracle is None
         self._prover = prover_for(problem, certify) if proving else None
         tol = options.tol if self._oracle is None else None  # an exact oracle knows what there is to gain
-        entries = options.thrift.entries
-        rounds = ShallowOptions(gap=options.gap, tol=tol, entries=entries)
+        round_options = ShallowOptions(gap=options.gap, tol=tol, entries=options.thrift.entries)
         if self._prover is not None and self._prover.loose and certify == "full":
-            slack = REFUTATION_SLACK
-            rounds = ShallowOptions(options.gap, stall_tolerance=slack, patience=1, tol=tol, entries=entries)
-        self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, options.seed, init, wrap)
-        self._stall_tolerance = rounds.stall_tolerance
-        self._worthwhile_gain = WORTHWHILE_GAIN if certify == "auto" else 0.0
+            round_options = replace(round_options, stall_tolerance=REFUTATION_SLACK, patience=1)
+        self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, round_options, options.seed, init, wrap)
+        self._worthwhile_gain = self.worthwhile_gain if certify == "auto" else 0.0
         self._stop_when_refuted = True
         self._last: Proved | None = None
         self._reduced: tuple[Network, Network] | None = None
@@ -94,7 +91,7 @@ class Alternation:
         """Search, prove what `certify` asks for, and remove neurons that are not needed."""
         if self.options.certify != "none" and self._oracle is None:
             with self.budget.phase("proof"):
-                self._keep(spectral_proof(self.problem, SPECTRAL_SHARE * self.budget.remaining()))
+                self._keep(spectral_proof(self.problem, self.spectral_share * self.budget.remaining()))
         if self._prover is None:
             outcome = going_on(self.solver, self.budget, self.options.callback, self._saved, self._after)
         else:
@@ -114,7 +111,7 @@ class Alternation:
             if interrupted():
                 return replace(outcome, status=Status.INTERRUPTED)
             refuted, searched = bool((refutation.values > 1.0).any()), outcome.status in ENDED
-            missed = bool((refutation.values > 1.0 + self._stall_tolerance * self.gap).any())
+            missed = bool((refutation.values > 1.0 + self.solver.options.stall_tolerance * self.gap).any())
             if outcome.status is Status.ITERATION_LIMIT or self._gap_reached(outcome) or (searched and not refuted):
                 break
             if self.budget.spent():
@@ -154,7 +151,7 @@ class Alternation:
         before = [line.cost for line in outcome.history if line.seconds <= middle]
         now = self.solver.cost(outcome.state)
         return self.options.certify == "auto" and (
-            not before or not now < math.inf or before[-1] - now > FAST_DESCENT * now
+            not before or not now < math.inf or before[-1] - now > self.fast_descent * now
         )
 
     def _prove(self, prover: type[Proof], outcome: Outcome[State]) -> Answer:
@@ -189,7 +186,7 @@ class Alternation:
     def _report_bound(self, outcome: Outcome[State], lower: float) -> None:
         """Add a line to the history if the certifiers closed enough of the gap."""
         last = outcome.history[-1]
-        if last.cost < math.inf and last.cost - lower <= REPORTED_GAP * (last.cost - (last.lower or 0.0)):
+        if last.cost < math.inf and last.cost - lower <= self.reported_gap * (last.cost - (last.lower or 0.0)):
             line = replace(last, seconds=self.budget.seconds(), lower=lower)
             outcome.history.append(line)
             if self.options.callback is not None:
@@ -218,6 +215,7 @@ class Alternation:
 
 def prover_for(problem: Problem, certify: str) -> type[Proof] | None:
     """Return the kind of proof that alternates with the search, with `full` or `auto`; None where none applies."""
-    few = certify == "full" or problem.samples <= MOST_SAMPLES
+    # `auto` leaves branch and bound out beyond 5000 samples: 100 MB and more for each array over 512 cones.
+    few = certify == "full" or problem.samples <= 5000
     kinds = (kind for kind in PROOFS if kind.alternates and (few or kind is not ConeTree))
     return next((kind for kind in kinds if kind.applies(problem)), None)

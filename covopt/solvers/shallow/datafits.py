@@ -15,40 +15,21 @@ The master (master.py) minimises sum_i |F_i - T_i|^2 / mu_i + the cost of the ne
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.linalg.psd import RankRule, thin
+from covopt.linalg.psd import RANK_RULE, RankRule, thin
 from covopt.model.problem import Problem
-from covopt.model.spread import Alone
 from covopt.solvers.shallow.master import Master, Mixture
 from covopt.solvers.shallow.newton import hessians, refine
-
-LOST_DIGITS = 1e-9
-"""Below this part of `largest_mu`, mu = N lam leaves less than half of the digits of Lambda = (Y - F) / mu."""
-
-# The augmented Lagrangian's schedule.
-FIRST_MU = 0.03  # relative to `largest_mu`
-SHRINK = 0.1  # mu falls by this factor while the residual falls too slowly
-LEAST_MU = 1e-4  # for `interpolate` mu never falls below this, relative to the first
-QUICK_SHRINK = 1e-2  # for mse mu falls by this, and the multiplier does not follow, while the misfit is not CLOSE
-CLOSE = 1e-6  # |F - Y|_F relative to |Y|_F
-ROUNDING = 1e-16  # for mse mu may fall down to N lam, but not below this part of `largest_mu`
-PROGRESS = 0.3  # the fall of the residual per round that leaves mu as it is
-RICH_ENOUGH = 1.5  # the multiplier follows once max h is at most this; before, the dictionary is too poor to fit
-
-# The proximal Newton method's limits.
-MODELS = 12  # for each call, at most
-# The least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum has 1 - p
-# of about N lam, and below that nothing is gained.
-FLOOR = 1e-4
-DAMPING_FACTOR = 4.0  # factor on the curvature after a step that failed
-LARGEST_DAMPING = 1e6  # the largest such factor in all
+from covopt.solvers.shallow.sliding import Eliminated, Joint
 
 
 def mixture_outputs(
@@ -58,128 +39,150 @@ def mixture_outputs(
     return torch.addmm(beta * bias, Phi, outputs)
 
 
-def _squares(F: Tensor, targets: Tensor, mu: Tensor, spread: Alone) -> tuple[Tensor, Tensor]:
-    """Return sum_i |F_i - T_i|^2 / mu_i and its gradient."""
-    residual = F - targets
-    gradient = 2.0 * residual / mu[:, None]
-    return 0.5 * spread.sum(lambda rows: rows.sum(), gradient * residual), gradient
-
-
-@runtime_checkable
-class Datafit(Protocol):
+class Datafit(ABC):
     """A loss, seen by the master through least squares."""
 
-    def solve(
-        self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool]
-    ) -> Mixture:
-        """Solve the master from eta; `Lambda` of the result is the dual point of the true loss."""
-        ...
+    has_multiplier: bool = False
+    """Whether `solve` is one step of an augmented Lagrangian, whose multiplier follows the master's dual point."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
 
     @property
     def settled(self) -> bool:
         """Return True if the next `solve` has the same problem, not one nearer to the loss."""
-        ...
+        return True
 
-    def squares(self) -> tuple[Float[Tensor, "N m"], float] | None:
-        """Return T and mu of the loss if it is least squares with mu_i = mu / w_i, else None."""
-        ...
+    @abstractmethod
+    def solve(
+        self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool]
+    ) -> Mixture:
+        """Solve the master from eta; `Lambda` of the result is the dual point of the true loss."""
 
+    @abstractmethod
     def smooth(self, F: Float[Tensor, "N m"]) -> tuple[Float[Tensor, ""], Float[Tensor, "N m"]]:
         """Return the loss for descents between master solves, in units of lam, and its gradient."""
-        ...
 
+    @abstractmethod
     def curvature(self, F: Float[Tensor, "N m"]) -> float:
         """Half of the mean diagonal of `smooth`'s Hessian at F, in units of lam."""
-        ...
 
-    def update(self, F: Float[Tensor, "N m"], mixture: Mixture) -> None:
+    def rank_rule(self) -> RankRule:
+        """Return the rule by which directions of the inputs are left out."""
+        return RANK_RULE
+
+    def objective(self, X: Float[Tensor, "N r"]) -> Joint | Eliminated:
+        """Return the objective of descents on inputs X; least squares eliminate the outputs."""
+        problem = self._problem
+        outputs, beta = problem.Y.shape[1], problem.bias(1)
+        return Joint(X, problem.activation, beta, self.smooth, self.curvature, outputs, X.dtype, problem.spread)
+
+    def update(self, F: Float[Tensor, "N m"], mixture: Mixture) -> None:  # noqa: B027 (least squares note nothing)
         """Take note that the weights have descended to a network with outputs F."""
-        ...
+
+    def update_multiplier(self, Lambda: Float[Tensor, "N m"], maximum: float) -> None:  # noqa: B027
+        """Move the multiplier to the last dual point if the dictionary is rich enough there."""
 
     def network(
         self, Phi: Float[Tensor, "N n"], mixture: Mixture
     ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
         """Return outputs v_k and bias b of the network to report; None if not feasible yet."""
-        ...
-
-    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
-        """Return what further calls depend on: numbers, and arrays with a row for each sample."""
-        ...
-
-    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
-        """Restore what `memory` returned."""
-        ...
-
-
-class LeastSquaresDatafit:
-    """mse."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._mu = _mu(problem, problem.samples * problem.lam)
-
-    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
-        problem = self._problem
-        return Master(Phi, problem.Y, self._mu, problem.bias(1), problem.spread).solve(eta, tolerance, stop)
-
-    @property
-    def settled(self) -> bool:
-        return True
-
-    def squares(self) -> tuple[Tensor, float]:
-        return self._problem.Y, self._problem.samples * self._problem.lam
-
-    def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
-        return _squares(F, self._problem.Y, self._mu, self._problem.spread)
-
-    def curvature(self, F: Tensor) -> float:
-        return float(self._mu.reciprocal().mean())
-
-    def update(self, F: Tensor, mixture: Mixture) -> None:
-        """Nothing to remember."""
-
-    def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
         return mixture.outputs, mixture.bias
 
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """Return what further calls depend on: numbers, and arrays with a row for each sample."""
         return {}, {}
 
-    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
-        """Do nothing: there is no memory."""
+    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:  # noqa: B027
+        """Restore what `memory` returned."""
 
 
-class MultiplierDatafit:
-    """interpolate, and mse with a small lam: `solve` takes one augmented-Lagrangian step."""
+class LeastSquaresDatafit(Datafit):
+    """mse."""
 
     def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._size = problem.spread.norm(problem.Y)
-        largest = largest_mu(problem)
-        self._first = FIRST_MU * largest or 1.0
-        # What mu is to be in the end: F = Y - mu Lambda.
-        self._last = 0.0 if problem.interpolates else problem.samples * problem.lam
-        self._least = max(self._last, ROUNDING * largest)
-        if problem.interpolates:
-            self._least = LEAST_MU * self._first
-        self._close = problem.interpolates
-        self._mu = self._used = self._first
-        self._multiplier, self._residual = torch.zeros_like(problem.Y), torch.inf
-        self._targets, self._weights = problem.Y, _mu(problem, self._mu)
+        super().__init__(problem)
+        self._last = problem.samples * problem.lam
+        self._aim_at(problem.Y, self._last)
+
+    def _aim_at(self, targets: Float[Tensor, "N m"], mu: float) -> None:
+        """Make the loss sum_i |F_i - T_i|^2 / mu_i, mu_i = mu / w_i."""
+        self._targets, self._used, self._weights = targets, mu, _mu(self._problem, mu)
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
         problem = self._problem
-        self._targets = problem.Y + _mu(problem, self._mu - self._last)[:, None] * self._multiplier
-        self._used, self._weights = self._mu, _mu(problem, self._mu)
-        master = Master(Phi, self._targets, self._weights, problem.bias(1), problem.spread)
-        mixture = master.solve(eta, tolerance, stop)
+        return Master(Phi, self._targets, self._weights, problem.bias(1), problem.spread).solve(eta, tolerance, stop)
+
+    def rank_rule(self) -> RankRule:
+        """Return a rule that is finer for smaller mu, as far as rounding allows.
+
+        A direction of singular value s adds at most s |Lambda| to h, and |Lambda| <= max w |Y| / (N lam).
+        """
+        strength = self._last / self._problem.samples * float(self._problem.inverse_shares.min())
+        part = 1e-6 * strength / (largest_mu(self._problem) or 1.0)  # what is left out adds 1e-6 to h at most
+        rounding = 2.0**-46  # relative to the largest singular value
+        return RankRule(double=min(RANK_RULE.double, max(part, rounding)))
+
+    def objective(self, X: Tensor) -> Eliminated:
+        problem, targets, mu = self._problem, self._targets, self._used
+        return Eliminated(X, problem.activation, problem.bias(1), targets, mu, problem.weight, problem.spread)
+
+    def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
+        residual = F - self._targets
+        gradient = 2.0 * residual / self._weights[:, None]
+        return 0.5 * self._problem.spread.sum(lambda rows: rows.sum(), gradient * residual), gradient
+
+    def curvature(self, F: Tensor) -> float:
+        return float(self._weights.reciprocal().mean())
+
+
+class MultiplierDatafit(LeastSquaresDatafit):
+    """interpolate, and mse with a small lam: `solve` takes one augmented-Lagrangian step."""
+
+    has_multiplier = True
+
+    first_mu = 0.03
+    """The first mu, relative to `largest_mu`."""
+    shrink = 0.1
+    """mu falls by this factor while the residual falls too slowly."""
+    progress = 0.3
+    """The fall of the residual per round that leaves mu as it is."""
+    rich_enough = 1.5
+    """The multiplier follows once max h is at most this; before, the dictionary is too poor to fit."""
+    least_mu = 1e-4
+    """For `interpolate` mu never falls below this, relative to the first."""
+    quick_shrink, close_misfit = 1e-2, 1e-6
+    """For mse mu falls by the first, and the multiplier does not follow, while |F - Y|_F is above the second, relative
+    to |Y|_F."""
+    rounding = 1e-16
+    """For mse mu may fall down to N lam, but not below this part of `largest_mu`."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        largest, size = largest_mu(problem), problem.spread.norm(problem.Y)
+        self._mu = self.first_mu * largest or 1.0
+        # `last` is what mu is to be in the end: F = Y - mu Lambda.
+        if problem.interpolates:
+            self._last, self._least, self._close = 0.0, self.least_mu * self._mu, True
+            self._close_misfit, self._feasible_residual = math.inf, 0.1 * size
+        else:
+            self._least, self._close = max(self._last, self.rounding * largest), False
+            self._close_misfit, self._feasible_residual = self.close_misfit * size, math.inf
+        self._multiplier, self._residual = torch.zeros_like(problem.Y), torch.inf
+        self._aim_at(problem.Y, self._mu)
+
+    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+        problem = self._problem
+        self._aim_at(problem.Y + _mu(problem, self._mu - self._last)[:, None] * self._multiplier, self._mu)
+        mixture = super().solve(Phi, eta, tolerance, stop)
         F = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
         residual = problem.spread.norm(F - problem.Y + _mu(problem, self._last)[:, None] * mixture.Lambda)
-        if not problem.interpolates:
-            self._close = problem.spread.norm(F - problem.Y) <= CLOSE * self._size
+        if self._close_misfit < math.inf:
+            self._close = problem.spread.norm(F - problem.Y) <= self._close_misfit
         if not self._close:
-            self._mu = max(self._mu * QUICK_SHRINK, self._least)
-        elif residual > PROGRESS * self._residual:
-            self._mu = max(self._mu * SHRINK, self._least)
+            self._mu = max(self._mu * self.quick_shrink, self._least)
+        elif residual > self.progress * self._residual:
+            self._mu = max(self._mu * self.shrink, self._least)
         self._residual = residual
         return mixture
 
@@ -188,18 +191,8 @@ class MultiplierDatafit:
         return self._close or self._used <= self._least
 
     def update_multiplier(self, Lambda: Tensor, maximum: float) -> None:
-        """Move the multiplier to the last dual point if the dictionary is rich enough there."""
-        if maximum <= RICH_ENOUGH and self._close:
+        if maximum <= self.rich_enough and self._close:
             self._multiplier = Lambda
-
-    def squares(self) -> tuple[Tensor, float]:
-        return self._targets, self._used
-
-    def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
-        return _squares(F, self._targets, self._weights, self._problem.spread)
-
-    def curvature(self, F: Tensor) -> float:
-        return float(self._weights.reciprocal().mean())
 
     def update(self, F: Tensor, mixture: Mixture) -> None:
         self._residual = self._problem.spread.norm(F - self._problem.Y)
@@ -210,7 +203,7 @@ class MultiplierDatafit:
         For mse + sum_i w_i |F_i - Y_i|^2 / (N lam) instead of F = Y, which makes the pseudo-inverse a ridge regression.
         """
         problem, alive = self._problem, mixture.eta > 0
-        if problem.interpolates and self._residual > 0.1 * self._size:
+        if self._residual > self._feasible_residual:
             return None
         root = mixture.eta[alive].sqrt()
         bias = Phi.new_full((len(Phi), 1), problem.bias(1))
@@ -220,41 +213,47 @@ class MultiplierDatafit:
         outputs = torch.zeros_like(mixture.outputs)
         outputs[alive] = root[:, None] * scaled[:-1]
         F = mixture_outputs(Phi, outputs, scaled[-1], problem.bias(1))
-        if problem.interpolates and not problem.allows(float((F - problem.Y).abs().max())):
-            return None
-        return outputs, scaled[-1]
+        return (outputs, scaled[-1]) if problem.allows(float((F - problem.Y).abs().max())) else None
 
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         facts = {"mu": self._mu, "used": self._used, "residual": self._residual, "close": self._close}
         return facts, {"rows_multiplier": self._multiplier, "rows_targets": self._targets}
 
     def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
-        self._mu, self._used, self._residual = facts["mu"], facts["used"], facts["residual"]
-        self._close, self._weights = facts["close"], _mu(self._problem, self._used)
-        self._multiplier, self._targets = arrays["rows_multiplier"], arrays["rows_targets"]
+        self._mu, self._residual, self._close = facts["mu"], facts["residual"], facts["close"]
+        self._multiplier = arrays["rows_multiplier"]
+        self._aim_at(arrays["rows_targets"], facts["used"])
 
 
-class ConvexDatafit:
-    """cross_entropy, huber, logistic and custom losses: quadratic models at the outputs."""
+class ConvexDatafit(Datafit):
+    """cross_entropy, huber, logistic and custom losses: quadratic models at the outputs, a proximal Newton method."""
+
+    models = 12
+    """For each call, at most."""
+    floor = 1e-4
+    """The least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum has
+    1 - p of about N lam, and below that nothing is gained."""
+    damping_factor, largest_damping = 4.0, 1e6
+    """The factor on the curvature after a step that failed, and the largest such factor in all."""
 
     def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+        super().__init__(problem)
         reach = max(1.0, problem.spread.largest(float(problem.Xt.square().sum(dim=1).max())))
-        self._floor = min(FLOOR, problem.samples * problem.lam / reach)
+        self._floor = min(self.floor, problem.samples * problem.lam / reach)
         self._stiffness = 1.0
         self._F, self._cost = torch.zeros_like(problem.Y), torch.inf
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
         problem = self._problem
         mixture, best = None, None
-        for _ in range(MODELS):
+        for _ in range(self.models):
             targets, mu = self._model(self._F)
             mixture = Master(Phi, targets, mu, problem.bias(1), problem.spread).solve(eta, tolerance, stop)
             mixture = self._refined(Phi, mixture, tolerance, stop)
             new = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
             value = self._objective(new, mixture)
-            if value > self._cost and self._stiffness < LARGEST_DAMPING:
-                self._stiffness *= DAMPING_FACTOR
+            if value > self._cost and self._stiffness < self.largest_damping:
+                self._stiffness *= self.damping_factor
                 continue
             fall = self._cost - value
             if best is None or fall > 0:
@@ -265,13 +264,6 @@ class ConvexDatafit:
         result = best or mixture
         assert result is not None
         return replace(result, Lambda=-problem.gradient_at(self._F) / (2.0 * problem.lam))
-
-    @property
-    def settled(self) -> bool:
-        return True
-
-    def squares(self) -> None:
-        """Return None: this loss is no least squares."""
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         problem = self._problem
@@ -285,9 +277,6 @@ class ConvexDatafit:
 
     def update(self, F: Tensor, mixture: Mixture) -> None:
         self._F, self._cost = F, self._objective(F, mixture)
-
-    def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
-        return mixture.outputs, mixture.bias
 
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         return {"cost": self._cost, "stiffness": self._stiffness}, {"rows_outputs": self._F}
@@ -332,8 +321,9 @@ def largest_mu(problem: Problem) -> float:
 
 def make_datafit(problem: Problem) -> Datafit:
     """Return the data fit for the problem's loss and lam."""
-    least = problem.lam * float(problem.inverse_shares.min())
-    if problem.loss.name == "mse" and least < LOST_DIGITS * largest_mu(problem):
-        return MultiplierDatafit(problem)
     kinds = {"mse": LeastSquaresDatafit, "interpolate": MultiplierDatafit}
-    return kinds.get(problem.loss.name, ConvexDatafit)(problem)
+    kind, least = kinds.get(problem.loss.name, ConvexDatafit), problem.lam * float(problem.inverse_shares.min())
+    # With a smaller mu = N lam less than half of the digits of Lambda = (Y - F) / mu are left.
+    if kind is LeastSquaresDatafit and least < 1e-9 * largest_mu(problem):
+        return MultiplierDatafit(problem)
+    return kind(problem)

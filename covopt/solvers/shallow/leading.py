@@ -19,8 +19,6 @@ from torch import Tensor
 from covopt.model.chunks import Samples
 from covopt.model.loss import Weight
 
-ITERATIONS = 2  # of the subspace; more bring the networks nowhere sooner
-
 Basis = Float[Tensor, "k d"]
 
 
@@ -79,6 +77,6 @@ def leading_directions(samples: Samples, start: Float[Tensor, "d k"]) -> Basis:
         return samples.total(part)[0]
 
     B = start
-    for _ in range(ITERATIONS):
+    for _ in range(2):  # more bring the networks nowhere sooner
         B = torch.linalg.qr(powers(B.to(samples.Xt)).to(start))[0]
     return B.T.contiguous()

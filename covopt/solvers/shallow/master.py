@@ -30,13 +30,6 @@ from torch import Tensor
 from covopt.model.spread import ALONE, Alone
 from covopt.solvers.shallow.quadratic import nonnegative_quadratic
 
-NEWTON_STEPS = 50  # at most
-HALVINGS = 20  # of the step length in one line search, at most
-ARMIJO = 1e-4  # the part of the predicted decrease that a step must reach
-ROUNDING = 1e-15  # a step that changes J by less than this, relative, ends the search
-JITTER = 1e-12  # added to the diagonal, relative, where rounding leaves no factorisation
-NEGLIGIBLE = 1e-9  # atoms with less than this part of sum(eta) are dropped where that costs no more than ROUNDING
-
 
 @dataclass(frozen=True)
 class Mixture:
@@ -49,7 +42,6 @@ class Mixture:
             is a difference of nearly equal numbers, and what it says of them would be rounding.
         Lambda: the dual point (N, m).
         value: J(eta).
-        violation: max_k |Lambda^T phi_k| - 1, at least 0.
     """
 
     eta: Float[Tensor, " n"]
@@ -57,7 +49,6 @@ class Mixture:
     bias: Float[Tensor, " m"]
     Lambda: Float[Tensor, "N m"]
     value: float
-    violation: float
 
 
 @dataclass(frozen=True)
@@ -83,6 +74,13 @@ class Master:
         spread: of the processes that hold the rows of Phi and T.
     """
 
+    newton_steps = 50  # at most
+    halvings = 20  # of the step length in one line search, at most
+    armijo = 1e-4  # the part of the predicted decrease that a step must reach
+    rounding = 1e-15  # a step that changes J by less than this, relative, ends the search
+    jitter = 1e-12  # added to the diagonal, relative, where rounding leaves no factorisation
+    negligible = 1e-9  # atoms with less than this part of sum(eta) are dropped where that costs only rounding
+
     def __init__(
         self,
         Phi: Float[Tensor, "N n"],
@@ -102,7 +100,7 @@ class Master:
     def solve(self, eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool] = lambda: False) -> Mixture:
         """Run Newton's method from `eta` >= 0 until h and the slack are within `tolerance`."""
         at = self._evaluate(eta)
-        for _ in range(NEWTON_STEPS):
+        for _ in range(self.newton_steps):
             q = self._products(at.residual)
             gradient = 1.0 - q.square().sum(dim=1)
             slack = float((eta * gradient.abs()).sum())
@@ -112,7 +110,7 @@ class Master:
             moved, new = self._newton_step(eta, at, q, gradient, stop)
             if new is None:
                 break
-            done = at.value - new.value <= ROUNDING * at.value
+            done = at.value - new.value <= self.rounding * at.value
             eta, at = moved, new
             if done:
                 break
@@ -131,11 +129,11 @@ class Master:
         aim = nonnegative_quadratic(H, gradient[rows], eta[rows], stop)
         step = aim - eta[rows]
         slope, length = float(gradient[rows] @ step), 1.0
-        for _ in range(HALVINGS):
+        for _ in range(self.halvings):
             trial = eta.clone()
             trial[rows] = (eta[rows] + length * step).clamp_min(0.0)
             new = self._evaluate(trial)
-            if new.value <= at.value + ARMIJO * length * min(slope, 0.0):
+            if new.value <= at.value + self.armijo * length * min(slope, 0.0):
                 return trial, new
             length /= 2.0
         return eta, None
@@ -149,7 +147,7 @@ class Master:
         gram.diagonal().add_(1.0)
         factor, failed = torch.linalg.cholesky_ex(gram)
         if int(failed):  # to rounding the columns depend on each other
-            gram.diagonal().mul_(1.0 + JITTER)
+            gram.diagonal().mul_(1.0 + self.jitter)
             factor, _ = torch.linalg.cholesky_ex(gram)
         V = root[:, None] * torch.cholesky_solve(root[:, None] * self._moments[support], factor)
         return self._evaluation(eta, V, support, root, factor)
@@ -175,26 +173,17 @@ class Master:
         return self._spread.sum(lambda P, R: P[:, :-1].T @ R, self._P, residual)
 
     def _without_negligible(self, eta: Tensor, at: _Evaluation) -> tuple[Tensor, _Evaluation]:
-        small = (eta > 0) & (eta < NEGLIGIBLE * eta.sum())
+        small = (eta > 0) & (eta < self.negligible * eta.sum())
         if bool(small.any()):
             trial = torch.where(small, 0.0, eta)
             new = self._evaluate(trial)
-            if new.value <= at.value * (1.0 + ROUNDING):
+            if new.value <= at.value * (1.0 + self.rounding):
                 return trial, new
         return eta, at
 
     def _mixture(self, eta: Tensor, at: _Evaluation) -> Mixture:
         at = self._refined(eta, at)
-        q = self._products(at.residual)
-        outputs = torch.zeros_like(q)
+        outputs = at.V.new_zeros(self._size, at.V.shape[1])
         outputs[at.support[:-1]] = at.V[:-1]
-        Lambda = self._scale * at.residual
-        worst = float(q.norm(dim=1).max()) if len(q) else 0.0
-        return Mixture(
-            eta=eta,
-            outputs=outputs,
-            bias=at.V[-1] * float(self._beta > 0.0),
-            Lambda=Lambda,
-            value=at.value,
-            violation=max(0.0, worst - 1.0),
-        )
+        bias = at.V[-1] * float(self._beta > 0.0)
+        return Mixture(eta, outputs, bias, Lambda=self._scale * at.residual, value=at.value)

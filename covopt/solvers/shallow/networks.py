@@ -20,29 +20,24 @@ from covopt.solvers.shallow.master import Mixture
 from covopt.solvers.training.exact_fit import PRODUCTS, nearest_fit
 from covopt.solvers.training.tangent import exact_fit
 
-MERGING = (1e-9, 1e-7, 1e-5, 1e-3)  # neurons are merged whose angles have cosines above 1 - these, one after the other
-WEAKEST = 1e-3  # neurons are dropped whose norm is below this part of all weights', where the others can fit exactly
-# One by one, neurons up to this part are tried; the others' exact fit is made lighter if it costs at most so much more
-# and a step takes no more multiplications than this, and in so many steps.
-WEAK, NEARLY, TURNS, LIGHTENED = 1e-1, 1.0 + 1e-5, 50, 2.0**24
-# Dependent neurons are dropped, and a step to an exact fit is made, where that takes about so many multiplications.
-AFFORDABLE = 2.0**31
-HIGHER = 1e-10  # what a smaller network may cost more, relative (rounding)
-TOLERANCE = 1e-12  # of the masters on merged neurons
-
 
 @dataclass
 class Network:
-    """A two-layer network: U (n, n_0 + 1), outputs V (n, m), output bias b (m,), and cost."""
+    """A two-layer network: U (n, n_0 + 1), outputs V (n, m), output bias b (m,), and cost.
+
+    S (n_0, m) is its free linear part, None without a skip.
+    """
 
     U: Float[Tensor, "n d"]
     V: Float[Tensor, "n m"]
     b: Float[Tensor, " m"]
     cost: float
+    S: Float[Tensor, "n0 m"] | None = None
 
     def weights(self) -> list[Tensor]:
         """Return [W_1, W_2]."""
-        return [self.U, torch.cat([self.V, self.b[:, None].T], dim=0).T.contiguous()]
+        into_outputs = [self.V, self.b[None]] if self.S is None else [self.V, self.S, self.b[None]]
+        return [self.U, torch.cat(into_outputs).T.contiguous()]
 
 
 class NetworkBuilder:
@@ -54,6 +49,17 @@ class NetworkBuilder:
         Q: that basis (r, n_0 + 1).
         fit: the loss as the master sees it.
     """
+
+    # Neurons are merged whose angles have cosines above 1 - these, one after the other.
+    merging = (1e-9, 1e-7, 1e-5, 1e-3)
+    weakest = 1e-3  # neurons with less than this part of all weights' norm are dropped, if the others can fit exactly
+    # One by one, neurons up to this part are tried; the others' exact fit is made lighter if it costs at most so much
+    # more and a step takes no more multiplications than this, and in so many steps.
+    weak, nearly, turns, lightened = 1e-1, 1.0 + 1e-5, 50, 2.0**24
+    # Dependent neurons are dropped, and a step to an exact fit is made, where that takes about so many multiplications.
+    affordable = 2.0**31
+    higher = 1e-10  # what a smaller network may cost more, relative (rounding)
+    tolerance = 1e-12  # of the masters on merged neurons
 
     def __init__(self, problem: Problem, X: Float[Tensor, "N r"], Q: Float[Tensor, "r d"], fit: Datafit) -> None:
         self.problem, self._X, self._Q, self._fit = problem, X, Q, fit
@@ -72,17 +78,17 @@ class NetworkBuilder:
 
     def reduced(self, network: Network, late: Callable[[], bool]) -> Network:
         """Merge aligned neurons, drop tiny and dependent ones, at no higher cost; else `network`."""
-        for cosine in MERGING:
+        for cosine in self.merging:
             if len(network.U) and not late():
                 merged = merge(network.U, network.V, cosine)
                 network = self._better(network, self._polished(network, merged.directions, merged.outputs, late))
                 network = self._better(network, self._refitted(network, *merged.balanced(), late))
         sizes = network.V.norm(dim=1)
-        strong = sizes > WEAKEST * sizes.norm()
+        strong = sizes > self.weakest * sizes.norm()
         network = self._better(network, self._refitted(network, network.U[strong], network.V[strong], late))
         network = self._without_weak(network, late)
         rows = self.problem.samples * self.problem.Y.shape[1]
-        few = len(network.U) * min(rows, len(network.U)) * rows <= AFFORDABLE
+        few = len(network.U) * min(rows, len(network.U)) * rows <= self.affordable
         if len(network.U) and few and self.problem.spread is ALONE:  # the features of all rows are needed at once
             lengths = network.U.norm(dim=1, keepdim=True)
             directions = network.U / lengths
@@ -96,7 +102,7 @@ class NetworkBuilder:
             return network
         reduced = directions @ self._Q.T
         Phi = self.problem.activation(self._X @ reduced.T)
-        mixture = self._fit.solve(Phi, outputs.norm(dim=1), TOLERANCE, late)
+        mixture = self._fit.solve(Phi, outputs.norm(dim=1), self.tolerance, late)
         return self.of_mixture(reduced, Phi, mixture)
 
     def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
@@ -106,7 +112,7 @@ class NetworkBuilder:
         """
         step = 4.0 * PRODUCTS * self.problem.samples * (U.numel() + V.numel())
         fewer = len(U) < len(network.U)
-        if not (self.problem.interpolates and fewer and step <= AFFORDABLE) or late() or interrupted():
+        if not (self.problem.interpolates and fewer and step <= self.affordable) or late() or interrupted():
             return network
         first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
         return self._built(first, last[:, :-1].T, last[:, -1])
@@ -118,17 +124,18 @@ class NetworkBuilder:
         is moved along the exact fits towards less weight.
         """
         step = self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel())
-        while self.problem.interpolates and step <= LIGHTENED and len(network.U) > 1 and not (late() or interrupted()):
+        if not self.problem.interpolates or step > self.lightened:
+            return network
+        while len(network.U) > 1 and not (late() or interrupted()):
             sizes = network.V.norm(dim=1)
             weakest = int(sizes.argmin())
-            if sizes[weakest] > WEAK * sizes.norm():
+            if sizes[weakest] > self.weak * sizes.norm():
                 break
             stronger = torch.arange(len(sizes), device=sizes.device) != weakest
             smaller = self._refitted(network, network.U[stronger], network.V[stronger], late)
             lighter = None
-            if len(smaller.U) < len(network.U) and smaller.cost <= NEARLY * network.cost:
-                turns = itertools.count()
-                lighter = exact_fit(self.problem, smaller.weights(), lambda turns=turns: next(turns) > TURNS or late())
+            if len(smaller.U) < len(network.U) and smaller.cost <= self.nearly * network.cost:
+                lighter = self._lightened(smaller, late)
             if lighter is None:
                 break
             first, last = nearest_fit(self.problem, lighter, late)  # `exact_fit` may stop 1e-11 away from it
@@ -137,6 +144,11 @@ class NetworkBuilder:
                 break
             network = smaller
         return network
+
+    def _lightened(self, network: Network, late: Callable[[], bool]) -> list[Tensor] | None:
+        """Return an exact fit of less weight near the network, or None."""
+        taken = itertools.count()
+        return exact_fit(self.problem, network.weights(), lambda: next(taken) > self.turns or late())
 
     def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
         U, V = balance(directions, outputs)
@@ -147,7 +159,7 @@ class NetworkBuilder:
     def _better(self, network: Network, smaller: Network) -> Network:
         """Return `smaller` if it has fewer nonzero neurons, costs no more and fits as exactly."""
         alive = (smaller.U != 0).any(dim=1)
-        if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + HIGHER):
+        if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + self.higher):
             return network
         if self.problem.interpolates:
             before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))

@@ -21,17 +21,6 @@ from torch import Tensor
 from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
 
-LARGEST = 300
-"""Unknowns for which the Hessian is formed, at most."""
-AFFORDABLE = 3e7
-"""Multiplications for one Hessian, at most."""
-STEPS, HALVINGS = 20, 12
-NEARER = 0.95
-"""The part of the way to v_k = 0 that one step may go, for any k: beyond, the cost has a kink."""
-RIDGES = (1e-12, 1e-8, 1e-4)
-"""Added to the diagonal, relative to its largest entry; the next where the last leaves no descent."""
-ARMIJO, LEAST = 1e-4, 1e-14
-
 
 def refine(
     problem: Problem,
@@ -53,16 +42,17 @@ def refine(
     (N, m), beta = problem.Y.shape, problem.bias(1)
     P = torch.cat([Phi, Phi.new_full((N, int(beta > 0.0)), beta)], dim=1)
     n, rows = len(V), P.shape[1]
-    if rows * m > LARGEST or problem.samples * rows**2 * m**2 > AFFORDABLE or not n:
+    # At most 300 unknowns, and 3e7 multiplications for one Hessian.
+    if rows * m > 300 or problem.samples * rows**2 * m**2 > 3e7 or not n:
         return None
     x = torch.cat([V, b[None]]) if beta > 0.0 else V
     first = at = _cost(problem, P, x, n)
-    for _ in range(STEPS):
+    for _ in range(20):
         moved = None if stop() else _step(problem, P, x, n, at)
         if moved is None:
             break
         x, new = moved
-        done, at = at - new <= max(tolerance, LEAST) * at, new
+        done, at = at - new <= max(tolerance, 1e-14) * at, new
         if done:
             break
     return (x[:n], x[n] if beta > 0.0 else b) if at < first else None
@@ -72,7 +62,8 @@ def _step(problem: Problem, P: Tensor, x: Tensor, n: int, at: float) -> tuple[Te
     """One step with a line search; None where none lowers the cost."""
     gradient, H = derivatives(problem, P, x, n)
     largest = float(H.diagonal().max())
-    for ridge in RIDGES:
+    # The ridge is added to the diagonal, relative to its largest entry; the next where the last leaves no descent.
+    for ridge in (1e-12, 1e-8, 1e-4):
         raised = H.clone()
         raised.diagonal().add_(ridge * largest)
         factor, failed = torch.linalg.cholesky_ex(raised)
@@ -81,10 +72,11 @@ def _step(problem: Problem, P: Tensor, x: Tensor, n: int, at: float) -> tuple[Te
         step = -torch.cholesky_solve(gradient.reshape(-1, 1), factor).reshape(x.shape)
         slope = float((gradient * step).sum())
         towards = -(x[:n] * step[:n]).sum(dim=1) / x[:n].square().sum(dim=1)
-        length = min(1.0, NEARER / max(float(towards.max()), 1e-300))
-        for _ in range(HALVINGS):
+        # Beyond v_k = 0 the cost has a kink: one step goes 0.95 of the way there at most, for any k.
+        length = min(1.0, 0.95 / max(float(towards.max()), 1e-300))
+        for _ in range(12):
             new = _cost(problem, P, x + length * step, n)
-            if new < at + ARMIJO * length * slope:
+            if new < at + 1e-4 * length * slope:
                 return x + length * step, new
             length /= 2.0
     return None

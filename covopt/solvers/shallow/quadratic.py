@@ -15,14 +15,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-# Diagonal entries below this part of the largest count as that much, so that their columns do not overflow.
-NOTHING = 1e-30
-RIDGE = 1e-13  # added to the diagonal, relative, so that nearly equal columns do not break the factorisation
-RAISES = 5  # times that it is raised a thousandfold where the factorisation fails, at most
-# Tolerances, relative to the largest scaled gradient at the start:
-OPTIMALITY = 1e-11  # stop when no scaled gradient points inwards by more than this
-COMPLEMENTARITY = 1e-13  # stop the interior point at this mean complementarity
-
 
 @dataclass
 class _Point:
@@ -49,12 +41,14 @@ def nonnegative_quadratic(
     """
     if not len(start) or not bool(torch.isfinite(H).all() and torch.isfinite(g).all()):
         return start
-    # Unit diagonal: gradients and steps of different columns become comparable.
+    # Unit diagonal: gradients and steps of different columns become comparable. Entries below 1e-30 of the largest
+    # count as that much, so that their columns do not overflow.
     diagonal = H.diagonal()
-    D = diagonal.clamp_min(max(torch.finfo(H.dtype).tiny, NOTHING * float(diagonal.max()))).rsqrt()
+    D = diagonal.clamp_min(max(torch.finfo(H.dtype).tiny, 1e-30 * float(diagonal.max()))).rsqrt()
     scaled = D[:, None] * H * D
     point = _Point(start / D, D * g, start > 0)
-    tolerance = OPTIMALITY * float(point.gradient.abs().max())
+    # Stop when no scaled gradient points inwards by more than this part of the largest at the start.
+    tolerance = 1e-11 * float(point.gradient.abs().max())
     if not _active_set(scaled, point, tolerance, pivots, stop):
         interior = _interior_point(scaled, point, centering_steps, stop)
         move = interior - point.x
@@ -136,7 +130,7 @@ def _interior_point(H: Tensor, start: _Point, steps: int, stop: Callable[[], boo
     z = (H @ x + c).clamp_min(1e-2 * slope)
     for _ in range(steps):
         residual, gap = z - (H @ x + c), float(x @ z) / len(x)
-        if gap <= COMPLEMENTARITY * size * slope and float(residual.abs().max()) <= 1e-10 * slope:
+        if gap <= 1e-13 * size * slope and float(residual.abs().max()) <= 1e-10 * slope:
             break
         if stop():
             return start.x
@@ -167,9 +161,10 @@ def _longest(x: Tensor, step: Tensor) -> float:
 
 
 def _cholesky(H: Tensor) -> Tensor | None:
-    """Return a Cholesky factor of H plus a ridge, raised until that succeeds, or None."""
-    diagonal, ridge = H.diagonal().max(), RIDGE
-    for _ in range(1 + RAISES):
+    """Return a Cholesky factor of H plus a ridge, raised up to five times until that succeeds, or None."""
+    # Relative to the diagonal, so that nearly equal columns do not break the factorisation.
+    diagonal, ridge = H.diagonal().max(), 1e-13
+    for _ in range(6):
         raised = H.clone()
         raised.diagonal().add_(ridge * diagonal)
         factor, failed = torch.linalg.cholesky_ex(raised)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,19 @@ from covopt.runtime.loop import After, Budget, Callback, Iteration, Outcome, Pro
 from covopt.solvers.checkpoint import Checkpoint, Saved
 from covopt.solvers.shallow.master import Mixture
 from covopt.solvers.shallow.networks import Network
-from covopt.solvers.shallow.solver import ShallowSolver, State
+from covopt.solvers.shallow.rounds import State
+from covopt.solvers.shallow.solver import ShallowSolver
 from covopt.solvers.shallow.stream import Streamed, StreamSolver
 
 ROWS = "rows_"
 """What the names of arrays begin with that have a row for each sample."""
 LINE = ("iteration", "seconds", "cost", "lower", "width")
+# Where in a state of the rounds the numbers and arrays are that files hold by these names.
+NUMBERS = {name: name for name in ("effort", "stalled", "slow", "smoothing_stage")}
+NUMBERS |= {"value": "mixture.value", "cost": "best.cost"}
+ARRAYS = {name: f"mixture.{name}" for name in ("eta", "outputs", "bias")} | {name: f"best.{name}" for name in "UVb"}
+ARRAYS |= {"directions": "directions", "rows_Lambda": "mixture.Lambda"}
+ARRAYS |= {"answer": "answer.directions", "values": "answer.values"}
 
 
 def keeping_rounds(checkpoint: Checkpoint, stage: str, solver: ShallowSolver, budget: Budget) -> After[State]:
@@ -35,7 +43,9 @@ def keeping_rounds(checkpoint: Checkpoint, stage: str, solver: ShallowSolver, bu
     def after(state: State, history: list[Progress], ended: bool) -> None:
         seconds = budget.seconds()
         if ended or checkpoint.due(seconds):
-            facts, arrays = _of_rounds(solver, state)
+            own, arrays = solver.memory()
+            facts = {"solver": own} | {name: attrgetter(place)(state) for name, place in NUMBERS.items()}
+            arrays |= {name: attrgetter(place)(state) for name, place in ARRAYS.items()}
             checkpoint.keep(stage, seconds, facts | _lines(history), _arrays(arrays, spread))
 
     return after
@@ -46,18 +56,13 @@ def rounds_from(saved: Saved, solver: ShallowSolver) -> Outcome[State]:
     with saved.understood():
         facts, arrays = saved.facts, _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
         solver.recall(facts["solver"], arrays)
-        mixture = Mixture(
-            arrays["eta"], arrays["outputs"], arrays["bias"], arrays["rows_Lambda"], facts["value"], facts["violation"]
-        )
+        mixture = Mixture(arrays["eta"], arrays["outputs"], arrays["bias"], arrays["rows_Lambda"], facts["value"])
         state = State(
             arrays["directions"],
             mixture,
             Answer(arrays["answer"], arrays["values"]),
             Network(arrays["U"], arrays["V"], arrays["b"], facts["cost"]),
-            effort=facts["effort"],
-            stalled=facts["stalled"],
-            slow=facts["slow"],
-            smoothing_stage=facts["smoothing_stage"],
+            **{name: facts[name] for name in ("effort", "stalled", "slow", "smoothing_stage")},
         )
         return Outcome(state, Status.TIME_LIMIT, _history(facts))
 
@@ -106,32 +111,6 @@ def going_on(
         return replace(saved, status=status or Status.ITERATION_LIMIT)
     remaining = replace(budget, max_iterations=budget.max_iterations - done - 1)
     return run(iteration, remaining, callback, resume=saved, after=after)
-
-
-def _of_rounds(solver: ShallowSolver, state: State) -> tuple[dict[str, object], dict[str, Tensor]]:
-    facts, arrays = solver.memory()
-    mixture, best = state.mixture, state.best
-    return {
-        "solver": facts,
-        "value": mixture.value,
-        "violation": mixture.violation,
-        "cost": best.cost,
-        "effort": state.effort,
-        "stalled": state.stalled,
-        "slow": state.slow,
-        "smoothing_stage": state.smoothing_stage,
-    }, arrays | {
-        "directions": state.directions,
-        "eta": mixture.eta,
-        "outputs": mixture.outputs,
-        "bias": mixture.bias,
-        "rows_Lambda": mixture.Lambda,
-        "answer": state.answer.directions,
-        "values": state.answer.values,
-        "U": best.U,
-        "V": best.V,
-        "b": best.b,
-    }
 
 
 def _arrays(tensors: Mapping[str, Tensor], spread: Alone) -> dict[str, NDArray]:

@@ -48,9 +48,6 @@ Smooth = Callable[[Float[Tensor, "N m"]], tuple[Float[Tensor, ""], Float[Tensor,
 Parts = tuple[Float[Tensor, "n r"], Float[Tensor, "n m"], Float[Tensor, " m"]]
 """U (n, r), V (n, m) and b (m,): F = sigma(X U^T) V + beta 1 b^T."""
 
-ROUGHLY = 3e-5  # `slow` of the descents in float32 that go before
-LOOK = 50  # iterations after which a descent looks at the objective itself
-
 
 @dataclass(frozen=True)
 class SlideOptions:
@@ -140,7 +137,7 @@ class Joint:
 
 @dataclass(frozen=True)
 class Eliminated:
-    """J(U), the outputs and the bias at their best for U.
+    """J(U), the outputs and the bias at their best for U; its methods are those of `Joint`.
 
     Attributes:
         X, activation, beta: as in `Joint`.
@@ -158,7 +155,6 @@ class Eliminated:
     spread: Alone = ALONE
 
     def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
-        """Return the x of a balanced network."""
         return U.flatten()
 
     def value(self, x: Float[Tensor, " P"]) -> tuple[float, Float[Tensor, " P"]]:
@@ -173,13 +169,11 @@ class Eliminated:
         return f if math.isfinite(f) else math.inf, torch.add(x, slope.flatten(), alpha=-1.0).mul_(2.0)
 
     def inverse_curvature(self, x: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
-        """About the diagonal of the inverse Hessian, times 2."""
         U, V, _ = self.parts(x)
         sizes = self.spread.sum(_squares, self.X)
         return _along_directions(sizes, V, 1.0 / self.mu).expand_as(U).flatten()
 
     def network(self, x: Float[Tensor, " P"]) -> tuple[float, Parts]:
-        """Return the objective of the balanced network of x, and that network."""
         U = self.hidden(x)
         V, b, Lambda = self._best(self.activation(self.X @ U.T))
         U, V = balance(U, V)
@@ -187,11 +181,9 @@ class Eliminated:
         return value if math.isfinite(value) else math.inf, (U, V, b)
 
     def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
-        """Return U."""
         return x.view(-1, self.X.shape[1])
 
     def parts(self, x: Float[Tensor, " P"]) -> Parts:
-        """Return the network of x."""
         U = self.hidden(x)
         V, b, _ = self._best(self.activation(self.X @ U.T))
         return U, V, b
@@ -230,18 +222,6 @@ class Eliminated:
         return V[:-1], V[-1], Lambda if weight is None else Lambda.mul_(weight[:, None])
 
 
-def pulled_back(
-    X: Float[Tensor, "N r"], activation: Activation, beta: float, parts: Parts, loss: Smooth
-) -> tuple[Float[Tensor, ""], Parts]:
-    """Return S(F) and its gradient in U, V and b, by one pass forward and one back."""
-    U, V, b = parts
-    Z = X @ U.T
-    Phi = activation(Z)
-    S, G = loss(torch.addmm(beta * b, Phi, V))
-    G = G.to(Phi)
-    return S, (activation.pull_back(G @ V.T, Z).T @ X, Phi.T @ G, beta * G.sum(dim=0))
-
-
 def slide(
     objective: Joint | Eliminated,
     directions: Float[Tensor, "n r"],
@@ -261,9 +241,10 @@ def slide(
     (N, r), spread = objective.X.shape, objective.spread
     single = objective.X.dtype == torch.float64 and spread.samples(N) * r >= options.entries
     rough = replace(objective, X=objective.X.float()) if single else objective
-    slow = max(options.slow, ROUGHLY) if single else options.slow
+    roughly = 3e-5  # where the descents in float32 that go before end
+    slow = max(options.slow, roughly) if single else options.slow
     stages = [(rough, kink, slow) for kink in (*options.kinks, 0.0) if kink > slow or kink == 0.0]
-    if single and options.slow < ROUGHLY:
+    if single and options.slow < roughly:
         stages.append((objective, 0.0, options.slow))
     x = best
     for where, kink, slow in stages:
@@ -283,14 +264,14 @@ def slide(
 
 
 def _looks(
-    path: Iterator[Float[Tensor, " P"]], x: Float[Tensor, " P"], stop: Callable[[], bool]
+    path: Iterator[Float[Tensor, " P"]], x: Float[Tensor, " P"], stop: Callable[[], bool], every: int = 50
 ) -> Iterator[Float[Tensor, " P"]]:
-    """Yield every LOOK-th point of a path that begins in x, and its last one."""
+    """Yield every `every`-th point of a path that begins in x, and its last one."""
     for count, point in enumerate(path, 1):
         x = point
         if stop():
             break
-        if count % LOOK == 0:
+        if count % every == 0:
             yield x
     yield x
 

@@ -21,23 +21,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.lbfgs import WINDOW
-from covopt.linalg.psd import RANK_RULE, RankRule, row_space
+from covopt.linalg.psd import row_space
 from covopt.model.problem import Problem
 from covopt.model.units import Units
 from covopt.model.weights import evaluate
 from covopt.oracles.oracle import Answer, Oracle, Wrap
-from covopt.oracles.search import ENTRIES, AscentOptions, ConvexConcaveOracle
-from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
-from covopt.solvers.shallow.datafits import MultiplierDatafit, largest_mu, make_datafit, mixture_outputs
+from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
+from covopt.runtime.loop import Budget, OnIncumbent, ignore_incumbent
+from covopt.solvers.shallow.datafits import make_datafit, mixture_outputs
 from covopt.solvers.shallow.master import Mixture
 from covopt.solvers.shallow.networks import Network, NetworkBuilder
-from covopt.solvers.shallow.sliding import Eliminated, Joint, SlideOptions, slide
+from covopt.solvers.shallow.rounds import Rounds, ShallowOptions, State, largest_value, violation_of
+from covopt.solvers.shallow.sliding import SlideOptions, slide
 from covopt.solvers.shallow.starts import Starts, first_neurons
-
-NEGLIGIBLE = 1e-6
-"""What directions that are left out may add to h."""
-ROUNDING = 2.0**-46
-"""Singular values below this part of the largest are rounding."""
 
 Bound = Callable[[Float[Tensor, "N m"], float], float | None]
 
@@ -50,103 +46,27 @@ class Effort:
         starts: ascents, besides those from the active atoms.
         steps: convex-concave steps of each, at most.
         gradient_steps: projected-gradient steps in each of those.
+        slow_fall: the relative fall of the cost in a round below which the next effort follows.
     """
 
     starts: int
     steps: int
     gradient_steps: int
+    slow_fall: float
 
 
 EFFORTS = (
-    Effort(60, 3, 25),
-    Effort(120, 5, 50),
-    Effort(300, 10, 100),
-    Effort(300, 20, 100),
-    Effort(300, 40, 150),
+    Effort(60, 3, 25, 1e-1),
+    Effort(120, 5, 50, 2e-2),
+    Effort(300, 10, 100, 5e-3),
+    Effort(300, 20, 100, 1e-3),
+    Effort(300, 40, 150, 0.0),
 )
 """Of the search, from the first rounds to the last."""
-SLOW_FALLS = (1e-1, 2e-2, 5e-3, 1e-3)
-"""Relative falls of the cost in a round below which the effort grows, one for each step of EFFORTS."""
-RANDOM_ATOMS = 200
-"""Random directions that the first master chooses from, besides the oracle's."""
-NEW_ATOMS = 400
-"""Atoms added in a round, at most."""
-FIRST_WEIGHT = 0.5
-"""Of the first master's, what a first descent begins with."""
-DESCENT_SHARE = 0.1
-"""A descent goes on until a window of it gains this part of what the next search and master bring for the same
-multiplications: part of that the descent after them brings anyway."""
-SLOWEST, FASTEST, FASTEST_AT_FIRST = 3e-6, 1e-2, 1e-3
-"""A descent of the weights ends at the latest when ten steps gain less than the first, relative, and never while they
-gain more than the second; the first descent than the third: what the round before it gained, from no network to one, no
-search will bring again."""
-WINDOW_SHARE = 0.03
-"""The part of a tolerance of the rounds that ten steps of a descent must gain: with 1e-3 the solves of 300 rows of 10
-inputs take a third of the time that 0 takes, and cost 0.5 % more at most; with 0.1 some cost 3 % more."""
-SMOOTHING_GAIN = 5e-4
-"""A descent through rounded kinks that gains less than this, relative, is the last with the roundest."""
-SETTLED, SETTLED_EXACTLY = 1e-3, 1.0
-"""No descent once the last violation is below this; the second for `interpolate`, whose multiplier follows a master's
-exact dual point."""
-SLOW_ROUNDS = 2
-"""Rounds in a row that gain less than a given tolerance, after which the search ends: one alone may only be the last of
-an effort that is too small."""
-FAINT = 1e-12
-"""Neurons of a network to start from whose squared norms are below this part of all are directions without weight."""
-RELATIVE_TOLERANCE, LARGEST_TOLERANCE, SMALLEST_TOLERANCE = 0.05, 1e-3, 1e-12
-"""The master's tolerance relative to the last violation, and its bounds."""
 
 
-@dataclass(frozen=True)
-class ShallowOptions:
-    """When the rounds end, and what they begin with.
-
-    Attributes:
-        gap: stop at this proved relative gap.
-        stall_tolerance: without a proof, a round is stalled when the search finds no h above 1 + stall_tolerance * gap
-            and the cost has stopped falling.
-        patience: stalled rounds in a row after which the search ends.
-        tol: rounds that lower the cost by less than this, relative, are slow; None: none are.
-        entries: of the arrays of a search.
-    """
-
-    gap: float = 1e-4
-    stall_tolerance: float = 1e-2
-    patience: int = 3
-    tol: float | None = None
-    entries: int = ENTRIES
-
-
-@dataclass
-class State:
-    """The state of the rounds.
-
-    Attributes:
-        directions: the atoms' unit directions in the row-space basis (n, r).
-        mixture: the master's answer on them.
-        answer: what the oracle found at the mixture's dual point.
-        best: the best network so far.
-        lower: the best proved bound so far, in the user's units.
-        effort: place in EFFORTS.
-        stalled: rounds in a row without gain: no violating neuron was found, and the cost did not fall.
-        slow: rounds in a row that gained less than the tolerance.
-        smoothing_stage: how many of the roundest kinks descents leave out; for `interpolate` the first from the
-            beginning, because copies of neurons come from it that are merged less often.
-    """
-
-    directions: Float[Tensor, "n r"]
-    mixture: Mixture
-    answer: Answer
-    best: Network
-    lower: float | None = None
-    effort: int = 0
-    stalled: int = 0
-    slow: int = 0
-    smoothing_stage: int = 0
-
-
-class ShallowSolver:
-    """The rounds, for `loop.run`.
+class ShallowSolver(Rounds):
+    """The rounds where the penalty is on all weights.
 
     Args:
         problem: depth 2; solved in its own dtype on its own device, in units of its own (model/units.py), in which
@@ -158,6 +78,29 @@ class ShallowSolver:
         init: hidden weights (n, n_0 + 1) of a network to start from.
         wrap: what to put around the oracle and the search.
     """
+
+    random_atoms = 200
+    """Random directions that the first master chooses from, besides the oracle's."""
+    first_weight = 0.5
+    """Of the first master's, what a first descent begins with."""
+    descent_share = 0.1
+    """A descent goes on until a window of it gains this part of what the next search and master bring for the same
+    multiplications: part of that the descent after them brings anyway."""
+    slowest, fastest, fastest_at_first = 3e-6, 1e-2, 1e-3
+    """A descent of the weights ends at the latest when ten steps gain less than the first, relative, and never while
+    they gain more than the second; the first descent than the third: what the round before it gained, from no network
+    to one, no search will bring again."""
+    window_share = 0.03
+    """The part of a tolerance of the rounds that ten steps of a descent must gain: with 1e-3 the solves of 300 rows of
+    10 inputs take a third of the time that 0 takes, and cost 0.5 % more at most; with 0.1 some cost 3 % more."""
+    smoothing_gain = 5e-4
+    """A descent through rounded kinks that gains less than this, relative, is the last with the roundest."""
+    small_violation, small_violation_exactly = 1e-3, 1.0
+    """No descent once the last violation is below this; the second for `interpolate`, whose multiplier follows a
+    master's exact dual point."""
+    faint = 1e-12
+    """Neurons of a network to start from whose squared norms are below this part of all are directions without
+    weight."""
 
     def __init__(
         self,
@@ -171,16 +114,15 @@ class ShallowSolver:
     ) -> None:
         self.units = Units.of(problem)
         self._original, self.problem = problem, self.units.problem
-        problem, self.options = self.problem, options or ShallowOptions()
+        problem = self.problem
+        super().__init__(options or ShallowOptions(), make_datafit(problem))
         self._bound, self._init = bound, init
-        self._Q = row_space(problem.condensed_Xt, _rank_rule(problem))
+        self._Q = row_space(problem.condensed_Xt, self._fit.rank_rule())
         self._X = problem.Xt @ self._Q.T
         self._exact = None if exact is None else wrap(exact)
         search = ConvexConcaveOracle(self._X, problem.activation, None, problem.spread, self.options.entries)
         self._search = wrap(search)
         self._random = Starts(self._X, seed, problem.spread)
-        self._fit = make_datafit(problem)
-        self._uses_multipliers = isinstance(self._fit, MultiplierDatafit)
         self._networks = NetworkBuilder(problem, self._X, self._Q, self._fit)
         self._incumbent: Network | None = None
         self._searching = exact is None
@@ -194,8 +136,6 @@ class ShallowSolver:
         """Directions of `State` in input coordinates, bias last."""
         return directions @ self._Q
 
-    # -- what loop.run asks for ---------------------------------------------------------------------------------
-
     def init(self, budget: Budget) -> State:
         """Return the state of the zero network, or of the start, with the oracle's answer."""
         rows = self._X.new_zeros(0, self._X.shape[1])
@@ -204,42 +144,16 @@ class ShallowSolver:
             rows = rows[rows.norm(dim=1) > 0]
         # In a balanced network the weight of an atom is its neuron's squared norm; the master begins there.
         eta = rows.square().sum(dim=1)
-        eta = torch.where(eta > FAINT * eta.sum(), eta, 0.0)
+        eta = torch.where(eta > self.faint * eta.sum(), eta, 0.0)
         return self._round(torch.nn.functional.normalize(rows, dim=1), eta, None, budget)
 
-    def step(self, state: State, budget: Budget) -> State:
-        """Add the oracle's atoms, solve the master, query the oracle."""
-        new_atoms = self._new_atoms(state)
-        directions = torch.cat([state.directions, new_atoms])
-        eta = torch.cat([state.mixture.eta, new_atoms.new_zeros(len(new_atoms))])
-        return self._round(directions, eta, state, budget)
-
-    def finished(self, state: State) -> Status | None:
-        """Return OPTIMAL at the gap, CONVERGED without new neurons, TOLERANCE if slow."""
-        cost, lower = self.cost(state), state.lower
-        if lower is not None and cost < torch.inf and cost - lower <= self.options.gap * cost:
-            return Status.OPTIMAL
-        if state.stalled >= self.options.patience:
-            return Status.CONVERGED
-        return Status.TOLERANCE if state.slow >= SLOW_ROUNDS else None
-
-    def progress(self, state: State, iteration: int, seconds: float) -> Progress:
-        """Return cost, bound and width of the best network."""
-        return Progress(iteration, seconds, self.cost(state), state.lower, len(state.best.U))
-
-    # -- in the user's units --------------------------------------------------------------------------------------
-
     def cost(self, state: State) -> float:
-        """Return the cost of the best network so far."""
+        """Return the cost of the best network so far, in the user's units."""
         return self.units.cost * state.best.cost
 
     def dual(self, state: State) -> Float[Tensor, "N m"]:
         """Return the dual point in the user's units."""
         return self.units.dual(state.mixture.Lambda)
-
-    def after_proof(self, state: State, refuting: Answer | None, lower: float | None) -> State:
-        """Return the state after a certifier's turn: refuting neurons and the proved bound."""
-        return replace(state, answer=refuting or state.answer, lower=lower, stalled=0, slow=0)
 
     def reduced(self, network: Network, budget: Budget) -> Network:
         """Return a network with fewer neurons at no higher cost, from the best network so far."""
@@ -270,33 +184,25 @@ class ShallowSolver:
             U, V, b = (arrays[f"known_{name}"] for name in "UVb")
             self._incumbent = Network(U, V, b, facts["incumbent"])
 
-    # -- one round ------------------------------------------------------------------------------------------------
-
     def _round(self, directions: Tensor, eta: Tensor, last: State | None, budget: Budget) -> State:
         Phi = self.problem.activation(self._X @ directions.T)
-        with budget.phase("master"):
-            mixture = self._fit.solve(Phi, eta, self._tolerance(last), budget.pace())
-        used = mixture.eta > 0
-        mixture = replace(mixture, eta=mixture.eta[used], outputs=mixture.outputs[used])
-        directions, Phi = directions[used], Phi[:, used]
+        directions, Phi, mixture = self._solved(directions, Phi, eta, self._tolerance(last), budget)
         best = self._better_of(self._networks.of_mixture(directions, Phi, mixture), last)
-        smoothing_stage = last.smoothing_stage if last is not None else int(self._uses_multipliers)
+        smoothing_stage = last.smoothing_stage if last is not None else int(self._fit.has_multiplier)
         if self._searching and len(directions) and self._unsettled(last):
             slow, before = self._descent_tolerance(mixture, last), mixture.value
             if last is not None and not len(last.directions):
                 directions, mixture = self._spread(directions, mixture)
             with budget.phase("descent"):
                 directions, mixture = self._slide(directions, mixture, slow, smoothing_stage, budget)
-            smoothing_stage += before - mixture.value < SMOOTHING_GAIN * mixture.value
+            smoothing_stage += before - mixture.value < self.smoothing_gain * mixture.value
             Phi = self.problem.activation(self._X @ directions.T)
             network = self._networks.of_mixture(directions, Phi, mixture)
             best = network if network.cost < best.cost else best
         slow = self._slow_rounds(best, last)
-        answer, lower = (
-            Answer(self._X[:0], self._X.new_zeros(0)),
-            self._bound(self.units.dual(mixture.Lambda), math.inf),
-        )
-        if slow < SLOW_ROUNDS:  # else what is found would not be used
+        answer = Answer(self._X[:0], self._X.new_zeros(0))
+        lower = self._bound(self.units.dual(mixture.Lambda), math.inf)
+        if slow < self.slow_rounds:  # else what is found would not be used
             with budget.phase("search"):
                 answer, lower = self._query_oracle(directions, mixture, last, budget)
         state = State(directions, mixture, answer, best, lower, slow=slow, smoothing_stage=smoothing_stage)
@@ -311,13 +217,10 @@ class ShallowSolver:
             return 0
         return last.slow + 1
 
-    def _better_of(self, network: Network, last: State | None) -> Network:
-        return network if last is None or network.cost < last.best.cost else last.best
-
     def _unsettled(self, last: State | None) -> bool:
         """Return True if neurons still move far; later, kinks stop descents and blur the dual."""
-        still = SETTLED_EXACTLY if self._uses_multipliers else SETTLED
-        return last is None or self._violation(last.answer) > still
+        still = self.small_violation_exactly if self._fit.has_multiplier else self.small_violation
+        return last is None or violation_of(last.answer) > still
 
     def _descent_tolerance(self, mixture: Mixture, last: State | None) -> float:
         """Return the relative fall per window below which the descent should end.
@@ -325,7 +228,7 @@ class ShallowSolver:
         Below it, the next search and master gain more for the same multiplications. These are counted, not timed, so
         that the same seed gives the same result.
         """
-        slowest = max(SLOWEST, WINDOW_SHARE * (self.options.tol or 0.0))
+        slowest = max(self.slowest, self.window_share * (self.options.tol or 0.0))
         if last is None:
             return slowest
         N, r = self.problem.samples, self._X.shape[1]
@@ -336,9 +239,9 @@ class ShallowSolver:
         search = 8.0 * (effort.starts + n) * effort.steps * effort.gradient_steps * N * r
         gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
         if len(last.directions):
-            gained *= DESCENT_SHARE
+            gained *= self.descent_share
         equal = gained * descent / (search + 10.0 * n * n * (N + n))
-        return min(FASTEST if len(last.directions) else FASTEST_AT_FIRST, max(slowest, equal))
+        return min(self.fastest if len(last.directions) else self.fastest_at_first, max(slowest, equal))
 
     def _spread(self, directions: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
         """Spread less weight equally on more atoms: wide networks descend further than few atoms."""
@@ -346,7 +249,7 @@ class ShallowSolver:
         directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
         Phi = self.problem.activation(self._X @ directions.T)
         slopes = self.problem.spread.sum(lambda Phi, Lambda: Phi.T @ Lambda, Phi, mixture.Lambda)
-        eta = torch.full_like(slopes[:, 0], FIRST_WEIGHT * float(mixture.eta.sum()) / len(directions))
+        eta = torch.full_like(slopes[:, 0], self.first_weight * float(mixture.eta.sum()) / len(directions))
         outputs = eta[:, None] * torch.nn.functional.normalize(slopes, dim=1)
         return directions, replace(mixture, eta=eta, outputs=outputs)
 
@@ -355,7 +258,7 @@ class ShallowSolver:
     ) -> tuple[Tensor, Mixture]:
         """Move all neurons together, until a window of the descent gains less than `slow`."""
         options = SlideOptions(kinks=SlideOptions().kinks[smoothing_stage:], slow=slow)
-        unmoved, objective, outputs = (directions, mixture), self._objective(), mixture.outputs
+        unmoved, objective, outputs = (directions, mixture), self._fit.objective(self._X), mixture.outputs
         descent = slide(objective, directions, outputs, mixture.bias, budget.pace(), options)
         U, V, b = next(descent)
         for U, V, b in descent:
@@ -370,18 +273,9 @@ class ShallowSolver:
         lost = self.problem.spread.largest(float(not torch.isfinite(gradient).all()))
         if lost or not math.isfinite(total):  # beyond float64: as if not moved
             return unmoved
-        moved = Mixture(sizes, outputs, b, -0.5 * gradient, total, 0.0)
+        moved = Mixture(sizes, outputs, b, -0.5 * gradient, total)
         self._fit.update(F, moved)
         return directions, moved
-
-    def _objective(self) -> Joint | Eliminated:
-        """Return the objective of descents; for least squares it eliminates the outputs."""
-        problem, squares = self.problem, self._fit.squares()
-        network_facts = self._X, problem.activation, problem.bias(1)
-        if squares is not None:
-            return Eliminated(*network_facts, *squares, problem.weight, problem.spread)
-        fit, outputs = self._fit, problem.Y.shape[1]
-        return Joint(*network_facts, fit.smooth, fit.curvature, outputs, self._X.dtype, problem.spread)
 
     def _offer_incumbent(self, U: Tensor, V: Tensor, b: Tensor) -> None:
         """Report a network within a round that is better than all before."""
@@ -413,58 +307,36 @@ class ShallowSolver:
             values, order = torch.cat([answer.values, ascents.values]).sort(descending=True)
             answer = Answer(torch.cat([answer.directions, ascents.directions])[order], values)
         lower = self._bound(Lambda, bound)
-        if isinstance(self._fit, MultiplierDatafit):
-            self._fit.update_multiplier(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
+        self._fit.update_multiplier(mixture.Lambda, largest_value(answer))
         return answer, lower
 
-    def _new_atoms(self, state: State) -> Tensor:
-        """Return the best of the distinct violators that the oracle found."""
-        answer = state.answer
-        atoms = answer.directions[answer.values > 1.0]
-        atoms = atoms[:NEW_ATOMS]
+    def _atoms(self, state: State) -> Tensor:
+        """Return the best of the distinct violators; for a first master random directions too."""
+        atoms = super()._atoms(state)
         if self._exact is None and not self.problem.interpolates and not len(state.directions):
-            atoms = torch.cat([atoms, self._random.between(RANDOM_ATOMS)])
+            atoms = torch.cat([atoms, self._random.between(self.random_atoms)])
         return torch.nn.functional.normalize(atoms, dim=1)
-
-    def _tolerance(self, last: State | None) -> float:
-        violation = self._violation(last.answer) if last is not None else 1.0
-        return min(LARGEST_TOLERANCE, max(SMALLEST_TOLERANCE, RELATIVE_TOLERANCE * violation))
-
-    def _violation(self, answer: Answer) -> float:
-        return max(0.0, float(answer.values.max()) - 1.0) if len(answer.values) else 0.0
 
     def _stall_threshold(self) -> float:
         """Return the relative violation, or fall of the cost, that counts as none."""
-        return max(SMALLEST_TOLERANCE, self.options.stall_tolerance * self.options.gap)
+        return max(self.smallest_tolerance, self.options.stall_tolerance * self.options.gap)
 
     def _most_effort(self) -> int:
         """Return the last usable place in EFFORTS; those for falls below `tol` are left out."""
-        return sum(slow > (self.options.tol or 0.0) for slow in SLOW_FALLS)
+        return sum(effort.slow_fall > (self.options.tol or 0.0) for effort in EFFORTS)
 
     def _adapt_effort(self, state: State, last: State) -> None:
         """Raise the effort if a round gains little; without gain at full effort it is stalled."""
         fall, most = _fall(last.best.cost, state.best.cost), self._most_effort()
         state.effort = last.effort
-        while state.effort < most and fall < SLOW_FALLS[state.effort]:
+        while state.effort < most and fall < EFFORTS[state.effort].slow_fall:
             state.effort += 1
         full = not self._searching or last.effort == most
         small = self._stall_threshold()
-        no_gain = self._violation(state.answer) <= small and fall <= small
+        no_gain = violation_of(state.answer) <= small and fall <= small
         state.stalled = last.stalled + 1 if full and no_gain and self._fit.settled else 0
 
 
 def _fall(before: float, now: float) -> float:
     """By how much of itself the cost fell; from no fit to one, or to 0, endlessly."""
     return (before - now) / now if 0.0 < now < math.inf else math.inf
-
-
-def _rank_rule(problem: Problem) -> RankRule:
-    """Return a rank rule that is finer for smaller lam, as far as rounding allows.
-
-    A direction of singular value s adds at most s |Lambda| to h, and |Lambda| <= max w |Y| / (N lam) for mse.
-    """
-    if problem.loss.name not in ("mse", "interpolate"):
-        return RANK_RULE
-    strength = 0.0 if problem.interpolates else problem.lam * float(problem.inverse_shares.min())
-    part = NEGLIGIBLE * strength / (largest_mu(problem) or 1.0)
-    return RankRule(double=min(RANK_RULE.double, max(part, ROUNDING)))

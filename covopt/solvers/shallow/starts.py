@@ -9,20 +9,10 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE, Alone
 
-FRESH = 0.2
-"""The part of the starts that are anywhere rather than beside an active atom."""
-NEAREST, FARTHEST = 0.1, 0.8
-"""Distances of the starts from the unit atoms that they are beside."""
-TOWARDS = 0.85
-"""The part of the way to a kink between samples that a direction is turned: all of it would leave some lines none."""
-
-FEWEST_NEURONS, MOST_NEURONS, WIDTH_FACTOR = 200, 700, 8.0
-"""Neurons of the first descent: these limits, and within them WIDTH_FACTOR times the root of N m."""
-
 
 def first_neurons(problem: Problem) -> int:
-    """Neurons of the first descent."""
-    return min(MOST_NEURONS, max(FEWEST_NEURONS, round(WIDTH_FACTOR * (problem.samples * problem.Y.shape[1]) ** 0.5)))
+    """Neurons of the first descent: from 200 to 700, and within that 8 times the root of N m."""
+    return min(700, max(200, round(8.0 * (problem.samples * problem.Y.shape[1]) ** 0.5)))
 
 
 def turned_to_kinks(
@@ -47,11 +37,16 @@ def turned_to_kinks(
     centres = spread.added((X[place.where(is_local, 0)] * is_local[:, :, None]).sum(dim=0))
     squares = centres.square().sum(dim=1, keepdim=True)
     along = (rows * centres).sum(dim=1, keepdim=True) / squares.where(squares > 0.0, 1.0)
-    return rows - TOWARDS * along * centres
+    return rows - 0.85 * along * centres  # all of the way would leave some lines none
 
 
 class Starts:
     """Random directions in the coordinates of X (N, r)."""
+
+    fresh = 0.2
+    """The part of the starts that are anywhere rather than beside an active atom."""
+    nearest, farthest = 0.1, 0.8
+    """Distances of the starts from the unit atoms that they are beside."""
 
     def __init__(self, X: Float[Tensor, "N r"], seed: int, spread: Alone = ALONE) -> None:
         self._X, self._spread = X, spread
@@ -71,14 +66,14 @@ class Starts:
     ) -> Float[Tensor, "S r"]:
         """Return the active atoms, directions near them, those of linear neurons, and random ones."""
         X = self._X
-        fresh = self.anywhere(max(1, int(FRESH * count)))
+        fresh = self.anywhere(max(1, int(self.fresh * count)))
         outputs = self.anywhere(max(1, len(fresh) // 2), Lambda.shape[1])
         linear = self._spread.sum(lambda Lambda, X: outputs @ Lambda.T @ X, Lambda, X)
         beside = max(0, count - len(fresh) - len(linear))
         if not len(directions):
             return torch.cat([self.anywhere(beside), fresh, linear])
         place = torch.randint(len(directions), (beside,), generator=self.generator, device=X.device)
-        distance = NEAREST + (FARTHEST - NEAREST) * torch.rand(
+        distance = self.nearest + (self.farthest - self.nearest) * torch.rand(
             beside, 1, generator=self.generator, dtype=X.dtype, device=X.device
         )
         away = torch.nn.functional.normalize(self.anywhere(beside), dim=1)

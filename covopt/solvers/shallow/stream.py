@@ -34,31 +34,15 @@ from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.oracles.neurons import balance
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.shallow.leading import Basis, View, leading_directions
-from covopt.solvers.shallow.sliding import Parts, pulled_back
+from covopt.solvers.shallow.networks import Network
+from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
 from covopt.solvers.training.cycles import CyclePace
 from covopt.solvers.training.descent import AdamOptions
 from covopt.solvers.training.local import LocalAdam
 
-PARTS = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on batches of its own
-RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights
-FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
-STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
-LITTLE_GAIN = 5e-2  # in few directions a cycle that lowers the loss by less than this is the last
-MOST_PASSES = 32  # of a cycle in few directions
-TRIED, TRIAL = 4096, 15  # samples that tell the directions, and steps on them that tell whether these are enough
-SMALLER = 4  # times smaller batches, which tell it as well
-ENOUGH = 1.25  # times the loss that steps in all directions lead to, which take much longer
-FEW_DIRECTIONS = 0.25  # the part of all directions that is few enough for cycles of their own
-CHUNK, CHUNK_OF_GPU = 1024, 4096  # rows at once: more take no less time on a CPU, and more memory
-JUDGED = 1024  # samples whose loss tells how long that of all takes
 FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
-TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
-TIDYING = 8.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
-FINISHING = 2.0  # losses over all samples that take as long as the best outputs
-STRONGEST = 1e30  # lam in float32, whose sums hold no more: of a larger one the network is all but zero as well
-RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, and of products, on one core of a CPU, roughly
-
+RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly
 
 Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]
 """`Parts` for all directions of the inputs."""
@@ -97,10 +81,10 @@ def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | N
 
 
 def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
-    """Return True if TURNS turns of a round's descent take longer on CPUs, by multiplications."""
+    """Return True if 40 turns of a round's descent, fewer than which are not worth beginning, take longer on CPUs."""
     rows_each = problem.samples / problem.spread.processes
     turn = rows_each * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
-    return not problem.X.is_cuda and TURNS * turn > RATE_OF_TURNS * seconds
+    return not problem.X.is_cuda and 40.0 * turn > RATE_OF_TURNS * seconds
 
 
 def products_are_long(problem: Problem, seconds: float) -> bool:
@@ -119,7 +103,8 @@ class TwoLayerLoss:
 
     def __init__(self, problem: Problem, samples: Samples) -> None:
         self.problem, self.samples, self.count = problem, samples, samples.count()
-        self.lam = problem.lam if samples.Xt.dtype == torch.float64 else min(problem.lam, STRONGEST)
+        # Sums in float32 hold no more than 1e30: of a larger lam the network is all but zero as well.
+        self.lam = problem.lam if samples.Xt.dtype == torch.float64 else min(problem.lam, 1e30)
 
     def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
         """Return L, by one pass forward."""
@@ -135,12 +120,13 @@ class TwoLayerLoss:
         problem = self.problem
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
-            def loss(F: Tensor) -> tuple[Tensor, Tensor]:
-                share, arguments = len(Y) / self.count, (problem.loss, F, Y, weight)
-                return share * mean_loss(*arguments), share * mean_gradient(*arguments)
-
-            value, slopes = pulled_back(Xt, problem.activation, problem.bias(1), (U, V, b), loss)
-            return value, *slopes
+            Z = Xt @ U.T
+            Phi = problem.activation(Z)
+            arguments = problem.loss, torch.addmm(problem.bias(1) * b, Phi, V), Y, weight
+            share = len(Y) / self.count
+            G = (share * mean_gradient(*arguments)).to(Phi)
+            by_U = problem.activation.pull_back(G @ V.T, Z).T @ Xt
+            return share * mean_loss(*arguments), by_U, Phi.T @ G, problem.bias(1) * G.sum(dim=0)
 
         fit, *slopes = self.samples.total(part)
         for slope, x in zip(slopes, (U, V, b), strict=True):
@@ -195,8 +181,7 @@ class Streamed:
 
     def weights(self) -> list[Tensor]:
         """Return [W_1, W_2] of the best network."""
-        U, V, b = self.best
-        return [U, torch.cat([V, b[None]]).T.contiguous()]
+        return Network(*self.best, self.cost).weights()
 
 
 class StreamSolver:
@@ -208,34 +193,43 @@ class StreamSolver:
 
     Attributes:
         judging: seconds that a loss over all samples takes.
+        within: takes the state after each step of a cycle.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        options: StreamOptions | None = None,
-        seed: int = 0,
-    ) -> None:
+    parts = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on its own batches
+    chunk, chunk_of_gpu = 1024, 4096  # rows at once: more take no less time on a CPU, and more memory
+    rate = 0.2  # Adam's first, relative to the root mean square of the hidden weights
+    first_outputs = 0.3  # size of the first outputs, relative to that of the targets
+    stall_gain = 1e-3  # the cycles end when one lowers the loss by less than this, relative
+    little_gain, most_passes = 5e-2, 32  # a cycle in few directions that gains less, or has more passes, is their last
+    few_directions = 0.25  # the part of all directions that is few enough for cycles of their own
+    tried, trial = 4096, 15  # samples that tell the directions, and steps on them that tell whether these are enough
+    smaller = 4  # times smaller batches, which tell it as well
+    enough = 1.25  # times the loss that steps in all directions lead to, which take much longer
+    judged = 1024  # samples whose loss tells how long that of all takes
+    tidying = 8.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
+    finishing = 2.0  # losses over all samples that take as long as the best outputs
+
+    def __init__(self, problem: Problem, options: StreamOptions | None = None, seed: int = 0) -> None:
         self.problem, self.options = problem, options or StreamOptions()
-        spread = problem.spread.in_parts(max(PARTS, problem.spread.processes))
-        chunk = CHUNK_OF_GPU if problem.X.is_cuda else CHUNK
+        spread = problem.spread.in_parts(max(self.parts, problem.spread.processes))
+        chunk = self.chunk_of_gpu if problem.X.is_cuda else self.chunk
         self._all = Samples(problem.X, problem.Y, problem.weight, chunk, spread, problem.beta)
         self._batch = self.options.batch * spread.parts
         self._view: View | None = None
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0
         self.within: Callable[[Streamed], None] = lambda state: None
-        """Takes the state after each step of a cycle."""
 
     def init(self, budget: Budget) -> Streamed:
         """Return a balanced random network after a few steps, or that network itself."""
         basis, parts = self._begun()
         view = self._seen(basis)
         best, cost = self._judged(parts, view)
-        judged, started = self._all.some(self._first, JUDGED), budget.seconds()
+        judged, started = self._all.some(self._first, self.judged), budget.seconds()
         TwoLayerLoss(self.problem, judged).value(*best)
-        self.judging = (budget.seconds() - started) * max(1.0, self._all.count() / JUDGED)
-        self._tidying = min(TIDYING * self.judging, 0.5 * budget.remaining())
+        self.judging = (budget.seconds() - started) * max(1.0, self._all.count() / self.judged)
+        self._tidying = min(self.tidying * self.judging, 0.5 * budget.remaining())
         return Streamed(parts, best, cost, self.options.first, basis=basis)
 
     def _begun(self) -> tuple[Basis | None, Parts]:
@@ -244,44 +238,45 @@ class StreamSolver:
         Takes the leading directions if they are few and the steps lead about as far down in them as in all.
         """
         d, k = self.problem.X.shape[1] + 1, self.options.directions
-        if k > FEW_DIRECTIONS * d:
+        if k > self.few_directions * d:
             return None, self._drawn(self._seen(None).rough)
-        some = self._all.some(self._draw, TRIED)
+        some = self._all.some(self._draw, self.tried)
         every = View.of(some, None)
         few = View.of(some, leading_directions(every.rough, self._normal(d, k).to(self.problem.X)))
         (far, there), (lowest, elsewhere) = self._trial(few.rough), self._trial(every.rough)
-        view, parts = (few, there) if not far > ENOUGH * lowest else (every, elsewhere)
+        view, parts = (few, there) if not far > self.enough * lowest else (every, elsewhere)
         return view.basis, self._finished(parts, view)
 
     def _trial(self, samples: Samples) -> tuple[float, Parts]:
         """Return loss and network after some steps of training; the start if the loss diverges."""
         drawn = self._drawn(samples)
-        adam = self._adam(drawn, samples, TRIAL, batch=max(1, self._batch // SMALLER))
-        while adam.steps_taken < TRIAL:
+        adam = self._adam(drawn, samples, self.trial, batch=max(1, self._batch // self.smaller))
+        while adam.steps_taken < self.trial:
             adam.iterate()
-        parts = _parts(adam.x[0], [part.shape for part in drawn])
+        parts = _parts(adam.x[0], drawn)
         loss = float(TwoLayerLoss(self.problem, samples).value(*parts))
         return (loss, parts) if math.isfinite(loss) else (math.inf, drawn)
 
     def _drawn(self, samples: Samples) -> Parts:
         """Draw a balanced network whose outputs have the size of the targets."""
-        few, m, n = samples.some(self._first, JUDGED), samples.Y.shape[1], self.options.neurons
+        few, m, n = samples.some(self._first, self.judged), samples.Y.shape[1], self.options.neurons
         U = turned_to_kinks(self._normal(n, samples.Xt.shape[1]), few.Xt, self._generator, few.spread)
         U, V = balance(U, self._normal(n, m))
         F = self.problem.activation(few.Xt @ U.T) @ V
         sizes = few.spread.sums(lambda Y, F: (Y.square().sum(), F.square().sum()), few.Y, F)
-        size = float(FIRST_OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
+        size = float(self.first_outputs**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
         return size * U, size * V, V.new_zeros(m)
 
     def _adam(
         self, parts: Parts, samples: Samples, steps: int, rate: float | None = None, batch: int | None = None
     ) -> LocalAdam:
         """From these parts, on random batches."""
-        shapes = [part.shape for part in parts]
-        start = torch.cat([part.flatten() for part in parts])
-        options = AdamOptions(steps=steps, rate=_rate(parts) if rate is None else rate)
-        size = batch or self._batch
-        return LocalAdam(lambda x: self._slope(x, shapes, samples, size), start, options, samples.spread)
+        start, size = torch.cat([part.flatten() for part in parts]), batch or self._batch
+        options = AdamOptions(steps=steps, rate=self._rate(parts) if rate is None else rate)
+        return LocalAdam(lambda x: self._slope(x, parts, samples, size), start, options, samples.spread)
+
+    def _rate(self, parts: Parts) -> float:
+        return self.rate * float(parts[0].square().mean().sqrt())
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """Run one cycle of Adam and evaluate its loss; a last one takes the remaining time."""
@@ -290,20 +285,18 @@ class StreamSolver:
         if state.opening and state.cycle is None:
             self._pace = self._pace_of(state.parts, view, budget)
         steps, last = self._pace.steps(math.ceil(state.passes * self._all.count() / self._batch), budget)
-        rate = _rate(state.parts)
-        if state.cycle is not None:
-            steps, rate, _ = state.cycle
+        steps, rate, begun = state.cycle or (steps, self._rate(state.parts), None)
         adam = self._adam(state.parts, view.rough, steps, rate)
-        if state.cycle is not None:
-            adam.recall(state.cycle[2])
+        if begun is not None:
+            adam.recall(begun)
 
         def each() -> None:
             if adam.met:
                 self.within(replace(state, cycle=(steps, rate, adam.memory())))
 
         self._pace.descend(adam, steps, budget, each)
-        parts = _parts(adam.x[0], [part.shape for part in state.parts])
-        if budget.remaining() > FINISHING * self.judging:
+        parts = _parts(adam.x[0], state.parts)
+        if budget.remaining() > self.finishing * self.judging:
             parts = self._finished(parts, view)
         best, cost = self._judged(parts, view)
         self._pace.closed(budget)
@@ -315,9 +308,9 @@ class StreamSolver:
         following = Streamed(parts, best, cost, 2 * state.passes, basis=state.basis)
         if last or budget.spent():
             following.ended = Status.TIME_LIMIT
-        elif view.basis is None and not state.opening and gain <= STALL_GAIN * state.cost:
+        elif view.basis is None and not state.opening and gain <= self.stall_gain * state.cost:
             following.ended = Status.CONVERGED
-        elif view.basis is not None and (gain <= LITTLE_GAIN * state.cost or following.passes > MOST_PASSES):
+        elif view.basis is not None and (gain <= self.little_gain * state.cost or following.passes > self.most_passes):
             following = self._opened(following, view)
         return following
 
@@ -334,7 +327,7 @@ class StreamSolver:
         adam.iterate()
         started = budget.seconds()
         adam.iterate()
-        return CyclePace(budget.seconds() - started, (1.0 + FINISHING) * self.judging)
+        return CyclePace(budget.seconds() - started, (1.0 + self.finishing) * self.judging)
 
     def _seen(self, basis: Basis | None) -> View:
         """Return the samples in these directions; only the last view is held in memory."""
@@ -370,13 +363,11 @@ class StreamSolver:
         where = arrays.get("basis"), facts["opening"]
         return Streamed(parts, best, facts["cost"], facts["passes"], ended, cycle, *where)
 
-    def _slope(
-        self, x: Float[Tensor, "B P"], shapes: list[torch.Size], samples: Samples, size: int
-    ) -> tuple[Tensor, Tensor]:
+    def _slope(self, x: Float[Tensor, "B P"], like: Parts, samples: Samples, size: int) -> tuple[Tensor, Tensor]:
         """Return L and its gradient on a random batch of each part of the samples."""
         batches = samples.some(self._draw, size).shares()
         values_and_slopes = [
-            TwoLayerLoss(self.problem, batch).gradient(*_parts(point, shapes))
+            TwoLayerLoss(self.problem, batch).gradient(*_parts(point, like))
             for batch, point in zip(batches, x, strict=True)
         ]
         gradients = [torch.cat([slope.flatten() for slope in slopes]) for _, slopes in values_and_slopes]
@@ -405,10 +396,6 @@ class StreamSolver:
         return torch.randn(rows, columns, generator=self._generator, dtype=torch.float32, device=self.problem.X.device)
 
 
-def _rate(parts: Parts) -> float:
-    return RATE * float(parts[0].square().mean().sqrt())
-
-
-def _parts(x: Float[Tensor, " P"], shapes: list[torch.Size]) -> Parts:
-    U, V, b = (part.view(shape) for part, shape in zip(x.split([s.numel() for s in shapes]), shapes, strict=True))
+def _parts(x: Float[Tensor, " P"], like: Parts) -> Parts:
+    U, V, b = (part.view_as(old) for part, old in zip(x.split([old.numel() for old in like]), like, strict=True))
     return U, V, b

@@ -27,8 +27,8 @@ def small(loss: str = "mse", slope: float = 0.0, bias: float = 1.0) -> Problem:
 def objectives(problem: Problem) -> list[Joint | Eliminated]:
     fit = make_datafit(problem)
     joint = Joint(problem.Xt, problem.activation, problem.beta, fit.smooth, fit.curvature, 3, torch.float64)
-    squares = fit.squares()
-    return [joint] if squares is None else [joint, Eliminated(problem.Xt, problem.activation, problem.beta, *squares)]
+    objective = fit.objective(problem.Xt)
+    return [joint] if isinstance(objective, Joint) else [joint, objective]
 
 
 def cost(problem: Problem, parts: Parts) -> float:

@@ -22,7 +22,6 @@ from covopt.runtime.loop import Budget, run
 from covopt.solvers.deep import stream as deep_stream
 from covopt.solvers.deep.solver import DeepOptions
 from covopt.solvers.deep.stream import DeepStream, few_samples, suits_few_samples
-from covopt.solvers.shallow import stream
 from covopt.solvers.shallow.leading import leading_directions
 from covopt.solvers.shallow.stream import StreamOptions, StreamSolver, TwoLayerLoss, suits_streaming
 
@@ -89,8 +88,8 @@ def test_cycles_come_near_the_minimum(loss: str) -> None:
 def test_what_is_learned_in_few_directions_is_a_network_for_all(
     weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "MOST_PASSES", 2)
-    monkeypatch.setattr(stream, "LITTLE_GAIN", -1.0)  # however little the first cycle gains
+    monkeypatch.setattr(StreamSolver, "most_passes", 2)
+    monkeypatch.setattr(StreamSolver, "little_gain", -1.0)  # however little the first cycle gains
     problem = made(300)
     weight = torch.linspace(0.5, 1.5, 300, dtype=torch.float64) if weighted else None
     X = problem.X * torch.tensor([3.0, 0.1, 0.1, 0.1, 0.1])
@@ -225,7 +224,7 @@ def _work(rank: int, processes: int, meeting: str, out: str) -> None:
     mine = replace(problem, X=problem.X[rows], Y=problem.Y[rows], spread=spread)
     U, V, b = parts_of(problem)
     value, slopes = TwoLayerLoss(mine, Samples(mine.Xt, mine.Y, None, 10, spread)).gradient(U, V, b)
-    ends, stream.ENOUGH = [], torch.inf
+    ends, StreamSolver.enough = [], torch.inf
     for directions in (1, 64):
         solver, budget = StreamSolver(mine, replace(FEW, directions=directions)), Budget(1e6, agreed=spread.largest)
         state = solver.init(budget)
@@ -269,7 +268,7 @@ def test_training_that_leaves_the_numbers_keeps_the_network_before_it(
 ) -> None:
     problem = made(300)
     X = problem.X * torch.tensor([3.0, 0.1, 0.1, 0.1, 0.1])
-    monkeypatch.setattr(stream, "RATE", rate)
+    monkeypatch.setattr(StreamSolver, "rate", rate)
     solver, budget = StreamSolver(replace(problem, X=X), replace(FEW, directions=1)), Budget(1e6)
     state = solver.init(budget)
     first = state.cost
