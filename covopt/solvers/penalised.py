@@ -54,7 +54,7 @@ def solve_by_training(problem: Problem, options: SolveOptions) -> Attempt:
     """Train several networks of one width as one batch; return the best."""
     units = Units.of(problem)
     scaled = _within(units, options)
-    weights, status, history, costs = train_best(
+    best = train_best(
         units.problem,
         scaled.budget,
         scaled.width,
@@ -63,7 +63,7 @@ def solve_by_training(problem: Problem, options: SolveOptions) -> Attempt:
         scaled.init,
         scaled.callback,
     )
-    return _outward(units, Attempt(weights, status, history, None, costs), problem, options)
+    return _outward(units, best, problem, options)
 
 
 def solve_by_representations(problem: Problem, options: SolveOptions) -> Attempt:
@@ -79,7 +79,7 @@ def solve_by_representations(problem: Problem, options: SolveOptions) -> Attempt
         scaled.init,
         scaled.callback,
     )
-    return _outward(units, Attempt(best.weights, best.status, best.history, None, best.costs), problem, options)
+    return _outward(units, best, problem, options)
 
 
 METHODS: dict[str, Callable[[Problem, SolveOptions], Attempt]] = {

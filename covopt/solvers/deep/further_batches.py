@@ -18,7 +18,7 @@ from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.units import Units
-from covopt.model.weights import Weights, evaluate, gradient
+from covopt.model.weights import Weights, evaluate, flattened, gradient, shaped_like
 from covopt.runtime.loop import Budget
 from covopt.solvers.training.cycles import CyclePace
 from covopt.solvers.training.descent import Adam, AdamOptions
@@ -61,21 +61,15 @@ def _cycle(
     problem: Problem, weights: Weights, steps: int, pace: CyclePace, budget: Budget, generator: torch.Generator
 ) -> list[Tensor]:
     """Train by `steps` steps of Adam on random batches; keep the dtype of the weights."""
-    shapes = [W.shape for W in weights]
     size = min(BATCH, problem.samples)
 
     def slope(x: Float[Tensor, "1 P"]) -> tuple[Float[Tensor, " 1"], Float[Tensor, "1 P"]]:
         rows = torch.randint(problem.samples, (size,), generator=generator, device=x.device)
-        slopes = gradient(problem.on(rows).to(torch.float32), _matrices(x[0], shapes))
-        return x.new_zeros(1), torch.cat([G.flatten() for G in slopes])[None]
+        slopes = gradient(problem.on(rows).to(torch.float32), shaped_like(x[0], weights))
+        return x.new_zeros(1), flattened(slopes)[None]
 
-    start = torch.cat([W.float().flatten() for W in weights])[None]
+    start = flattened([W.float() for W in weights])[None]
     own, drawn = float(start.square().mean().sqrt()), math.sqrt(2.0 * sum(map(len, weights)) / start.numel())
     adam = Adam(slope, start, AdamOptions(steps=steps, rate=RATE * (own if own > FAINT * drawn else drawn)))
     pace.descend(adam, steps, budget)
-    return [W.to(like) for W, like in zip(_matrices(adam.x[0], shapes), weights, strict=True)]
-
-
-def _matrices(x: Float[Tensor, " P"], shapes: list[torch.Size]) -> list[Tensor]:
-    parts = x.split([shape.numel() for shape in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    return [W.to(like) for W, like in zip(shaped_like(adam.x[0], weights), weights, strict=True)]

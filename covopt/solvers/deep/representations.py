@@ -27,9 +27,7 @@ For `interpolate`, Z_L = Y is held and a step may not take Y out of Im Zs_{L-1}.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -41,9 +39,10 @@ from covopt.linalg.lbfgs import DescentOptions, descend
 from covopt.linalg.psd import RankRule, thin
 from covopt.model import hidden
 from covopt.model.problem import Problem
-from covopt.model.weights import check_weights, evaluate
+from covopt.model.weights import Weights, check_weights, evaluate, flattened, shaped_like
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
+from covopt.solvers.attempt import Attempt, one_history
 
 NO_TIKHONOV = (0.0,)
 """`HiddenOptions.tikhonov` for `interpolate`: other eps gained nothing there, and made deep networks much worse."""
@@ -117,7 +116,7 @@ class HiddenSolver:
         problem: Problem,
         width: int | None = None,
         seed: int = 0,
-        init: Sequence[Float[Tensor, "_ _"]] | None = None,
+        init: Weights | None = None,
         options: HiddenOptions | None = None,
     ) -> None:
         self.problem, self.options = problem, options or HiddenOptions()
@@ -197,22 +196,18 @@ class HiddenSolver:
         bases = hidden.layer_inputs(self.problem, state.Z)
         free = self.problem.depth - 1 if self.problem.interpolates else self.problem.depth
         V = [thin(base).solve(z) for base, z in zip(bases[:free], state.Z[:free], strict=True)]
-        shapes = [v.shape for v in V]
 
         def representations(x: Tensor) -> list[Tensor]:
-            parts = x.split([shape.numel() for shape in shapes])
-            return self._with_targets(
-                [b @ part.view(shape) for b, part, shape in zip(bases[:free], parts, shapes, strict=True)]
-                + list(state.Z[free:])
-            )
+            moved = [base @ v for base, v in zip(bases[:free], shaped_like(x, V), strict=True)]
+            return self._with_targets([*moved, *state.Z[free:]])
 
         def value(x: Tensor) -> tuple[float, Tensor]:
             projected = self._value(representations(x), state.stage)
-            slopes = [(b.mT @ g).flatten() for b, g in zip(bases[:free], projected.gradient[:free], strict=True)]
-            return projected.value / self.problem.lam, torch.cat(slopes) / self.problem.lam
+            slopes = [base.mT @ g for base, g in zip(bases[:free], projected.gradient[:free], strict=True)]
+            return projected.value / self.problem.lam, flattened(slopes) / self.problem.lam
 
         options = DescentOptions(memory=MEMORY, iterations=state.steps, slow=SLOW)
-        x = descend(value, torch.cat([v.flatten() for v in V]), budget.pace(), options)
+        x = descend(value, flattened(V), budget.pace(), options)
         return self._with_targets(hidden.project(self.problem, representations(x)))
 
     def _with_targets(self, Z: list[Tensor]) -> list[Tensor]:
@@ -249,35 +244,20 @@ class HiddenSolver:
         return torch.randn(*shape, generator=self._generator, dtype=X.dtype, device=X.device)
 
 
-class Descent(NamedTuple):
-    """The best of several descents.
-
-    Attributes:
-        weights: W_1 ... W_L of the best.
-        status: what ended them; CONVERGED only when every one converged.
-        history: the best cost so far, over all of them.
-        costs: what each start ended with, in order.
-    """
-
-    weights: list[Float[Tensor, "_ _"]]
-    status: Status
-    history: list[Progress]
-    costs: list[float]
-
-
 def descend_best(
     problem: Problem,
     budget: Budget,
     width: int | None = None,
     starts: int = 3,
     seed: int = 0,
-    init: Sequence[Float[Tensor, "_ _"]] | None = None,
+    init: Weights | None = None,
     callback: Callback | None = None,
     options: HiddenOptions | None = None,
-) -> Descent:
+) -> Attempt:
     """Descend from `starts` starts in turn, each with its share of the remaining time.
 
-    The first start is `init`, where it is given; the others are random, with seeds `seed`, `seed` + 1, ...
+    The first start is `init`, where it is given; the others are random, with seeds `seed`, `seed` + 1, ... The status
+    is CONVERGED only if every descent converged.
 
     Raises:
         ProblemError: fewer than one start, or as `HiddenSolver`.
@@ -285,29 +265,18 @@ def descend_best(
     if starts < 1 or (width is not None and width < 1):
         of_width = "" if width is None else f" of width {width}"
         raise ProblemError(f"There are {starts} starts{of_width}; give at least 1 of each.")
-    best: HiddenState | None = None
+    ends: list[tuple[float, list[Tensor]]] = []
     history: list[Progress] = []
-    costs: list[float] = []
     status = Status.CONVERGED
-
-    def report(line: Progress) -> None:
-        if history and history[-1].cost <= line.cost:
-            line = replace(line, cost=history[-1].cost, width=history[-1].width)
-        history.append(replace(line, iteration=len(history)))
-        if callback is not None:
-            callback(history[-1])
-
     for number in range(starts):
         share = budget.seconds() + budget.remaining() / (starts - number)
         own = replace(budget, time_limit=share)
         solver = HiddenSolver(problem, width, seed + number, init if number == 0 else None, options)
-        outcome = run(solver, own, report)
-        costs.append(outcome.state.cost)
-        if best is None or outcome.state.cost < best.cost:
-            best = outcome.state
+        outcome = run(solver, own, one_history(history, callback))
+        ends.append((outcome.state.cost, outcome.state.weights))
         if outcome.status is not Status.CONVERGED:
             status = outcome.status
         if outcome.status is Status.INTERRUPTED or budget.spent():
             break
-    assert best is not None
-    return Descent(best.weights, status, history, costs)
+    _, best = min(ends, key=lambda end: end[0])
+    return Attempt(best, status, history, starts=[cost for cost, _ in ends])

@@ -29,7 +29,7 @@ from covopt.linalg.psd import RankRule, thin, triangle
 from covopt.model.passes import parts_of
 from covopt.model.problem import Problem, with_bias
 from covopt.model.spread import ALONE
-from covopt.model.weights import Weights
+from covopt.model.weights import Weights, flattened, shaped_like
 from covopt.solvers.training.batch import work
 
 WIDTH = 10
@@ -38,8 +38,6 @@ SIZES = (0.3, 1.0, 0.1, 2.0, 0.5, 1.0)
 """Standard deviations of their weights, one start each."""
 ITERATIONS = 1000
 """Of each short descent, at most."""
-WINDOW, SLOW = 30, 1e-4
-"""A descent ends when so many iterations lower the cost by less than this, relative."""
 SMALL = 1e5
 """Multiplications for one gradient of such a network, up to which short descents are made."""
 LONGEST = 12
@@ -223,7 +221,16 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
                 M = (M @ W[layer][:, :-1]) * np.where(Z[layer - 1] > 0, 1.0, slope)
         return float(problem.loss_at(F)) + problem.lam * float(x @ x), np.concatenate(parts[::-1])
 
-    x = np.concatenate([W.numpy().ravel() for W in start])
+    x = flattened(start).numpy()
+    recent: deque[float] = deque(maxlen=31)
+
+    def stopping(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        """End the iteration when `stop` is true or 30 of them gained less than 1e-4, relative."""
+        recent.append(float(intermediate_result.fun))
+        slow = len(recent) == recent.maxlen and recent[0] - recent[-1] <= 1e-4 * recent[0]
+        if slow or stop():
+            raise StopIteration
+
     # SciPy's tests of relative change are off by design: costs may be small beside 1.
     unit = max(abs(value(x)[0]), np.finfo(float).tiny)
     minimum = scipy.optimize.minimize(
@@ -231,22 +238,7 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
         x,
         jac=True,
         method="L-BFGS-B",
-        callback=_Stopping(stop),
+        callback=stopping,
         options={"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
     )
-    pieces = torch.from_numpy(np.array(minimum.x)).split([math.prod(shape) for shape in shapes])
-    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
-
-
-class _Stopping:
-    """A SciPy callback that ends the iteration when `stop` is true or progress is slow."""
-
-    def __init__(self, stop: Callable[[], bool]) -> None:
-        self._stop = stop
-        self._recent: deque[float] = deque(maxlen=WINDOW + 1)
-
-    def __call__(self, intermediate_result: scipy.optimize.OptimizeResult) -> None:
-        self._recent.append(float(intermediate_result.fun))
-        slow = len(self._recent) > WINDOW and self._recent[0] - self._recent[-1] <= SLOW * self._recent[0]
-        if slow or self._stop():
-            raise StopIteration
+    return shaped_like(torch.from_numpy(np.array(minimum.x)), start)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +20,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Cost, Weights, check_weights, evaluate
 from covopt.runtime.errors import ProblemError, listed
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
+from covopt.solvers.attempt import Attempt, one_history
 from covopt.solvers.training.batch import Batch, Widths, buckets, work
 from covopt.solvers.training.descent import Adam, AdamOptions, BatchedLBFGS
 
@@ -162,8 +163,8 @@ def train_best(
     seed: int = 0,
     init: Weights | None = None,
     callback: Callback | None = None,
-) -> tuple[list[Tensor], Status, list[Progress], list[float]]:
-    """Return the best training of one width: weights, status, history, and costs of all.
+) -> Attempt:
+    """Return the best training of one width.
 
     The trainings come in batches that fit into the remaining time; if it ends before the last batch, there are fewer
     costs than starts.
@@ -176,42 +177,26 @@ def train_best(
     width = default_width(problem, starts, budget.time_limit) if width is None else width
     history: list[Progress] = []
     costs: list[float] = []
-    best, taken, status = None, 0, Status.TIME_LIMIT
-    while taken < starts and status is not Status.INTERRUPTED and not (taken and budget.spent()):
-        first = 1 if init is not None and taken == 0 else 0
+    best, status = None, Status.TIME_LIMIT
+    while len(costs) < starts and status is not Status.INTERRUPTED and not (costs and budget.spent()):
+        taken = len(costs)
         size = min(starts - taken, fitting(problem, _widths(problem, width), budget))
+        given = [init] if init is not None and not costs else []
         trainings = train(
             problem,
             [width],
-            seeds=range(seed + taken + first, seed + taken + size),
+            seeds=range(seed + taken + len(given), seed + taken + size),
             budget=budget,
-            init=[init] if first and init is not None else [],
-            callback=_after(history, callback),
+            init=given,
+            callback=one_history(history, callback),
         )
-        costs, taken, status = costs + trainings.costs, taken + size, trainings.status
+        costs, status = costs + trainings.costs, trainings.status
         if best is None or trainings.best.cost.total < best.cost.total:
             best = trainings.best
     assert best is not None
-    if taken < starts and status is Status.CONVERGED:
+    if len(costs) < starts and status is Status.CONVERGED:
         status = Status.TIME_LIMIT
-    return best.weights, status, history, costs
-
-
-def _after(history: list[Progress], callback: Callback | None) -> Callback:
-    """Return a callback that adds lines to a history, each with the lowest cost of all so far."""
-    begun = len(history)
-
-    def add(line: Progress) -> None:
-        if begun:
-            last = history[begun - 1]
-            line = replace(line, iteration=line.iteration + last.iteration + 1)
-            if last.cost < line.cost:
-                line = replace(line, cost=last.cost, width=last.width)
-        history.append(line)
-        if callback is not None:
-            callback(line)
-
-    return add
+    return Attempt(best.weights, status, history, starts=costs)
 
 
 def fitting(problem: Problem, widths: Widths, budget: Budget) -> int:
