@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,9 +18,6 @@ from covopt.model.weights import Weights, evaluate
 from covopt.oracles.breakpoints import strongest
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
-
-# Sizes of the new neuron that are tried, relative to the mean size of the layer's neurons: its best size is unknown.
-SIZES = tuple(4.0**k for k in range(3, -10, -1))
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class MissingNeuron:
 
     def network(self, problem: Problem, weights: Weights) -> list[Tensor]:
         """Add the neuron in its best size; for `interpolate` W_L is the least that fits again."""
-        return _grown(problem, weights, self.layer, self.direction, self.output, self.size)
+        return _grown(problem, weights, self.layer, self, self.size)
 
 
 class Found(NamedTuple):
@@ -102,11 +100,8 @@ def strongest_neuron(
     Q = factor.V.T[factor.significant > 0]
     if not M.shape[1] or not len(Q):  # no neurons above, or no inputs at all
         return None
-    own = weights[layer - 1] @ Q.T
-    generator = torch.Generator(device=Zs.device).manual_seed(seed)
-    anywhere = torch.randn(starts, len(Q), generator=generator, dtype=Zs.dtype, device=Zs.device)
     search = ConvexConcaveOracle(Zs @ Q.T, problem.activation, AscentOptions())
-    answer = search(M, torch.cat([own[own.norm(dim=1) > 0], anywhere]), stop=stop)
+    answer = search(M, starting_directions(weights[layer - 1] @ Q.T, starts, seed), stop=stop)
     if not len(answer.directions):
         return None
     direction = torch.nn.functional.normalize(answer.directions[0] @ Q, dim=0)
@@ -127,33 +122,44 @@ def find_missing_neuron(
 ) -> MissingNeuron:
     """Search for the strongest neuron with `strongest_neuron`, and try it in several sizes."""
     neuron = strongest_neuron(problem, weights, layer, Lambda=Lambda, starts=starts, seed=seed, stop=stop)
+    cut = neuron is not None and stop()
+
+    def costs(neuron: Found, sizes: list[float]) -> list[float]:
+        tried = (evaluate(problem, _grown(problem, weights, layer, neuron, size)) for size in sizes)
+        return [cost.total if problem.allows(cost.residual) else math.inf for cost in tried]
+
+    return in_best_size(problem, weights, layer, neuron, costs, cut)
+
+
+def starting_directions(own: Float[Tensor, "n r"], count: int, seed: int) -> Float[Tensor, "k r"]:
+    """Return the directions of a layer's neurons that are not zero, and `count` random ones."""
+    generator = torch.Generator(device=own.device).manual_seed(seed)
+    drawn = torch.randn(count, own.shape[1], generator=generator, dtype=own.dtype, device=own.device)
+    return torch.cat([own[own.norm(dim=1) > 0], drawn])
+
+
+def in_best_size(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    neuron: Found | None,
+    costs: Callable[[Found, list[float]], list[float]],
+    cut: bool = False,
+) -> MissingNeuron:
+    """Return the neuron in its best size, by its `costs` in several; 0 where none lowers the cost."""
+    before, own = evaluate(problem, weights).total, weights[layer - 1]
     if neuron is None:
-        none = inputs_of(problem, weights, layer).new_zeros
-        d, m = weights[layer - 1].shape[1], len(weights[layer])
-        return MissingNeuron(layer, 0.0, none(d), none(m), evaluate(problem, weights).total, 0.0)
-    cut = stop()
-    cost, size = _best_size(problem, weights, layer, neuron.direction, neuron.output)
-    return MissingNeuron(layer, *neuron, cost, size, cut)
+        return MissingNeuron(layer, 0.0, own.new_zeros(own.shape[1]), own.new_zeros(len(weights[layer])), before, 0.0)
+    # The best size is unknown: those tried are relative to the mean size of the layer's neurons.
+    typical = max(1.0, float(own.square().sum())) / max(1, len(own))
+    sizes = [4.0**k * typical for k in range(3, -10, -1)]
+    cost, size = min(zip(costs(neuron, sizes), sizes, strict=True), key=lambda pair: pair[0])
+    return MissingNeuron(layer, *neuron, *((cost, size) if cost < before else (before, 0.0)), cut)
 
 
-def _best_size(
-    problem: Problem, weights: Weights, layer: int, direction: Tensor, output: Tensor
-) -> tuple[float, float]:
-    """Return the lowest cost of all sizes, and its size; without a gain the old cost and 0."""
-    best, size = evaluate(problem, weights).total, 0.0
-    typical = max(1.0, float(weights[layer - 1].square().sum())) / max(1, len(weights[layer - 1]))
-    for factor in SIZES:
-        cost = evaluate(problem, _grown(problem, weights, layer, direction, output, factor * typical))
-        if problem.allows(cost.residual) and cost.total < best:
-            best, size = cost.total, factor * typical
-    return best, size
-
-
-def _grown(
-    problem: Problem, weights: Weights, layer: int, direction: Tensor, output: Tensor, size: float
-) -> list[Tensor]:
+def _grown(problem: Problem, weights: Weights, layer: int, neuron: Found | MissingNeuron, size: float) -> list[Tensor]:
     """Add a neuron; for `interpolate` W_L becomes the least one with Z_L = Y."""
-    grown = add_neuron(problem, weights, layer, direction, output, size)
+    grown = add_neuron(problem, weights, layer, neuron.direction, neuron.output, size)
     if problem.interpolates:
         grown[-1] = thin(inputs_of(problem, grown, problem.depth)).solve(problem.Y).T
     return grown

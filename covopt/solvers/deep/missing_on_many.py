@@ -8,6 +8,7 @@ all samples for each step. Every value, and the loss with the neuron in each siz
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -18,16 +19,19 @@ from covopt.linalg.psd import thin
 from covopt.model.passes import inputs_triangle, parts_of
 from covopt.model.problem import Problem
 from covopt.model.stationarity import duals, inputs_of
-from covopt.model.weights import Weights, evaluate, outputs_above, preactivations, pulled_back
+from covopt.model.weights import Weights, outputs_above, preactivations, pulled_back
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
-from covopt.solvers.deep.missing_neuron import SIZES, Found, MissingNeuron, strongest_neuron
+from covopt.solvers.deep.missing_neuron import (
+    Found,
+    MissingNeuron,
+    in_best_size,
+    starting_directions,
+    strongest_neuron,
+)
 
-ROWS, DRAWN, STARTS = 2048, 200, 48
-"""Rows of the first search; directions drawn for it beside the layer's own; of all these, how many ascend."""
-CLIMBING, STEPS = 16, 8
-"""How many go on over all samples, and for how many steps."""
-SHORT = AscentOptions(steps=8, box_steps=40, finishing=2)
+ROWS, STARTS = 2048, 48
+"""Rows of the first search, and the directions that ascend in it."""
 
 
 def find_missing_on_many(
@@ -43,15 +47,7 @@ def find_missing_on_many(
         seed: of the random directions.
     """
     neuron = _strongest(problem, weights, layer, Lambda, seed)
-    cost = evaluate(problem, weights).total
-    if neuron is None:
-        d, m = weights[layer - 1].shape[1], len(weights[layer])
-        return MissingNeuron(layer, 0.0, problem.X.new_zeros(d), problem.X.new_zeros(m), cost, 0.0)
-    sizes = _sizes(weights, layer)
-    costs = _costs(problem, weights, layer, neuron, sizes)
-    lowest = min(range(len(sizes)), key=costs.__getitem__)
-    better = costs[lowest] < cost
-    return MissingNeuron(layer, *neuron, costs[lowest] if better else cost, sizes[lowest] if better else 0.0)
+    return in_best_size(problem, weights, layer, neuron, partial(_costs, problem, weights, layer))
 
 
 def _strongest(problem: Problem, weights: Weights, layer: int, Lambda: Tensor, seed: int) -> Found | None:
@@ -66,24 +62,22 @@ def _strongest(problem: Problem, weights: Weights, layer: int, Lambda: Tensor, s
     if not len(weights[layer]) or not len(Q):
         return None
     M, Zs = duals(few, weights, share)[layer], inputs_of(few, weights, layer) @ Q.T
-    generator = torch.Generator(device=Zs.device).manual_seed(seed)
-    drawn = torch.randn(DRAWN, len(Q), generator=generator, dtype=Zs.dtype, device=Zs.device)
-    own = weights[layer - 1] @ Q.T
-    starts = normalize(torch.cat([own[own.norm(dim=1) > 0], drawn]), dim=1)
+    starts = normalize(starting_directions(weights[layer - 1] @ Q.T, 200, seed), dim=1)
     values = oracle_values(Zs, problem.activation, M, starts)
     starts = starts[values.argsort(descending=True)[:STARTS]]
-    answer = ConvexConcaveOracle(Zs, problem.activation, SHORT)(M, starts)
-    candidates = torch.cat([answer.directions, starts])[:CLIMBING]
+    briefly = AscentOptions(steps=8, box_steps=40, finishing=2)
+    answer = ConvexConcaveOracle(Zs, problem.activation, briefly)(M, starts)
+    candidates = torch.cat([answer.directions, starts])[:16]  # so many go on over all samples
     return _judged(problem, weights, layer, Lambda, _climbed(problem, weights, layer, Lambda, candidates @ Q))
 
 
 def _climbed(
     problem: Problem, weights: Weights, layer: int, Lambda: Tensor, W: Float[Tensor, "B d"]
 ) -> Float[Tensor, " d"]:
-    """Climb h by gradient steps on the sphere; return the direction of largest h."""
+    """Climb h by 8 gradient steps on the sphere; return the direction of largest h."""
     W, length = normalize(W, dim=1), W.new_full((len(W), 1), 0.5)
     h, slope = _values_and_slopes(problem, weights, layer, Lambda, W)
-    for _ in range(STEPS):
+    for _ in range(8):
         along = slope - (slope * W).sum(dim=1, keepdim=True) * W
         trial = normalize(W + length * normalize(along, dim=1), dim=1)
         value, new = _values_and_slopes(problem, weights, layer, Lambda, trial)
@@ -127,11 +121,6 @@ def _layer(
         else:
             Z = preactivations(part, weights)
             yield inputs_of(part, weights, layer), pulled_back(part, weights, Z, Lambda[rows])[layer]
-
-
-def _sizes(weights: Weights, layer: int) -> list[float]:
-    typical = max(1.0, float(weights[layer - 1].square().sum())) / max(1, len(weights[layer - 1]))
-    return [factor * typical for factor in SIZES]
 
 
 def _costs(problem: Problem, weights: Weights, layer: int, neuron: Found, sizes: list[float]) -> list[float]:
