@@ -32,20 +32,8 @@ from covopt.model.spread import ALONE
 from covopt.model.weights import Weights, flattened, shaped_like
 from covopt.solvers.training.batch import work
 
-WIDTH = 10
-"""Neurons in each hidden layer of the random starts of short descents."""
-SIZES = (0.3, 1.0, 0.1, 2.0, 0.5, 1.0)
-"""Standard deviations of their weights, one start each."""
 ITERATIONS = 1000
-"""Of each short descent, at most."""
-SMALL = 1e5
-"""Multiplications for one gradient of such a network, up to which short descents are made."""
-LONGEST = 12
-"""Layers that a constant is handed through, at most."""
-FAR = 10.0
-"""The levels of a constant are within e^FAR of the bias and the constant."""
-MANY = 1_000_000
-"""Targets from which on the best constant would take too long to find."""
+"""Of each descent by SciPy, at most."""
 FULL = 1e-12
 """The ridge of the linear map relative to the largest eigenvalue, at least."""
 
@@ -54,7 +42,8 @@ def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tens
     """Yield constant networks, by each layer's cheapest bias, and a linear one in O(N d^2)."""
     constant = _best_constant(problem)
     size = float(constant.norm())
-    for chain in range(1, min(problem.depth, LONGEST) + 1):
+    longest = 12  # layers that a constant is handed through
+    for chain in range(1, min(problem.depth, longest) + 1):
         biases = [problem.bias(layer) for layer in range(problem.depth - chain, problem.depth)]
         if size > 0.0 and biases[0] > 0.0:
             yield _constant(problem, constant / size, _levels(size, biases), biases)
@@ -73,12 +62,15 @@ def short_descents(
     widest: int | None = None,
 ) -> Iterator[list[Tensor]]:
     """Yield L-BFGS results from these and random networks; none if large or not on CPUs."""
-    widths = [min(WIDTH, widest or WIDTH)] * (problem.depth - 1)
+    width, small = 10, 1e5  # neurons of each hidden layer, and multiplications for one gradient of such a network
+    widths = [min(width, widest or width)] * (problem.depth - 1)
     X = problem.X
-    if work(problem, widths) > SMALL or X.is_cuda or X.dtype != torch.float64 or problem.interpolates:
+    if work(problem, widths) > small or X.is_cuda or X.dtype != torch.float64 or problem.interpolates:
         return
-    sizes = [X.shape[1], *widths, problem.Y.shape[1]]
-    draws = [[_normal(generator, n, below + 1) * size for below, n in pairwise(sizes)] for size in SIZES]
+    draws = [
+        [torch.randn(shape, generator=generator, dtype=torch.float64) * size for shape in problem.shapes(widths)]
+        for size in (0.3, 1.0, 0.1, 2.0, 0.5, 1.0)  # standard deviations
+    ]
     for weights in [*draws[:2], *starts, *draws[2:]]:
         if stop():
             return
@@ -92,7 +84,8 @@ def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
     even have the units of c.
     """
     mean, beta = problem.mean(problem.Y), problem.bias(problem.depth - 1)
-    if problem.loss.name in ("mse", "interpolate") or not beta > 0.0 or problem.samples * len(mean) > MANY:
+    many = problem.samples * len(mean) > 1_000_000  # targets, for which the search would take too long
+    if problem.loss.name in ("mse", "interpolate") or not beta > 0.0 or many:
         return mean
 
     def cost(c: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -122,7 +115,7 @@ def _levels(size: float, biases: Sequence[float]) -> list[float]:
         return float((p[1:] / below).sum()), 2.0 * p[1:-1] * slopes
 
     start = math.log(biases[0]) + math.log(size / biases[0]) * np.arange(1, k) / k
-    ends = start.min() - FAR, start.max() + FAR
+    ends = start.min() - 10.0, start.max() + 10.0
     options = {"ftol": 0.0, "gtol": 0.0, "maxiter": ITERATIONS}
     bounds = [ends] * (k - 1)
     minimiser = scipy.optimize.minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
@@ -192,10 +185,6 @@ def _linear(problem: Problem, A: Float[Tensor, "d m"]) -> list[Tensor]:
         middle = torch.cat([torch.cat([back, -back], dim=1), torch.cat([-back, back], dim=1)]) / (1.0 + a)
     middle, above = (torch.nn.functional.pad(W, (0, 1)) for W in (middle, last.T))  # no biases above the first layer
     return [first, *[middle] * (L - 2), above]
-
-
-def _normal(generator: torch.Generator, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> list[Tensor]:

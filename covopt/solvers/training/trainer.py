@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -224,13 +223,12 @@ def initial(problem: Problem, widths: Widths, seed: int, scale: float | None = N
             else 1.
     """
     generator = torch.Generator().manual_seed(seed)
-    sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
     scale = (0.3 if problem.depth == 2 else 1.0) if scale is None else scale
     norms, weights = None, []
-    for below, n in pairwise(sizes):
-        W = torch.randn(n, below, generator=generator, dtype=torch.float64)
+    for n, columns in problem.shapes(widths):
+        W = torch.randn(n, columns - 1, generator=generator, dtype=torch.float64)
         if norms is None:
-            W *= scale * math.sqrt(2.0 / (below + 1))
+            W *= scale * math.sqrt(2.0 / columns)
         else:
             W *= norms / W.norm(dim=0)
         norms = W.norm(dim=1)
