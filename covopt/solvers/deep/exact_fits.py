@@ -23,12 +23,6 @@ from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nea
 from covopt.solvers.training.homotopy import SHIFTING, HomotopyOptions, descend
 from covopt.solvers.training.tangent import exact_fit
 
-# The penalties, relative to the explored problem's; and the neurons that each layer gets before the descent with each,
-# with their relative strength.
-FALLING = ((1.0, 12, 0.3), (0.1, 6, 0.1), (1e-2, 6, 0.1), (1e-3, 6, 0.1))
-# The penalty at which it is over, if an exact fit was found.
-ENOUGH = 1e-2
-
 
 @dataclass(frozen=True)
 class ExactOptions:
@@ -61,16 +55,18 @@ def descend_exactly(
     """
     smooth, current = explored_problem(problem), list(weights)
     best: list[Tensor] | None = None
-    for part, more, strength in FALLING:
+    # The penalties, relative to the explored problem's; and the neurons that each layer gets before the descent with
+    # each, with their relative strength.
+    for part, more, strength in ((1.0, 12, 0.3), (0.1, 6, 0.1), (1e-2, 6, 0.1), (1e-3, 6, 0.1)):
         eased = replace(smooth, lam=part * smooth.lam)
         wider = widened(current, [more] * (problem.depth - 1), strength, options.generator, options.widest)
-        descent = options.first if part == FALLING[0][0] else SHIFTING
+        descent = options.first if part == 1.0 else SHIFTING
         current = reduced(eased, descend(eased, [wider], descent, stop)[0])
-        fitted = exact_fit(problem, current, stop) if part < FALLING[0][0] else None
+        fitted = exact_fit(problem, current, stop) if part < 1.0 else None
         if fitted is not None:
             fitted = reduced(problem, fitted)
             if best is None or evaluate(problem, fitted).norm < evaluate(problem, best).norm:
                 best = fitted
-        if stop() or (best is not None and part <= ENOUGH):
+        if stop() or (best is not None and part <= 1e-2):
             break
     return nearest_fit(problem, fit_exactly(problem, current), stop) if best is None else best

@@ -24,10 +24,6 @@ from covopt.solvers.training.cycles import CyclePace
 from covopt.solvers.training.descent import Adam, AdamOptions
 
 BATCH = 512  # samples of a step
-RATE = 0.03  # Adam's first, relative to the root mean square of the weights
-FAINT = 1e-3  # weights below this part of a drawn network (He) take its size for the rate: theirs would move nothing
-STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
-ENOUGH = 100  # steps of a cycle that can say so: after a few, Adam has not begun
 
 
 def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: int = 0) -> tuple[list[Tensor], bool]:
@@ -50,7 +46,7 @@ def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: i
             best, lowest = current, cost
         if last:
             break
-        if steps >= ENOUGH and gained <= STALL_GAIN * lowest:
+        if steps >= 100 and gained <= 1e-3 * lowest:  # after fewer steps, Adam has not begun
             return best, True
         if not math.isfinite(cost):
             current = best
@@ -70,6 +66,7 @@ def _cycle(
 
     start = flattened([W.float() for W in weights])[None]
     own, drawn = float(start.square().mean().sqrt()), math.sqrt(2.0 * sum(map(len, weights)) / start.numel())
-    adam = Adam(slope, start, AdamOptions(steps=steps, rate=RATE * (own if own > FAINT * drawn else drawn)))
+    size_of_weights = own if own > 1e-3 * drawn else drawn  # a rate for much smaller ones would move nothing
+    adam = Adam(slope, start, AdamOptions(steps=steps, rate=0.03 * size_of_weights))
     pace.descend(adam, steps, budget)
     return [W.to(like) for W, like in zip(shaped_like(adam.x[0], weights), weights, strict=True)]

@@ -20,8 +20,6 @@ from covopt.solvers.training.homotopy import POLISHING, HomotopyOptions, descend
 
 PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
 """A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""
-# Passes that gain less than this, relative, end the descent; so does this many of them.
-STALL_GAIN, PASSES = 1e-4, 10
 
 
 def train_further(
@@ -29,7 +27,7 @@ def train_further(
     networks: Sequence[Weights],
     stop: Callable[[], bool] = lambda: False,
     options: HomotopyOptions = PASS,
-    passes: int = PASSES,
+    passes: int = 10,
 ) -> tuple[list[list[Tensor]], bool]:
     """Fine-tune all these networks together; their widths stay.
 
@@ -58,7 +56,7 @@ def train_further(
         for k, weights in zip(going, descended, strict=True):
             cost = evaluate(problem, weights).total
             if cost < costs[k]:
-                falling += [k] if costs[k] - cost > STALL_GAIN * costs[k] else []
+                falling += [k] if costs[k] - cost > 1e-4 * costs[k] else []
                 current[k], costs[k] = weights, cost
         going = falling
         stalled = not going

@@ -46,20 +46,10 @@ from covopt.solvers.attempt import Attempt, one_history
 
 NO_TIKHONOV = (0.0,)
 """`HiddenOptions.tikhonov` for `interpolate`: other eps gained nothing there, and made deep networks much worse."""
-MEMORY = 30
-"""L-BFGS's pairs of steps and gradient differences."""
-SLOW = 1e-8
-"""A base point is left when ten steps lower the loss by less than this, relative."""
-STALL_GAIN, PATIENCE = 1e-7, 2
-"""A base point from which the loss falls by less than this, relative, is stalled; so many in a row end the descent."""
-OUTSIDE_RANGE = 1e-8
-"""`interpolate`: what of Y may lie outside Im Zs_{L-1}, relative to max |Y|."""
-WIDEST = 100
-"""The default width, at most; `interpolate` takes N + 1."""
+PATIENCE = 2
+"""Base points without gain, in a row, that end the descent."""
 POOL = 40
 """Candidates for a hidden layer of a start, for each sample, where there is time."""
-START_SHARE, RATE = 0.3, 5e8
-"""The part of the remaining time that the layers of a start may take, and the multiplications of QR in a second."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +111,7 @@ class HiddenSolver:
     ) -> None:
         self.problem, self.options = problem, options or HiddenOptions()
         most = problem.samples + 1
-        self.width = width or (most if problem.interpolates else min(most, WIDEST))
+        self.width = width or (most if problem.interpolates else min(most, 100))
         self._start = None if init is None else [W.to(problem.X) for W in init]
         if self._start is not None:
             check_weights(problem, self._start)
@@ -153,7 +143,7 @@ class HiddenSolver:
         new = replace(state, Z=Z, loss=loss, steps=min(2 * state.steps, self.options.steps[1]))
         if cost < state.cost:
             new = replace(new, weights=weights, cost=cost)
-        new.stalled = state.stalled + 1 if state.loss - loss <= STALL_GAIN * abs(loss) else 0
+        new.stalled = state.stalled + 1 if state.loss - loss <= 1e-7 * abs(loss) else 0
         if new.stalled >= PATIENCE and state.stage + 1 < len(self._stages):
             new = self._next_stage(new, weights)
         return new
@@ -175,7 +165,7 @@ class HiddenSolver:
         """Return L_r(project(Z)); infinite for `interpolate` with Y outside the range."""
         rule = self._rule(stage)
         loss = hidden.projected_loss(self.problem, Z, rule, self._first if rule.tikhonov == 0.0 else None)
-        allowed = OUTSIDE_RANGE * float(self.problem.Y.abs().max())
+        allowed = 1e-8 * float(self.problem.Y.abs().max())  # of Y outside Im Zs_{L-1}
         return replace(loss, value=math.inf) if self.problem.interpolates and loss.missed > allowed else loss
 
     def _network(self, Z: hidden.Representations, stage: int) -> tuple[float, list[Tensor]]:
@@ -206,7 +196,7 @@ class HiddenSolver:
             slopes = [base.mT @ g for base, g in zip(bases[:free], projected.gradient[:free], strict=True)]
             return projected.value / self.problem.lam, flattened(slopes) / self.problem.lam
 
-        options = DescentOptions(memory=MEMORY, iterations=state.steps, slow=SLOW)
+        options = DescentOptions(memory=30, iterations=state.steps, slow=1e-8)
         x = descend(value, flattened(V), budget.pace(), options)
         return self._with_targets(hidden.project(self.problem, representations(x)))
 
@@ -219,7 +209,8 @@ class HiddenSolver:
     def _random_start(self, budget: Budget) -> list[Tensor]:
         """Return random hidden layers of the largest rank found, and random outputs."""
         N, layers = self.problem.samples, self.problem.depth - 1
-        affordable = START_SHARE * RATE * budget.remaining() / (layers * N**2)
+        rate = 5e8  # multiplications of QR in a second
+        affordable = 0.3 * rate * budget.remaining() / (layers * N**2)  # in that share of the time
         pool = max(self.width, int(min(POOL * N, affordable)))
         Z, Zs = [], self.problem.Xt
         for layer in range(1, self.problem.depth):

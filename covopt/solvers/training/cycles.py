@@ -7,11 +7,6 @@ from collections.abc import Callable
 from covopt.runtime.loop import Budget
 from covopt.solvers.training.descent import Adam
 
-MARGIN = 0.1  # part of the remaining time that a last, shortened cycle leaves to its evaluation
-HELD = 1.5  # times what closing the last cycle took is held back for closing the next
-LOOK = 8  # steps after which processes that share a clock look at it
-FEW = 3.0  # a cycle is the last where there is time for fewer than so many times its steps
-
 
 class CyclePace:
     """The durations of a step and of closing a cycle, and what they leave time for.
@@ -25,16 +20,18 @@ class CyclePace:
 
     def steps(self, wanted: int, budget: Budget) -> tuple[int, bool]:
         """Return the steps of a cycle, and whether it is the last that the time allows."""
-        usable = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
-        last = usable < FEW * wanted * self._step
+        # A last, shortened cycle leaves a tenth of the remaining time to its evaluation.
+        usable = 0.9 * max(0.0, budget.remaining() - self._closing)
+        last = usable < 3.0 * wanted * self._step
         return (max(1, int(usable / self._step)), True) if last else (wanted, False)
 
     def descend(self, adam: Adam, steps: int, budget: Budget, after_step: Callable[[], None] = lambda: None) -> None:
         """Take `steps` steps, or fewer when the cycle has to close; call `after_step` after each."""
         began, before = budget.seconds(), adam.steps_taken
-        look = 1 if budget.alone else LOOK
+        look = 1 if budget.alone else 8  # processes that share a clock look at it less often
         while adam.steps_taken < steps:
-            if (adam.steps_taken - before) % look == 0 and budget.remaining() <= HELD * self._closing:
+            # Closing may take half as long again as the last time.
+            if (adam.steps_taken - before) % look == 0 and budget.remaining() <= 1.5 * self._closing:
                 break
             adam.iterate()
             after_step()

@@ -50,8 +50,6 @@ EXPLORING = HomotopyOptions(factors=(0.5, 0.15, 0.05, 0.015), slow=1e-3, single=
 REFINING = HomotopyOptions(factors=(0.05, 0.015, 5e-3, 5e-4, 0.0), slow=1e-4)
 SHIFTING = HomotopyOptions(factors=(1.5e-3, 0.0), slow=1e-6, memory=20)
 POLISHING = HomotopyOptions(factors=(0.015, 1.5e-3, 1.5e-4, 0.0), slow=1e-5, memory=20)
-SINGLE = 1e15
-"""What float32 can square, and 1 over it; the descents of data beyond are in float64."""
 
 
 def descend(
@@ -91,7 +89,7 @@ def descend(
 def in_single(problem: Problem) -> Problem:
     """Return the problem in float32, or itself if float32 cannot hold squares of the data."""
     sizes = [problem.spread.largest(float(A.abs().max())) for A in (problem.X, problem.Y)]
-    holds = all(size == 0.0 or 1.0 / SINGLE < size < SINGLE for size in sizes)
+    holds = all(size == 0.0 or 1e-15 < size < 1e15 for size in sizes)
     return problem.to(torch.float32) if holds else problem
 
 
