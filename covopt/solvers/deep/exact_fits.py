@@ -10,7 +10,7 @@ the network is widened again (docs/notes/2026-11-depth.md).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -24,23 +24,13 @@ from covopt.solvers.training.homotopy import SHIFTING, HomotopyOptions, descend
 from covopt.solvers.training.tangent import exact_fit
 
 
-@dataclass(frozen=True)
-class ExactOptions:
-    """Options of a descent to an exact fit.
-
-    Attributes:
-        first: the descent with the first penalty; the others start near their ends.
-        generator: of the random neurons.
-        widest: no hidden layer gets wider than this.
-    """
-
-    first: HomotopyOptions
-    generator: torch.Generator
-    widest: int | None = None
-
-
 def descend_exactly(
-    problem: Problem, weights: Weights, options: ExactOptions, stop: Callable[[], bool] = lambda: False
+    problem: Problem,
+    weights: Weights,
+    first: HomotopyOptions,
+    generator: torch.Generator,
+    stop: Callable[[], bool] = lambda: False,
+    widest: int | None = None,
 ) -> list[Tensor]:
     """Return the exact fit of lowest cost found by descents with a falling penalty.
 
@@ -50,8 +40,10 @@ def descend_exactly(
     Args:
         problem: its loss is `interpolate`.
         weights: W_1 ... W_L.
-        options: how.
+        first: the descent with the first penalty; the others start near their ends.
+        generator: of the random neurons.
         stop: asked before each turn.
+        widest: no hidden layer gets wider than this.
     """
     smooth, current = explored_problem(problem), list(weights)
     best: list[Tensor] | None = None
@@ -59,8 +51,8 @@ def descend_exactly(
     # each, with their relative strength.
     for part, more, strength in ((1.0, 12, 0.3), (0.1, 6, 0.1), (1e-2, 6, 0.1), (1e-3, 6, 0.1)):
         eased = replace(smooth, lam=part * smooth.lam)
-        wider = widened(current, [more] * (problem.depth - 1), strength, options.generator, options.widest)
-        descent = options.first if part == 1.0 else SHIFTING
+        wider = widened(current, [more] * (problem.depth - 1), strength, generator, widest)
+        descent = first if part == 1.0 else SHIFTING
         current = reduced(eased, descend(eased, [wider], descent, stop)[0])
         fitted = exact_fit(problem, current, stop) if part < 1.0 else None
         if fitted is not None:

@@ -24,7 +24,7 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.attempt import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.deep.blocks import solve_block
-from covopt.solvers.deep.exact_fits import ExactOptions, descend_exactly
+from covopt.solvers.deep.exact_fits import descend_exactly
 from covopt.solvers.deep.exploration import Exploration, RandomStarts, usual_width
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced
@@ -77,7 +77,7 @@ class State:
         waiting: networks at full depth that are still to descend, the most promising last.
         ranks: the next ranks to be built ends first; none where that is over.
         settled: how many of those that waited have descended.
-        pool: starts explored but not refined yet.
+        pool: starts explored but not refined yet, by their numbers.
         trained: whether the last batch of starts was trained by Adam.
         stalled: whether the last pass over the blocks gained nothing.
         slow: whether that pass gained less than the tolerance.
@@ -90,8 +90,7 @@ class State:
     waiting: list[list[Tensor]] = field(default_factory=list)
     ranks: range = range(0)
     settled: int = 0
-    pool: list[int] = field(default_factory=list)
-    networks: dict[int, list[Tensor]] = field(default_factory=dict)
+    pool: dict[int, list[Tensor]] = field(default_factory=dict)
     trained: bool = False
     stalled: bool = False
     slow: bool = False
@@ -137,8 +136,7 @@ class DeepSolver:
         if self._init is not None:
             start = [W.to(self.problem.X) for W in self._init]
             self._keep(state, start)
-            state.networks[0], state.pool = start, [0]
-            state.costs = [self._cost(start)]
+            state.pool, state.costs = {0: start}, [self._cost(start)]
         if state.cost > self._enough and self.options.starts:
             with budget.phase("first networks"):
                 self._begin(state, budget)
@@ -222,18 +220,17 @@ class DeepSolver:
             elite, promising = exploration.elite, exploration.promising
         else:
             networks, elite, promising = descend(self._smooth, draws, EXPLORING, budget.pace()), ELITE, 0.03
-        value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, networks, strict=True)}
+        values = [evaluate(self._smooth, weights).total for weights in networks]
         for weights in networks:
             fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
             state.costs.append(self._cost(fitted))
             self._keep(state, fitted)
-        self._lowest = min(self._lowest, *value.values())
+        self._lowest = min(self._lowest, *values)
         worst = (1.0 + promising) * self._lowest
-        ranked = sorted(numbers, key=lambda k: value[k])[:elite]
-        state.pool = [k for k in ranked if value[k] <= worst]
-        state.networks = {k: networks[k - first] for k in state.pool}
+        ranked = sorted(zip(numbers, values, networks, strict=True), key=lambda start: start[1])[:elite]
+        state.pool = {k: weights for k, value, weights in ranked if value <= worst}
         if state.trained:
-            state.networks = {k: reduced(self.problem, state.networks[k], budget.pace()) for k in state.pool}
+            state.pool = {k: reduced(self.problem, weights, budget.pace()) for k, weights in state.pool.items()}
         state.due = state.due or self.options.tol is not None or state.cost < before
 
     def _together(self, budget: Budget, first: int) -> int:
@@ -263,11 +260,9 @@ class DeepSolver:
         width = min(width, self._max_width or width)
         networks = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
         networks = [built for built in networks if self._narrow(built.weights)][:3]
-        self._keep_all(state, [built.weights for built in networks])
-        state.waiting = sorted(
-            [*state.waiting, *(built.weights for built in networks)],
-            key=lambda weights: -evaluate(self._smooth, weights).total,
-        )
+        complete = [built.weights for built in networks]
+        self._keep_all(state, complete)
+        state.waiting = sorted([*state.waiting, *complete], key=lambda W: -evaluate(self._smooth, W).total)
         stop = state.ranks.stop
         more = bool(networks) and networks[0].rank == stop - 1 and not budget.spent()
         state.ranks = range(stop, min(stop + RANKS, self._most_ranks() + 1)) if more else range(0)
@@ -280,12 +275,12 @@ class DeepSolver:
     def _refine(self, state: State, budget: Budget) -> None:
         """Descend from the pool's networks, down to the kinks."""
         before = state.cost
-        refined = self._descend([state.networks[k] for k in state.pool], REFINING, budget)
+        refined = self._descend(list(state.pool.values()), REFINING, budget)
         for k, weights in zip(state.pool, refined, strict=True):
             state.costs[k] = min(state.costs[k], self._cost(weights))
             self._keep(state, weights)
         state.due = state.due or state.cost < before
-        state.pool, state.networks = [], {}
+        state.pool = {}
 
     def _improve(self, state: State, budget: Budget) -> None:
         """Descend from the best network and wider copies, pass over its blocks, descend again."""
@@ -319,8 +314,10 @@ class DeepSolver:
         """Descend the loss itself; for `interpolate` with a falling penalty, to an exact fit."""
         if not self.problem.interpolates:
             return descend(self.problem, networks, options, budget.pace())
-        effort = ExactOptions(options, self._generator, self._max_width)
-        return [descend_exactly(self.problem, weights, effort, budget.pace()) for weights in networks]
+        return [
+            descend_exactly(self.problem, weights, options, self._generator, budget.pace(), self._max_width)
+            for weights in networks
+        ]
 
     def _cost(self, weights: Weights) -> float:
         """Return the cost; for `interpolate` charge the misfit, infinitely where it is too large."""

@@ -74,11 +74,8 @@ def descend(
         if stop():
             break
         mu = factor * size_of_preactivations(problem, current)
-        if options.single:
-            rounded = [[W.to(single.X) for W in weights] for weights in current]
-            current = [[W.to(problem.X) for W in weights] for weights in _descent(single, rounded, mu, options, stop)]
-        else:
-            current = _descent(problem, current, mu, options, stop)
+        rounded = [[W.to(single.X) for W in weights] for weights in current]
+        current = [[W.to(problem.X) for W in weights] for weights in _descent(single, rounded, mu, options, stop)]
         for k, weights in enumerate(current):
             cost = evaluate(problem, weights).total
             if cost < costs[k]:
