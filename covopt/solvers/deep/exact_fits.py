@@ -17,8 +17,7 @@ from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.solvers.deep.pruning import reduced
-from covopt.solvers.deep.widening import widened
+from covopt.solvers.deep.pruning import reduced, widened
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import SHIFTING, HomotopyOptions, descend
 from covopt.solvers.training.tangent import exact_fit

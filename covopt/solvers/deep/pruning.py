@@ -1,4 +1,6 @@
-"""Fewer neurons in hidden layers at no higher cost: dead ones go, aligned ones are merged.
+"""Fewer neurons in hidden layers at no higher cost, and wider copies.
+
+Dead neurons go, aligned ones are merged. Wider copies let descents leave a basin, and fits become exact.
 
 Two layers have more to go by (solvers/shallow/networks.py): there, what is left is optimised again after each merge.
 """
@@ -6,7 +8,7 @@ Two layers have more to go by (solvers/shallow/networks.py): there, what is left
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -137,3 +139,31 @@ def _better(problem: Problem, before: list[Tensor], after: list[Tensor]) -> list
     old, new = evaluate(problem, before), evaluate(problem, after)
     fits = problem.fits_as_well(new.residual, old.residual)
     return after if fits and new.total <= old.total * (1.0 + ROUNDING) else before
+
+
+def widened(
+    weights: Weights, more: Sequence[int], strength: float, generator: torch.Generator, widest: int | None = None
+) -> list[Tensor]:
+    """Return a copy with more neurons of random weights in each hidden layer.
+
+    Args:
+        weights: W_1 ... W_L.
+        more: neurons to be added to hidden layers 1 ... L - 1.
+        strength: root mean square of their weights, relative to the layer's; small enough, and the copy stays in its
+            basin.
+        generator: of the random weights.
+        widest: no hidden layer gets wider than this.
+    """
+
+    def wider(old: Tensor, rows: int) -> Tensor:
+        size = old.square().mean().sqrt() if old.numel() else old.new_zeros(())
+        noise = torch.randn(rows, old.shape[1], generator=generator, dtype=old.dtype, device=generator.device)
+        return torch.cat([old, strength * size * noise.to(old.device)])
+
+    grown = list(weights)
+    for layer, number in enumerate(more, start=1):
+        incoming, outgoing = parts(grown, layer)
+        if widest is not None:
+            number = max(0, min(number, widest - len(incoming)))
+        grown = with_parts(grown, layer, wider(incoming, number), wider(outgoing, number))
+    return grown

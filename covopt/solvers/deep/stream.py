@@ -29,10 +29,9 @@ from covopt.solvers.deep.exploration import usual_width
 from covopt.solvers.deep.pruning import reduced, reduced_on_few
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver
 from covopt.solvers.training.batch import Batch, work
-from covopt.solvers.training.cycles import CyclePace
+from covopt.solvers.training.cycles import CyclePace, LocalAdam
 from covopt.solvers.training.descent import AdamOptions
 from covopt.solvers.training.homotopy import POLISHING, descend
-from covopt.solvers.training.local import LocalAdam
 
 TURNS, RATE_OF_TURNS = 200, 3e9
 """Turns that a batch of draws descends, and their multiplications in a second on one core of a CPU, roughly."""

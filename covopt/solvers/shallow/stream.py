@@ -10,7 +10,7 @@ Where the inputs have many directions, the first cycles see the few that most of
 takes an eighth of the time on 784 inputs. When a cycle gains little they see all.
 
 Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone. Where the rows are
-spread over processes, each trains on batches of its own, and they meet every few steps (solvers/training/local.py).
+spread over processes, each trains on batches of its own, and they meet every few steps (solvers/training/cycles.py).
 
 Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
 """
@@ -36,9 +36,8 @@ from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.shallow.leading import Basis, View, leading_directions
 from covopt.solvers.shallow.sliding import Parts, pulled_back
 from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
-from covopt.solvers.training.cycles import CyclePace
+from covopt.solvers.training.cycles import CyclePace, LocalAdam
 from covopt.solvers.training.descent import AdamOptions
-from covopt.solvers.training.local import LocalAdam
 
 PARTS = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on batches of its own
 RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights

@@ -23,8 +23,8 @@ from covopt.records.record import ignores_inputs
 from covopt.runtime.loop import Budget
 from covopt.solvers.deep.exact_fits import descend_exactly
 from covopt.solvers.deep.insertion import deepened, in_balance
+from covopt.solvers.deep.pruning import widened
 from covopt.solvers.deep.starts import ends_first, from_two_layers
-from covopt.solvers.deep.widening import widened
 from covopt.solvers.training.homotopy import POLISHING
 from covopt.solvers.training.simple import simple_networks
 from covopt.solvers.training.tangent import exact_fit, kept, lightened, near_kinks, restored
