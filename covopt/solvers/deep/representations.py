@@ -110,15 +110,19 @@ class HiddenSolver:
         options: HiddenOptions | None = None,
     ) -> None:
         self.problem, self.options = problem, options or HiddenOptions()
-        most = problem.samples + 1
-        self.width = width or (most if problem.interpolates else min(most, 100))
+        # The outputs that an exact fit holds, and what of Y may then lie outside Im Zs_{L-1}.
+        self._held, self._allowed, self._stages, widest = list[Tensor](), math.inf, self.options.tikhonov, 100
+        if problem.interpolates:
+            self._held, self._allowed = [problem.Y], 1e-8 * float(problem.Y.abs().max())
+            self._stages, widest = NO_TIKHONOV, problem.samples + 1
+        self._free = problem.depth - len(self._held)
+        self.width = width or min(problem.samples + 1, widest)
         self._start = None if init is None else [W.to(problem.X) for W in init]
         if self._start is not None:
             check_weights(problem, self._start)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._first = thin(problem.Xt)
         self._scale = 0.0
-        self._stages = NO_TIKHONOV if problem.interpolates else self.options.tikhonov
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
@@ -127,13 +131,14 @@ class HiddenSolver:
         Z = self._random_start(budget) if self._start is None else hidden.from_weights(self.problem, self._start)
         Z = self._with_targets(hidden.project(self.problem, Z))
         self._scale = max(float(Zs.square().sum()) for Zs in hidden.layer_inputs(self.problem, Z)) / len(Z[0])
-        if not math.isfinite(self._value(Z, 0).value):
+        loss = self._value(Z, 0).value
+        if not math.isfinite(loss):
             raise ProblemError(
                 f"The start's last hidden layer, of width {Z[-2].shape[1]}, does not span the targets; give a larger"
                 " width, at least the number of samples, or a network that fits to start from."
             )
         cost, weights = self._network(Z, 0)
-        return HiddenState(Z, self._value(Z, 0).value, weights, cost, 0, self.options.steps[0])
+        return HiddenState(Z, loss, weights, cost, 0, self.options.steps[0])
 
     def step(self, state: HiddenState, budget: Budget) -> HiddenState:
         """Run L-BFGS around the base point that the last step reached."""
@@ -165,26 +170,25 @@ class HiddenSolver:
         """Return L_r(project(Z)); infinite for `interpolate` with Y outside the range."""
         rule = self._rule(stage)
         loss = hidden.projected_loss(self.problem, Z, rule, self._first if rule.tikhonov == 0.0 else None)
-        allowed = 1e-8 * float(self.problem.Y.abs().max())  # of Y outside Im Zs_{L-1}
-        return replace(loss, value=math.inf) if self.problem.interpolates and loss.missed > allowed else loss
+        return replace(loss, value=math.inf) if loss.missed > self._allowed else loss
 
     def _network(self, Z: hidden.Representations, stage: int) -> tuple[float, list[Tensor]]:
         """Return the better of the network that makes Z and the ridge network, with its cost."""
-        rules = [RankRule()] if self.problem.interpolates else [RankRule(), self._rule(stage)]
+        rules = dict.fromkeys((RankRule(), self._rule(stage)))  # one at the last stage
         candidates = [hidden.to_weights(self.problem, Z, rule) for rule in rules]
         return min(((evaluate(self.problem, W).total, W) for W in candidates), key=lambda pair: pair[0])
 
     def _next_stage(self, state: HiddenState, weights: list[Tensor]) -> HiddenState:
         """Go on with the next eps, from the network of this one."""
         Z = self._with_targets(hidden.project(self.problem, hidden.from_weights(self.problem, weights)))
-        if not math.isfinite(self._value(Z, state.stage + 1).value):
-            Z = state.Z
         loss = self._value(Z, state.stage + 1).value
+        if not math.isfinite(loss):
+            Z, loss = state.Z, self._value(state.Z, state.stage + 1).value
         return replace(state, Z=Z, loss=loss, stage=state.stage + 1, steps=self.options.steps[0], stalled=0)
 
     def _descend(self, state: HiddenState, budget: Budget) -> list[Tensor]:
         bases = hidden.layer_inputs(self.problem, state.Z)
-        free = self.problem.depth - 1 if self.problem.interpolates else self.problem.depth
+        free = self._free
         V = [thin(base).solve(z) for base, z in zip(bases[:free], state.Z[:free], strict=True)]
 
         def representations(x: Tensor) -> list[Tensor]:
@@ -202,7 +206,7 @@ class HiddenSolver:
 
     def _with_targets(self, Z: list[Tensor]) -> list[Tensor]:
         """Set Z_L = Y if the network has to interpolate."""
-        return [*Z[:-1], self.problem.Y] if self.problem.interpolates else Z
+        return [*Z[: self._free], *self._held]
 
     # -- starts -------------------------------------------------------------------------------------------------
 
