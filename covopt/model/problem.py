@@ -147,6 +147,11 @@ class Problem:
         """Return True if the problem is the representation cost (F = Y exactly)."""
         return self.loss.name == "interpolate"
 
+    @property
+    def can_be_split(self) -> bool:
+        """Return True if batches or processes can take some samples each, with penalised biases."""
+        return not (self.interpolates or self.free or self.activation.is_linear)
+
     def double(self) -> Problem:
         """Return the same problem with data in float64."""
         return self.to(torch.float64)

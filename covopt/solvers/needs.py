@@ -238,8 +238,7 @@ def _remedies(need: Need, spreads: bool) -> list[str]:
 
 def _spreads(problem: Problem, method: str) -> bool:
     """Return True if processes that each hold some samples can solve it, without a bound."""
-    special = problem.interpolates or problem.free or problem.activation.is_linear or problem.weight is not None
-    return method == "cone" and not special
+    return method == "cone" and problem.can_be_split and problem.weight is None
 
 
 def _tell(need: Need, problem: Problem, options: SolveOptions, changes: list[str]) -> None:
@@ -277,8 +276,7 @@ def _fewer_starts(problem: Problem, options: SolveOptions) -> Thriftier:
 
 
 def _batches_alone(problem: Problem, options: SolveOptions) -> Thriftier:
-    many = problem.samples >= FEWEST_BATCHES * StreamOptions().batch
-    suits = many and not (problem.interpolates or problem.free or problem.activation.is_linear)
+    suits = problem.samples >= FEWEST_BATCHES * StreamOptions().batch and problem.can_be_split
     begun = options.init is not None or (options.checkpoint is not None and options.checkpoint.saved is not None)
     if not suits or begun or options.thrift.batches_alone:
         return None

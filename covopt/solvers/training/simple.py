@@ -142,7 +142,7 @@ def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], bias
 
 
 def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
-    """Solve the ridge regression on a triangle of [Xt, Y], or on these if samples are few."""
+    """Return (Xt^T Xt + mu I)^-1 Xt^T Y by a triangle of [Xt, Y], or by these if samples are few."""
     d = problem.X.shape[1] + 1
     if problem.spread is ALONE:
         both = triangle(_weighted_rows(part) for _, part in parts_of(problem))
@@ -152,20 +152,16 @@ def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
             return (_weighted_rows(replace(problem, X=X, Y=Y)),)
 
         both = problem.spread.condensed(problem.X, problem.Y, made=rows)[0]
+    Xt, Y = both[:, :d], both[:, d:]
     ridge = problem.samples * problem.lam if problem.loss.name == "mse" else 0.0
-    return _ridge(both[:, :d], both[:, d:], ridge)
+    size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
+    return thin(Xt, RankRule(tikhonov=max(ridge, FULL * size) if size > 0.0 else 1.0)).solve(Y)
 
 
 def _weighted_rows(problem: Problem) -> Float[Tensor, "N k"]:
     """Return [Xt, Y]; rows of classes minus their mean, which cross-entropy ignores."""
     Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
     return problem.weighted(torch.cat([with_bias(problem.X, problem.beta), Y], dim=1))
-
-
-def _ridge(Xt: Tensor, Y: Tensor, mu: float) -> Float[Tensor, "d m"]:
-    """Return (Xt^T Xt + mu I)^-1 Xt^T Y."""
-    size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
-    return thin(Xt, RankRule(tikhonov=max(mu, FULL * size) if size > 0.0 else 1.0)).solve(Y)
 
 
 def _linear(problem: Problem, A: Float[Tensor, "d m"]) -> list[Tensor]:
