@@ -51,8 +51,8 @@ def examine(
         improve: replace blocks that come out at a lower cost; else the network is returned as it is.
     """
     layers = range(problem.depth - 1, 0, -1)
-    products = 5.0 / RATE * problem.samples * sum(len(W) ** 2 for W in weights[:-1])  # of the ranks of (N, n) matrices
-    if options.budget.remaining() < products:
+    seconds = 5.0 / RATE * problem.samples * sum(len(W) ** 2 for W in weights[:-1])  # for ranks of (N, n) matrices
+    if options.budget.remaining() < seconds:
         return [], weights
     options, price = _within_reports(problem, weights, options)
     if options.budget.spent():
