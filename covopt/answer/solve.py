@@ -319,7 +319,7 @@ def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
     Raises:
         ProblemError: processes cannot solve this problem together, or they hold rows of different data.
     """
-    if problem.interpolates or problem.free or problem.activation.is_linear or method != "cone":
+    if not problem.can_be_split or method != "cone":
         raise ProblemError(
             "Processes with rows of their own solve together by the method cone, with lam, a number as the bias, and"
             " ReLU or leaky ReLU; ask for these, or let one process solve."

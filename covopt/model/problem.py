@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -137,10 +138,19 @@ class Problem:
             return A.mean(dim=0) if self.spread is ALONE else self.spread.sum(lambda A: A.sum(dim=0), A) / self.samples
         return (self.weight.to(A) @ A) / self.weight.to(A).sum()
 
+    def shapes(self, widths: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the shapes of W_1 ... W_L, without a skip, for hidden layers of these widths."""
+        return [(n, below + 1) for below, n in pairwise([self.X.shape[1], *widths, self.Y.shape[1]])]
+
     @property
     def interpolates(self) -> bool:
         """Return True if the problem is the representation cost (F = Y exactly)."""
         return self.loss.name == "interpolate"
+
+    @property
+    def can_be_split(self) -> bool:
+        """Return True if batches or processes can take some samples each, with penalised biases."""
+        return not (self.interpolates or self.free or self.activation.is_linear)
 
     def double(self) -> Problem:
         """Return the same problem with data in float64."""

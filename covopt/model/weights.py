@@ -40,6 +40,17 @@ class Cost:
     residual: float
 
 
+def flattened(weights: Weights) -> Float[Tensor, " P"]:
+    """Return the entries of all matrices, one after another."""
+    return torch.cat([W.flatten() for W in weights])
+
+
+def shaped_like(flat: Float[Tensor, " P"], weights: Weights) -> list[Tensor]:
+    """Return views of the entries in the shapes of these matrices, the inverse of `flattened`."""
+    pieces = flat.split([W.numel() for W in weights])
+    return [piece.view_as(W) for piece, W in zip(pieces, weights, strict=True)]
+
+
 def check_weights(problem: Problem, weights: Weights) -> None:
     """Raise a ProblemError unless the shapes of W_1 ... W_L fit the problem."""
     if len(weights) != problem.depth:

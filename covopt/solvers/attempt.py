@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 
 from jaxtyping import Float
@@ -150,3 +150,16 @@ class Attempt:
     proof: Proof | None = None
     starts: list[float] = field(default_factory=list)
     Lambda: Float[Tensor, "N m"] | None = None
+
+
+def one_history(history: list[Progress], callback: Callback | None) -> Callback:
+    """Return a callback that makes one history of several runs: the lowest cost of all so far."""
+
+    def add(line: Progress) -> None:
+        if history and history[-1].cost <= line.cost:
+            line = replace(line, cost=history[-1].cost, width=history[-1].width)
+        history.append(replace(line, iteration=len(history)))
+        if callback is not None:
+            callback(history[-1])
+
+    return add

@@ -93,8 +93,11 @@ class Checkpoint:
         """
         self._question = question
         if not resume:
+            if self._writes and is_state(self.path):
+                remedy = "go on from it with resume, or remove it"
+                raise RecordError(f"{self.path} is the state of an earlier solve; {remedy}.")
             if self._writes:
-                self._check_new()
+                files.check_free(self.path, force=True, is_own=is_state)
             return
         self.saved, before = self._read()
         for name, value in question.items():
@@ -103,11 +106,6 @@ class Checkpoint:
                     f"{self.path} is the state of a solve with another {name}; ask the same, or give another file."
                 )
         self._last = self.saved.seconds
-
-    def _check_new(self) -> None:
-        if is_state(self.path):
-            raise RecordError(f"{self.path} is the state of an earlier solve; go on from it with resume, or remove it.")
-        files.check_free(self.path, force=True, is_own=is_state)
 
     def _read(self) -> tuple[Saved, dict[str, object]]:
         """Return the saved state and the problem it belongs to."""

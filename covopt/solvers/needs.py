@@ -14,7 +14,6 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -45,17 +44,10 @@ LOG = logging.getLogger("covopt")
 
 LOADED = 40e6
 """Of libraries that a solve loads, and the small things."""
-DOUBLE, SINGLE = 8.0, 4.0
-CHUNK = 2048
-"""Rows of which the features of a network that was trained on batches are held."""
+DOUBLE, SINGLE, GIGABYTE = 8.0, 4.0, 1e9
 PAIRS = 2 * 20
 """Arrays of the parameters that L-BFGS remembers."""
-SEARCHED = 16
-"""Arrays (starts, N) of a search."""
 STARTS = max(effort.starts for effort in EFFORTS)
-FEWEST_ENTRIES = 2**18
-"""Of each of them where memory is scarce."""
-GIGABYTE = 1e9
 
 
 @dataclass(frozen=True)
@@ -98,7 +90,9 @@ def estimate(problem: Problem, options: SolveOptions) -> Need:
     else:
         phases = _shallow(problem, options) if problem.depth == 2 else _deep(problem, options)
     if options.certify != "none":
-        phases |= {"proof": max(phases.get("proof", 0.0), _spectral(problem))}
+        (N, d), pairs = problem.X.shape, min(len(problem.X), PAIRED) ** 2
+        spectral = 1.7 * DOUBLE * N * (d + 1) + 7 * DOUBLE * pairs  # singular values of X, distances of rows
+        phases |= {"proof": max(phases.get("proof", 0.0), spectral)}
     largest = problem.spread.largest  # all processes have to decide alike
     return Need(data, largest(memory.held(problem.X.device)), {name: largest(size) for name, size in phases.items()})
 
@@ -110,7 +104,8 @@ def _shallow(problem: Problem, options: SolveOptions) -> dict[str, float]:
     if not streams:
         return _rounds(problem, options)
     N, d = problem.X.shape
-    chunks = 8 * DOUBLE * min(N, CHUNK) * StreamOptions().neurons
+    rows = 2048  # of which the features of a network that was trained on batches are held
+    chunks = 8 * DOUBLE * min(N, rows) * StreamOptions().neurons
     rough = SINGLE * N * (d + 1)
     phases = {"batches": _in_units(problem) + rough + 10 * DOUBLE * problem.Y.numel() + chunks}
     if alone or descent_is_long(problem, StreamOptions().neurons, seconds):
@@ -132,11 +127,12 @@ def _rounds(problem: Problem, options: SolveOptions) -> dict[str, float]:
     passed, held = (6, 2) if least_squares else (16, 10)
     entries = max(N, min(options.thrift.entries, (STARTS + n) * N))
     phases = {
-        "search": base + held * features + SEARCHED * DOUBLE * entries,
+        "search": base + held * features + 16 * DOUBLE * entries,  # arrays (starts, N)
         "rounds": base + max(passed * features, DOUBLE * (4 * N * more + 6 * more * more)),
     }
     if options.certify in ("auto", "full"):
-        phases["proof"] = copies + _bounded(problem, options.certify)
+        prover = prover_for(problem, options.certify)
+        phases["proof"] = copies + (0.0 if prover is None else prover.memory(problem))
     return phases
 
 
@@ -146,18 +142,6 @@ def _exact(problem: Problem) -> float:
     if N > MOST_CIRCLES or problem.activation.is_linear or inputs_have_rank_at_most(problem, 2):
         return 400.0 * N * m
     return min(2000.0 * N * N, 250e6) + 620.0 * N * N
-
-
-def _bounded(problem: Problem, certify: str) -> float:
-    """Return the bytes of a proof that alternates with the rounds."""
-    prover = prover_for(problem, certify)
-    return 0.0 if prover is None else prover.memory(problem)
-
-
-def _spectral(problem: Problem) -> float:
-    """Singular values of the inputs, and distances of pairs of rows."""
-    N, d = problem.X.shape
-    return 1.7 * DOUBLE * N * (d + 1) + 7 * DOUBLE * min(N, PAIRED) ** 2
 
 
 def _deep(problem: Problem, options: SolveOptions) -> dict[str, float]:
@@ -183,11 +167,10 @@ def _deep(problem: Problem, options: SolveOptions) -> dict[str, float]:
 
 def _training(problem: Problem, options: SolveOptions) -> dict[str, float]:
     """Return the bytes of activations forward and back, and of L-BFGS's memory of parameters."""
-    (N, d), m, starts = problem.X.shape, problem.Y.shape[1], options.starts or TRAININGS
+    (N, d), starts = problem.X.shape, options.starts or TRAININGS
     width = options.width or default_width(problem, starts, options.budget.time_limit)
     starts = min(starts, fitting(problem, [width] * (problem.depth - 1), options.budget))
-    sizes = [d, *[width] * (problem.depth - 1), m]
-    parameters = sum((below + 1) * n for below, n in pairwise(sizes))
+    parameters = sum(n * k for n, k in problem.shapes([width] * (problem.depth - 1)))
     activations = 3 * N * width * (problem.depth - 1)
     copies = _in_units(problem) + 2 * DOUBLE * N * (d + 1)
     return {"training": copies + DOUBLE * starts * (activations + (PAIRS + 8) * parameters)}
@@ -249,13 +232,13 @@ def _refused(need: Need, limit: float, spreads: bool) -> ProblemError:
 
 def _remedies(need: Need, spreads: bool) -> list[str]:
     """Return what a user can do if a phase needs too much; `spreads`: samples can be sharded."""
-    return [FEWER, *(["spread them over more processes"] if spreads else []), *REMEDIES.get(need.largest, [])]
+    sharding = ["spread them over more processes"] if spreads else []
+    return ["take fewer rows", *sharding, *REMEDIES.get(need.largest, [])]
 
 
 def _spreads(problem: Problem, method: str) -> bool:
     """Return True if processes that each hold some samples can solve it, without a bound."""
-    special = problem.interpolates or problem.free or problem.activation.is_linear or problem.weight is not None
-    return method == "cone" and not special
+    return method == "cone" and problem.can_be_split and problem.weight is None
 
 
 def _tell(need: Need, problem: Problem, options: SolveOptions, changes: list[str]) -> None:
@@ -287,14 +270,13 @@ Thriftier = tuple[SolveOptions, str] | None
 def _fewer_starts(problem: Problem, options: SolveOptions) -> Thriftier:
     thrift, rows = options.thrift, int(problem.spread.largest(len(problem.X)))
     entries = min(thrift.entries, (STARTS + first_neurons(problem)) * rows) // 2
-    if entries < max(FEWEST_ENTRIES, rows):
+    if entries < max(2**18, rows):
         return None
     return replace(options, thrift=replace(thrift, entries=entries)), "searches from fewer starts at a time"
 
 
 def _batches_alone(problem: Problem, options: SolveOptions) -> Thriftier:
-    many = problem.samples >= FEWEST_BATCHES * StreamOptions().batch
-    suits = many and not (problem.interpolates or problem.free or problem.activation.is_linear)
+    suits = problem.samples >= FEWEST_BATCHES * StreamOptions().batch and problem.can_be_split
     begun = options.init is not None or (options.checkpoint is not None and options.checkpoint.saved is not None)
     if not suits or begun or options.thrift.batches_alone:
         return None
@@ -305,15 +287,10 @@ def _batches_alone(problem: Problem, options: SolveOptions) -> Thriftier:
 def _less_proof(problem: Problem, options: SolveOptions) -> Thriftier:
     if options.certify == "none":
         return None
-    if options.certify == "fast" or not _proves_less(problem, options):
-        return replace(options, certify="none"), "proves nothing (certify none)"
-    return replace(options, certify="fast"), "proves no more than the data tell (certify fast)"
-
-
-def _proves_less(problem: Problem, options: SolveOptions) -> bool:
-    """Return True if proofs with `fast` need less memory."""
-    before, after = (estimate(problem, trial).phases["proof"] for trial in (options, replace(options, certify="fast")))
-    return after < before
+    fast = replace(options, certify="fast")
+    if estimate(problem, fast).phases["proof"] < estimate(problem, options).phases["proof"]:
+        return fast, "proves no more than the data tell (certify fast)"
+    return replace(options, certify="none"), "proves nothing (certify none)"
 
 
 def _fewer_draws(problem: Problem, options: SolveOptions) -> Thriftier:
@@ -330,7 +307,6 @@ CHANGES: dict[str, tuple[Callable[[Problem, SolveOptions], Thriftier], ...]] = {
     "draws": (_fewer_draws,),
 }
 """What can be done where a phase takes too much, the smallest loss first."""
-FEWER = "take fewer rows"
 REMEDIES = {
     **{name: ["set a smaller max_width"] for name in ("draws", "networks", "blocks")},
     "training": ["fewer starts, a smaller width"],

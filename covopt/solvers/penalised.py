@@ -93,11 +93,12 @@ def solve_by_cone(problem: Problem, options: SolveOptions) -> Attempt:
     return _deep(problem, options) if problem.spread is ALONE else _deep_together(problem, options)
 
 
-def _best_descent(descend: Callable[..., tuple], starts: int, problem: Problem, options: SolveOptions) -> Attempt:
+def _best_descent(descend: Callable[..., Attempt], starts: int, problem: Problem, options: SolveOptions) -> Attempt:
     """Return the best of several descents from starts of one width."""
     task = _Task(problem, options)
     o = task.scaled
-    return task.attempt(*descend(task.units.problem, o.budget, o.width, o.starts or starts, o.seed, o.init, o.callback))
+    best = descend(task.units.problem, o.budget, o.width, o.starts or starts, o.seed, o.init, o.callback)
+    return task.attempt(best.weights, best.status, best.history, best.starts)
 
 
 METHODS: dict[str, Callable[[Problem, SolveOptions], Attempt]] = {

@@ -37,8 +37,8 @@ from covopt.answer import panels
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Budget
+from covopt.solvers.deep.pruning import widened
 from covopt.solvers.deep.starts import ends_first
-from covopt.solvers.deep.widening import widened
 from covopt.solvers.training.homotopy import REFINING, descend
 from covopt.solvers.training.trainer import train
 from covopt.studies.audit.jacobians import jacobians

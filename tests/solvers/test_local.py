@@ -11,8 +11,8 @@ from test_spread import group
 from torch import Tensor
 
 from covopt.model.spread import ALONE, Together
+from covopt.solvers.training.cycles import MEETING, LocalAdam
 from covopt.solvers.training.descent import Adam, AdamOptions
-from covopt.solvers.training.local import MEETING, LocalAdam
 
 STEPS = 2 * MEETING + 3
 OPTIONS = AdamOptions(steps=STEPS, rate=0.1)

@@ -10,43 +10,26 @@ the network is widened again (docs/notes/2026-11-depth.md).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.solvers.deep.pruning import reduced
-from covopt.solvers.deep.widening import widened
+from covopt.solvers.deep.pruning import reduced, widened
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import SHIFTING, HomotopyOptions, descend
 from covopt.solvers.training.tangent import exact_fit
 
-# The penalties, relative to the explored problem's; and the neurons that each layer gets before the descent with each,
-# with their relative strength.
-FALLING = ((1.0, 12, 0.3), (0.1, 6, 0.1), (1e-2, 6, 0.1), (1e-3, 6, 0.1))
-# The penalty at which it is over, if an exact fit was found.
-ENOUGH = 1e-2
-
-
-@dataclass(frozen=True)
-class ExactOptions:
-    """Options of a descent to an exact fit.
-
-    Attributes:
-        first: the descent with the first penalty; the others start near their ends.
-        generator: of the random neurons.
-        widest: no hidden layer gets wider than this.
-    """
-
-    first: HomotopyOptions
-    generator: torch.Generator
-    widest: int | None = None
-
 
 def descend_exactly(
-    problem: Problem, weights: Weights, options: ExactOptions, stop: Callable[[], bool] = lambda: False
+    problem: Problem,
+    weights: Weights,
+    first: HomotopyOptions,
+    generator: torch.Generator,
+    stop: Callable[[], bool] = lambda: False,
+    widest: int | None = None,
 ) -> list[Tensor]:
     """Return the exact fit of lowest cost found by descents with a falling penalty.
 
@@ -56,21 +39,25 @@ def descend_exactly(
     Args:
         problem: its loss is `interpolate`.
         weights: W_1 ... W_L.
-        options: how.
+        first: the descent with the first penalty; the others start near their ends.
+        generator: of the random neurons.
         stop: asked before each turn.
+        widest: no hidden layer gets wider than this.
     """
     smooth, current = explored_problem(problem), list(weights)
     best: list[Tensor] | None = None
-    for part, more, strength in FALLING:
+    # The penalties, relative to the explored problem's; and the neurons that each layer gets before the descent with
+    # each, with their relative strength.
+    for part, more, strength in ((1.0, 12, 0.3), (0.1, 6, 0.1), (1e-2, 6, 0.1), (1e-3, 6, 0.1)):
         eased = replace(smooth, lam=part * smooth.lam)
-        wider = widened(current, [more] * (problem.depth - 1), strength, options.generator, options.widest)
-        descent = options.first if part == FALLING[0][0] else SHIFTING
+        wider = widened(current, [more] * (problem.depth - 1), strength, generator, widest)
+        descent = first if part == 1.0 else SHIFTING
         current = reduced(eased, descend(eased, [wider], descent, stop)[0])
-        fitted = exact_fit(problem, current, stop) if part < FALLING[0][0] else None
+        fitted = exact_fit(problem, current, stop) if part < 1.0 else None
         if fitted is not None:
             fitted = reduced(problem, fitted)
             if best is None or evaluate(problem, fitted).norm < evaluate(problem, best).norm:
                 best = fitted
-        if stop() or (best is not None and part <= ENOUGH):
+        if stop() or (best is not None and part <= 1e-2):
             break
     return nearest_fit(problem, fit_exactly(problem, current), stop) if best is None else best

@@ -34,13 +34,6 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.solvers.deep.pruning import balanced
 
-# Newton steps of the balance, at most; one that changes no factor by more than this, relative, is the last.
-STEPS, CLOSE = 60, 1e-12
-# Factors are kept within e^FAR: of layers as different as that, digits are lost.
-FAR = 300.0
-# The entries of all projections together, of which each has the width of its layer squared, at most.
-LARGEST = 1e7
-
 Affine = tuple[Float[Tensor, "_ _"], Float[Tensor, " _"]]
 """A_l, and what the bias adds to Z_l: of this form, a layer does the same at any depth."""
 
@@ -53,10 +46,8 @@ def deepened(shallow: Problem, weights: Weights, deep: Problem) -> list[list[Ten
         weights: W_1 ... W_d.
         deep: the same problem at a larger depth; its weights may have other units.
     """
-    networks = [network for place in range(shallow.depth + 1) for network in at_place(shallow, weights, deep, place)]
-    costs = [evaluate(deep, network).total for network in networks]
-    order = sorted((cost, number) for number, cost in enumerate(costs) if math.isfinite(cost))
-    return [networks[number] for _, number in order]
+    places = range(shallow.depth + 1)
+    return _in_order(deep, [network for place in places for network in at_place(shallow, weights, deep, place)])
 
 
 def at_place(shallow: Problem, weights: Weights, deep: Problem, place: int) -> list[list[Tensor]]:
@@ -86,7 +77,12 @@ def shortened(deep: Problem, weights: Weights, shallow: Problem) -> list[list[Te
         slopes = torch.where(Z.sum(dim=0) >= 0.0, 1.0, deep.activation.slope).to(Z)
         joined = (B * slopes) @ A, over + (B * slopes) @ added
         networks.append(in_balance(_charged(shallow, [*layers[:place], joined, *layers[place + 2 :]])))
-    costs = [evaluate(shallow, network).total for network in networks]
+    return _in_order(shallow, networks)
+
+
+def _in_order(problem: Problem, networks: list[list[Tensor]]) -> list[list[Tensor]]:
+    """Return the networks of finite cost, lowest cost first."""
+    costs = [evaluate(problem, network).total for network in networks]
     order = sorted((cost, number) for number, cost in enumerate(costs) if math.isfinite(cost))
     return [networks[number] for _, number in order]
 
@@ -119,16 +115,18 @@ def _log_factors(log_A: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[
         with np.errstate(over="ignore", divide="ignore"):
             return np.exp(log_A + 2.0 * np.diff(u)), np.exp(np.log(b) + 2.0 * u[1:])
 
+    close = 1e-12  # a step that changes no factor by more than this, relative, is the last
+    far = 300.0  # factors are kept within e^far: of layers as different as that, digits are lost
     edges, nodes = terms(u)
-    for _ in range(STEPS):
+    for _ in range(60):
         gradient = 2.0 * (edges[:-1] - edges[1:] + nodes[:-1])
         H = 4.0 * (np.diag(edges[:-1] + edges[1:] + nodes[:-1]) - np.diag(edges[1:-1], 1) - np.diag(edges[1:-1], -1))
         try:
-            step = np.clip(np.linalg.solve(H, -gradient), -FAR, FAR)
+            step = np.clip(np.linalg.solve(H, -gradient), -far, far)
         except np.linalg.LinAlgError:  # layers so different that rounding leaves H singular
             break
         now, t = edges.sum() + nodes.sum(), 1.0
-        while t > CLOSE:
+        while t > close:
             trial = u.copy()
             trial[1:-1] += t * step
             edges, nodes = terms(trial)
@@ -138,7 +136,7 @@ def _log_factors(log_A: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[
         else:
             break
         u = trial
-        if np.abs(t * step).max() <= CLOSE:
+        if np.abs(t * step).max() <= close:
             break
     return u
 
@@ -159,7 +157,8 @@ def _charged(problem: Problem, layers: Sequence[Affine]) -> list[Tensor]:
 
 def _linear(problem: Problem, layers: list[Affine], S: Tensor, place: int, times: int) -> Iterator[list[Affine]]:
     """Yield layers with projections onto the row space of S, which change no sample."""
-    if not 0 < times * S.shape[1] ** 2 <= LARGEST or not (problem.activation.is_linear or bool((S >= 0.0).all())):
+    largest = 1e7  # entries of all projections together
+    if not 0 < times * S.shape[1] ** 2 <= largest or not (problem.activation.is_linear or bool((S >= 0.0).all())):
         return
     factor = thin(S)
     V = factor.V[:, factor.significant > 0]

@@ -6,7 +6,7 @@ minimum and a proved bound. Nothing here proves that the whole network is at a m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import torch
@@ -24,18 +24,10 @@ from covopt.solvers.deep.layer import Layer
 from covopt.solvers.deep.missing_neuron import strongest_neuron
 from covopt.solvers.deep.pruning import mergeable
 
-IMPROVING_SHARE = 0.7
-"""The share of time for blocks that may be replaced; the remainder is for those whose neighbours then changed."""
-BEGINNING = 2.0
-"""Reports of a layer that take as long as what a block's solve does whatever its time limit, until one has shown it."""
-PRODUCTS, RATE = 5.0, 1e10
-"""Multiplications of a report, of N n^2 for n neurons, and those of a second on one core."""
-SPECTRAL_SHARE = 0.1
-"""The part of the time left that a spectral bound may take."""
-LATE, SHORT = 0.4, 0.01
-"""Seconds behind the time limit after which no missing neuron is searched for, where a report takes less than SHORT."""
-SEARCHING = 15.0
-"""Reports that take as long as a search for a missing neuron does at least, elsewhere."""
+RATE = 1e10
+"""Multiplications in a second on one core."""
+LATE = 0.4
+"""Seconds behind the time limit after which no missing neuron is searched for, where reports are short."""
 
 
 def examine(
@@ -59,13 +51,17 @@ def examine(
         improve: replace blocks that come out at a lower cost; else the network is returned as it is.
     """
     layers = range(problem.depth - 1, 0, -1)
-    if options.budget.remaining() < _guess(problem, weights):
+    seconds = 5.0 / RATE * problem.samples * sum(len(W) ** 2 for W in weights[:-1])  # for ranks of (N, n) matrices
+    if options.budget.remaining() < seconds:
         return [], weights
     options, price = _within_reports(problem, weights, options)
     if options.budget.spent():
         return [], weights
     solved: dict[int, Solved] = {}
-    first, over = _share(options, 1.0 / IMPROVING_SHARE) if improve else options, BEGINNING * price
+    # 0.7 of the time is for blocks that may be replaced, the remainder for those whose neighbours then changed.
+    first = _share(options, 1.0 / 0.7) if improve else options
+    # What a block's solve does whatever its time limit takes as long as two reports, until one has shown it.
+    over = 2.0 * price
     for layer in layers:
         if first.budget.remaining() < over:
             solved[layer] = Solved(list(weights))
@@ -77,16 +73,10 @@ def examine(
         if improve and (options.max_width is None or len(better[layer - 1]) <= options.max_width):
             weights = better
     for layer in layers:
-        if not _holds(solved[layer], problem, weights, layer):
-            solved[layer] = _renewed(solved[layer], problem, weights, layer, _share(options, layer))
-    late = LATE if price < SHORT else -SEARCHING * price
+        solved[layer] = _renewed(solved[layer], problem, weights, layer, _share(options, layer))
+    late = LATE if price < 0.01 else -15.0 * price  # a search takes as long as 15 reports, at least
     searching = replace(options, budget=replace(options.budget, time_limit=options.budget.time_limit + late))
     return [_examined(problem, weights, layer, solved[layer], searching) for layer in reversed(layers)], weights
-
-
-def _guess(problem: Problem, weights: Weights) -> float:
-    """Guess the seconds that all reports take on one core, from the ranks of (N, n) matrices."""
-    return PRODUCTS / RATE * problem.samples * sum(len(W) ** 2 for W in weights[:-1])
 
 
 def _within_reports(problem: Problem, weights: Weights, options: SolveOptions) -> tuple[SolveOptions, float]:
@@ -106,22 +96,19 @@ def _share(options: SolveOptions, parts: float) -> SolveOptions:
     return replace(options, budget=Budget(limit, started=budget.started, timing=budget.timing))
 
 
-def _holds(solved: Solved, problem: Problem, weights: Weights, layer: int) -> bool:
-    """Return True if the block that was solved is still that of the network."""
-    if solved.block is None:
-        return True
-    block = block_problem(problem, weights, layer)
-    return torch.equal(block.X, solved.block.X) and torch.equal(block.Y, solved.block.Y)
-
-
 def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int, options: SolveOptions) -> Solved:
-    """Prove a bound for the block as it is now; prove nothing where the time is up."""
-    if options.budget.spent() or solved.block is None or not is_problem(weights, layer):
-        return Solved(list(weights))
+    """Prove a bound for the block as it is now, if it changed; prove nothing where the time is up."""
+    if solved.block is None:
+        return solved
     block, proof = block_problem(problem, weights, layer), solved.proof
+    same_inputs = torch.equal(block.X, solved.block.X)
+    if same_inputs and torch.equal(block.Y, solved.block.Y):
+        return solved
+    if options.budget.spent() or not is_problem(weights, layer):
+        return Solved(list(weights))
     if proof is not None and proof.kind is Certificate.SPECTRAL and solved.Lambda is None:
-        return replace(solved, proof=proofs.spectral_proof(block, SPECTRAL_SHARE * options.budget.remaining()))
-    if torch.equal(block.X, solved.block.X):  # rounding moved the targets
+        return replace(solved, proof=proofs.spectral_proof(block, 0.1 * options.budget.remaining()))
+    if same_inputs:  # rounding moved the targets
         return replace(solved, proof=None if proof is None else replace(proof, lower=proof.bound(block)))
     return solve_block(problem, weights, layer, options)
 
@@ -148,18 +135,19 @@ def report(
 ) -> Layer:
     """Return the report of one hidden layer; `lower` bounds the cost of its block."""
     relative = relative_gap(problem, weights, layer, lower)
+
+    def outputs() -> Iterator[Tensor]:
+        """Yield Z_l, chunk by chunk of the samples."""
+        return (layer_at(part, weights, layer)[1] for _, part in parts_of(problem))
+
     return Layer(
         layer=layer,
         width=len(weights[layer - 1]),
         stationarity=stationarity,
         gap=relative,
         gap_certificate=Certificate.NONE if relative is None else certificate,
-        rank_K=_rank(layer_at(part, weights, layer)[1] for _, part in parts_of(problem))
-        if len(weights[layer - 1])
-        else 0,
-        rank_Ks=_rank(
-            with_bias(part.activation(layer_at(part, weights, layer)[1]), problem.beta) for _, part in parts_of(problem)
-        ),
+        rank_K=_rank(outputs()) if len(weights[layer - 1]) else 0,
+        rank_Ks=_rank(with_bias(problem.activation(Z), problem.beta) for Z in outputs()),
         mergeable=len(mergeable(weights, layer)),
     )
 
@@ -169,8 +157,6 @@ def relative_gap(problem: Problem, weights: Weights, layer: int, lower: float | 
     if lower is None:
         return None
     total = evaluate(problem, weights).total
-    if total > 0.0 and problem.free:  # of two layers, whose only block is the network
-        return (total - proofs.agreed(problem, weights, total, lower)) / total
     if total > 0.0 and is_problem(weights, layer):
         block = problem if problem.depth == 2 else block_problem(problem, weights, layer)
         parts = weights[layer - 1 : layer + 1]

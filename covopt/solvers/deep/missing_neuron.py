@@ -1,25 +1,33 @@
-"""The neuron to add: the oracle at the back-propagated dual (MATH.md section 5)."""
+"""The neuron to add: the oracle at the back-propagated dual (MATH.md section 5).
+
+The convex-concave ascents hold a multiplier for each sample and start. On many samples they run on evenly spaced rows,
+whose duals are weighed up; the best of what they find goes on along the gradient of h_l on the sphere, two passes over
+all samples for each step. Every value, and the loss with the neuron in each size, is over all samples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from covopt.linalg.psd import thin
+from covopt.model.passes import inputs_triangle, parts_of
 from covopt.model.problem import Problem
 from covopt.model.stationarity import add_neuron, duals, inputs_of
-from covopt.model.weights import Weights, evaluate
+from covopt.model.weights import Weights, evaluate, outputs_above, preactivations, pulled_back
 from covopt.oracles.breakpoints import strongest
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 
-# Sizes of the new neuron that are tried, relative to the mean size of the layer's neurons: its best size is unknown.
-SIZES = tuple(4.0**k for k in range(3, -10, -1))
+ROWS = 2048
+"""Rows of the first search on many samples."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ class MissingNeuron:
 
     def network(self, problem: Problem, weights: Weights) -> list[Tensor]:
         """Add the neuron in its best size; for `interpolate` W_L is the least that fits again."""
-        return _grown(problem, weights, self.layer, self.direction, self.output, self.size)
+        return _grown(problem, weights, self.layer, self, self.size)
 
 
 class Found(NamedTuple):
@@ -96,22 +104,19 @@ def strongest_neuron(
         if best_free is None:
             return None
         w, b, value = best_free
-        output = torch.nn.functional.normalize(M.T @ problem.activation(S @ w + b), dim=0)
+        output = normalize(M.T @ problem.activation(S @ w + b), dim=0)
         return Found(value, torch.cat([w, w.new_tensor([b])]), output)
     factor = thin(Zs)
     Q = factor.V.T[factor.significant > 0]
     if not M.shape[1] or not len(Q):  # no neurons above, or no inputs at all
         return None
-    own = weights[layer - 1] @ Q.T
-    generator = torch.Generator(device=Zs.device).manual_seed(seed)
-    anywhere = torch.randn(starts, len(Q), generator=generator, dtype=Zs.dtype, device=Zs.device)
     search = ConvexConcaveOracle(Zs @ Q.T, problem.activation, AscentOptions())
-    answer = search(M, torch.cat([own[own.norm(dim=1) > 0], anywhere]), stop=stop)
+    answer = search(M, _starting_directions(weights[layer - 1] @ Q.T, starts, seed), stop=stop)
     if not len(answer.directions):
         return None
-    direction = torch.nn.functional.normalize(answer.directions[0] @ Q, dim=0)
+    direction = normalize(answer.directions[0] @ Q, dim=0)
     value = float(oracle_values(Zs, problem.activation, M, direction[None])[0])
-    output = torch.nn.functional.normalize(M.T @ problem.activation(Zs @ direction), dim=0)
+    output = normalize(M.T @ problem.activation(Zs @ direction), dim=0)
     return Found(value, direction, output)
 
 
@@ -127,33 +132,149 @@ def find_missing_neuron(
 ) -> MissingNeuron:
     """Search for the strongest neuron with `strongest_neuron`, and try it in several sizes."""
     neuron = strongest_neuron(problem, weights, layer, Lambda=Lambda, starts=starts, seed=seed, stop=stop)
+    cut = neuron is not None and stop()
+
+    def costs(neuron: Found, sizes: list[float]) -> list[float]:
+        tried = (evaluate(problem, _grown(problem, weights, layer, neuron, size)) for size in sizes)
+        return [cost.total if problem.allows(cost.residual) else math.inf for cost in tried]
+
+    return _in_best_size(problem, weights, layer, neuron, costs, cut)
+
+
+def _starting_directions(own: Float[Tensor, "n r"], count: int, seed: int) -> Float[Tensor, "k r"]:
+    """Return the directions of a layer's neurons that are not zero, and `count` random ones."""
+    generator = torch.Generator(device=own.device).manual_seed(seed)
+    drawn = torch.randn(count, own.shape[1], generator=generator, dtype=own.dtype, device=own.device)
+    return torch.cat([own[own.norm(dim=1) > 0], drawn])
+
+
+def _in_best_size(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    neuron: Found | None,
+    costs: Callable[[Found, list[float]], list[float]],
+    cut: bool = False,
+) -> MissingNeuron:
+    """Return the neuron in its best size, by its `costs` in several; 0 where none lowers the cost."""
+    before, own = evaluate(problem, weights).total, weights[layer - 1]
     if neuron is None:
-        none = inputs_of(problem, weights, layer).new_zeros
-        d, m = weights[layer - 1].shape[1], len(weights[layer])
-        return MissingNeuron(layer, 0.0, none(d), none(m), evaluate(problem, weights).total, 0.0)
-    cut = stop()
-    cost, size = _best_size(problem, weights, layer, neuron.direction, neuron.output)
-    return MissingNeuron(layer, *neuron, cost, size, cut)
+        return MissingNeuron(layer, 0.0, own.new_zeros(own.shape[1]), own.new_zeros(len(weights[layer])), before, 0.0)
+    # The best size is unknown: those tried are relative to the mean size of the layer's neurons.
+    typical = max(1.0, float(own.square().sum())) / max(1, len(own))
+    sizes = [4.0**k * typical for k in range(3, -10, -1)]
+    cost, size = min(zip(costs(neuron, sizes), sizes, strict=True), key=lambda pair: pair[0])
+    return MissingNeuron(layer, *neuron, *((cost, size) if cost < before else (before, 0.0)), cut)
 
 
-def _best_size(
-    problem: Problem, weights: Weights, layer: int, direction: Tensor, output: Tensor
-) -> tuple[float, float]:
-    """Return the lowest cost of all sizes, and its size; without a gain the old cost and 0."""
-    best, size = evaluate(problem, weights).total, 0.0
-    typical = max(1.0, float(weights[layer - 1].square().sum())) / max(1, len(weights[layer - 1]))
-    for factor in SIZES:
-        cost = evaluate(problem, _grown(problem, weights, layer, direction, output, factor * typical))
-        if problem.allows(cost.residual) and cost.total < best:
-            best, size = cost.total, factor * typical
-    return best, size
-
-
-def _grown(
-    problem: Problem, weights: Weights, layer: int, direction: Tensor, output: Tensor, size: float
-) -> list[Tensor]:
+def _grown(problem: Problem, weights: Weights, layer: int, neuron: Found | MissingNeuron, size: float) -> list[Tensor]:
     """Add a neuron; for `interpolate` W_L becomes the least one with Z_L = Y."""
-    grown = add_neuron(problem, weights, layer, direction, output, size)
+    grown = add_neuron(problem, weights, layer, neuron.direction, neuron.output, size)
     if problem.interpolates:
         grown[-1] = thin(inputs_of(problem, grown, problem.depth)).solve(problem.Y).T
     return grown
+
+
+def find_missing_on_many(
+    problem: Problem, weights: Weights, layer: int, Lambda: Float[Tensor, "N nL"], seed: int = 0
+) -> MissingNeuron:
+    """Search for the strongest neuron as `find_missing_neuron` does, but mostly on few of the samples.
+
+    Args:
+        problem: its loss is not `interpolate`.
+        weights: W_1 ... W_L.
+        layer: 1 ... L - 1.
+        Lambda: M_L.
+        seed: of the random directions.
+    """
+    samples = _ManySamples(problem, weights, layer, Lambda)
+    return _in_best_size(problem, weights, layer, samples.strongest(seed), samples.costs)
+
+
+@dataclass(frozen=True)
+class _ManySamples:
+    """h_l over all samples, chunk by chunk."""
+
+    problem: Problem
+    weights: Weights
+    layer: int
+    Lambda: Float[Tensor, "N nL"]
+
+    def strongest(self, seed: int) -> Found | None:
+        """Search on few samples, and climb on all."""
+        problem, weights, layer, most = self.problem, self.weights, self.layer, 48  # directions that ascend
+        count = min(ROWS, problem.samples)
+        rows = torch.arange(count, device=problem.X.device) * problem.samples // count
+        few, share = problem.on(rows), self.Lambda[rows] * (problem.samples / count)
+        if problem.free:
+            first = strongest_neuron(few, weights, layer, Lambda=share, starts=most, seed=seed)
+            return None if first is None else self._judged(first.direction)
+        factor = thin(inputs_triangle(problem, weights, layer))
+        Q = factor.V.T[factor.significant > 0]
+        if not len(weights[layer]) or not len(Q):
+            return None
+        M, Zs = duals(few, weights, share)[layer], inputs_of(few, weights, layer) @ Q.T
+        starts = normalize(_starting_directions(weights[layer - 1] @ Q.T, 200, seed), dim=1)
+        values = oracle_values(Zs, problem.activation, M, starts)
+        starts = starts[values.argsort(descending=True)[:most]]
+        briefly = AscentOptions(steps=8, box_steps=40, finishing=2)
+        answer = ConvexConcaveOracle(Zs, problem.activation, briefly)(M, starts)
+        candidates = torch.cat([answer.directions, starts])[:16]  # so many go on over all samples
+        return self._judged(self._climbed(candidates @ Q))
+
+    def _climbed(self, W: Float[Tensor, "B d"]) -> Float[Tensor, " d"]:
+        """Climb h by 8 gradient steps on the sphere; return the direction of largest h."""
+        W, length = normalize(W, dim=1), W.new_full((len(W), 1), 0.5)
+        h, slope = self._values_and_slopes(W)
+        for _ in range(8):
+            along = slope - (slope * W).sum(dim=1, keepdim=True) * W
+            trial = normalize(W + length * normalize(along, dim=1), dim=1)
+            value, new = self._values_and_slopes(trial)
+            up = (value > h)[:, None]
+            W, slope, h = torch.where(up, trial, W), torch.where(up, new, slope), torch.maximum(h, value)
+            length = torch.where(up, length, 0.3 * length)
+        return W[int(h.argmax())]
+
+    def _values_and_slopes(self, W: Float[Tensor, "B d"]) -> tuple[Float[Tensor, " B"], Float[Tensor, "B d"]]:
+        """Return h at W's rows and its gradient sum_i (u^T M_i) sigma'(z_i) Zs_i; two passes."""
+        activation, pulls = self.problem.activation, W.new_zeros(len(W), len(self.weights[self.layer]))
+        for Zs, M in self._chunks():
+            pulls += activation(W @ Zs.T) @ M
+        u, slope = normalize(pulls, dim=1), torch.zeros_like(W)
+        for Zs, M in self._chunks():
+            slope += ((u @ M.T) * activation.derivative(W @ Zs.T)) @ Zs
+        return pulls.norm(dim=1), slope
+
+    def _judged(self, direction: Float[Tensor, " d"]) -> Found:
+        """Return h over all samples, and the output; free biases centre the duals."""
+        pull, total, answers = direction.new_zeros(len(self.weights[self.layer])), 0.0, 0.0
+        for Zs, M in self._chunks():
+            s = self.problem.activation(Zs @ direction)
+            pull, total, answers = pull + M.T @ s, total + M.sum(dim=0), answers + s.sum()
+        if self.problem.free:
+            pull = pull - total * (answers / self.problem.samples)
+        return Found(float(pull.norm()), direction, normalize(pull, dim=0))
+
+    def _chunks(self) -> Iterator[tuple[Float[Tensor, "n d"], Float[Tensor, "n m"]]]:
+        """Yield Zs_{l-1} and M_{l+1}, chunk by chunk of the samples."""
+        for rows, part in parts_of(self.problem):
+            M = self.Lambda[rows]
+            if self.layer < self.problem.depth - 1:
+                M = pulled_back(part, self.weights, preactivations(part, self.weights), M)[self.layer]
+            yield inputs_of(part, self.weights, self.layer), M
+
+    def costs(self, neuron: Found, sizes: list[float]) -> list[float]:
+        """Return the cost with the neuron in each size, where Z_{l+1} changes by size s v^T."""
+        problem, weights, layer = self.problem, self.weights, self.layer
+        fits = [0.0] * len(sizes)
+        for _, part in parts_of(problem):
+            Zs = inputs_of(part, weights, layer)
+            s = part.activation(Zs @ neuron.direction)
+            above = part.appended(Zs @ weights[layer - 1].T, layer) @ weights[layer].T
+            for k, size in enumerate(sizes):
+                Z = above + torch.outer(size * s, neuron.output)
+                fits[k] += len(s) / problem.samples * float(part.loss_at(outputs_above(part, weights, layer + 1, Z)))
+        norm = float(sum(A.square().sum() for A in problem.decayed(weights)))
+        own = problem.penalised(neuron.direction[None]).square().sum()
+        more = float(own + neuron.output.square().sum())
+        return [fit + problem.lam * (norm + size * more) for fit, size in zip(fits, sizes, strict=True)]

@@ -1,4 +1,6 @@
-"""Fewer neurons in hidden layers at no higher cost: dead ones go, aligned ones are merged.
+"""Fewer neurons in hidden layers at no higher cost, and wider copies.
+
+Dead neurons go, aligned ones are merged. Wider copies let descents leave a basin, and fits become exact.
 
 Two layers have more to go by (solvers/shallow/networks.py): there, what is left is optimised again after each merge.
 """
@@ -6,7 +8,7 @@ Two layers have more to go by (solvers/shallow/networks.py): there, what is left
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,10 +20,6 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.oracles.neurons import balance, merge
 
-# Angles within which neurons are merged, as 1 - cosine, one after the other; each merge is kept if the cost allows.
-COSINES = (1e-12, 1e-9, 1e-7, 1e-5, 1e-3)
-# Neurons below this part of the largest |u||v| of their layer are tried as dead ones.
-SMALL = (1e-12, 1e-8, 1e-5, 1e-3)
 # What a smaller network may cost more, relative: rounding.
 ROUNDING = 1e-10
 
@@ -66,12 +64,16 @@ def reduced(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambd
         weights: W_1 ... W_L.
         stop: asked before each try; once it is true, there is no further one.
     """
+    ways: list[Callable[..., list[Tensor]]] = [  # the harmless first
+        *(partial(_merged, cosine=cosine) for cosine in (1e-12, 1e-9, 1e-7, 1e-5, 1e-3)),
+        *(partial(_without_small, part=part) for part in (1e-12, 1e-8, 1e-5, 1e-3)),
+    ]
     best = _better(problem, list(weights), balanced(weights))
     for layer in range(1, problem.depth):
-        for smaller in _smaller_layers(layer):
+        for smaller in ways:
             if stop():
                 return best
-            best = _smaller(problem, best, smaller(best), layer)
+            best = _smaller(problem, best, smaller(best, layer), layer)
         best = _without_dead_layer(problem, best, layer)
     return best
 
@@ -89,15 +91,8 @@ def reduced_on_few(
     return list(weights) if stop() else _better(problem, list(weights), smaller)
 
 
-def _smaller_layers(layer: int) -> Iterator[Callable[[Weights], list[Tensor]]]:
-    """Ways to make hidden layer `layer` smaller, the harmless first."""
-    for cosine in COSINES:
-        yield partial(_merged, layer=layer, cosine=cosine)
-    for part in SMALL:
-        yield partial(_without_small, layer=layer, part=part)
-
-
 def _merged(weights: Weights, layer: int, cosine: float) -> list[Tensor]:
+    """Merge neurons within an angle, given as 1 - cosine."""
     incoming, outgoing = parts(weights, layer)
     if len(incoming) < 2 or not bool((incoming.norm(dim=1) * outgoing.norm(dim=1) > 0).any()):
         return list(weights)
@@ -117,7 +112,8 @@ def mergeable(weights: Weights, layer: int, cosine: float = 1e-6) -> list[list[i
     return [group for group in members.values() if len(group) > 1]
 
 
-def _without_small(weights: Sequence[Tensor], layer: int, part: float) -> list[Tensor]:
+def _without_small(weights: Weights, layer: int, part: float) -> list[Tensor]:
+    """Remove neurons below this part of the largest |u||v| of their layer."""
     incoming, outgoing = parts(weights, layer)
     sizes = incoming.norm(dim=1) * outgoing.norm(dim=1)
     is_large = sizes > part * sizes.max() if len(sizes) else sizes > 0
@@ -143,3 +139,31 @@ def _better(problem: Problem, before: list[Tensor], after: list[Tensor]) -> list
     old, new = evaluate(problem, before), evaluate(problem, after)
     fits = problem.fits_as_well(new.residual, old.residual)
     return after if fits and new.total <= old.total * (1.0 + ROUNDING) else before
+
+
+def widened(
+    weights: Weights, more: Sequence[int], strength: float, generator: torch.Generator, widest: int | None = None
+) -> list[Tensor]:
+    """Return a copy with more neurons of random weights in each hidden layer.
+
+    Args:
+        weights: W_1 ... W_L.
+        more: neurons to be added to hidden layers 1 ... L - 1.
+        strength: root mean square of their weights, relative to the layer's; small enough, and the copy stays in its
+            basin.
+        generator: of the random weights.
+        widest: no hidden layer gets wider than this.
+    """
+
+    def wider(old: Tensor, rows: int) -> Tensor:
+        size = old.square().mean().sqrt() if old.numel() else old.new_zeros(())
+        noise = torch.randn(rows, old.shape[1], generator=generator, dtype=old.dtype, device=generator.device)
+        return torch.cat([old, strength * size * noise.to(old.device)])
+
+    grown = list(weights)
+    for layer, number in enumerate(more, start=1):
+        incoming, outgoing = parts(grown, layer)
+        if widest is not None:
+            number = max(0, min(number, widest - len(incoming)))
+        grown = with_parts(grown, layer, wider(incoming, number), wider(outgoing, number))
+    return grown

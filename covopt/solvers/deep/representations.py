@@ -27,9 +27,7 @@ For `interpolate`, Z_L = Y is held and a step may not take Y out of Im Zs_{L-1}.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -41,26 +39,17 @@ from covopt.linalg.lbfgs import DescentOptions, descend
 from covopt.linalg.psd import RankRule, thin
 from covopt.model import hidden
 from covopt.model.problem import Problem
-from covopt.model.weights import check_weights, evaluate
+from covopt.model.weights import Weights, check_weights, evaluate, flattened, shaped_like
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
+from covopt.solvers.attempt import Attempt, one_history
 
 NO_TIKHONOV = (0.0,)
 """`HiddenOptions.tikhonov` for `interpolate`: other eps gained nothing there, and made deep networks much worse."""
-MEMORY = 30
-"""L-BFGS's pairs of steps and gradient differences."""
-SLOW = 1e-8
-"""A base point is left when ten steps lower the loss by less than this, relative."""
-STALL_GAIN, PATIENCE = 1e-7, 2
-"""A base point from which the loss falls by less than this, relative, is stalled; so many in a row end the descent."""
-OUTSIDE_RANGE = 1e-8
-"""`interpolate`: what of Y may lie outside Im Zs_{L-1}, relative to max |Y|."""
-WIDEST = 100
-"""The default width, at most; `interpolate` takes N + 1."""
+PATIENCE = 2
+"""Base points without gain, in a row, that end the descent."""
 POOL = 40
 """Candidates for a hidden layer of a start, for each sample, where there is time."""
-START_SHARE, RATE = 0.3, 5e8
-"""The part of the remaining time that the layers of a start may take, and the multiplications of QR in a second."""
 
 
 @dataclass(frozen=True)
@@ -117,19 +106,23 @@ class HiddenSolver:
         problem: Problem,
         width: int | None = None,
         seed: int = 0,
-        init: Sequence[Float[Tensor, "_ _"]] | None = None,
+        init: Weights | None = None,
         options: HiddenOptions | None = None,
     ) -> None:
         self.problem, self.options = problem, options or HiddenOptions()
-        most = problem.samples + 1
-        self.width = width or (most if problem.interpolates else min(most, WIDEST))
+        # The outputs that an exact fit holds, and what of Y may then lie outside Im Zs_{L-1}.
+        self._held, self._allowed, self._stages, widest = list[Tensor](), math.inf, self.options.tikhonov, 100
+        if problem.interpolates:
+            self._held, self._allowed = [problem.Y], 1e-8 * float(problem.Y.abs().max())
+            self._stages, widest = NO_TIKHONOV, problem.samples + 1
+        self._free = problem.depth - len(self._held)
+        self.width = width or min(problem.samples + 1, widest)
         self._start = None if init is None else [W.to(problem.X) for W in init]
         if self._start is not None:
             check_weights(problem, self._start)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._first = thin(problem.Xt)
         self._scale = 0.0
-        self._stages = NO_TIKHONOV if problem.interpolates else self.options.tikhonov
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
@@ -138,13 +131,14 @@ class HiddenSolver:
         Z = self._random_start(budget) if self._start is None else hidden.from_weights(self.problem, self._start)
         Z = self._with_targets(hidden.project(self.problem, Z))
         self._scale = max(float(Zs.square().sum()) for Zs in hidden.layer_inputs(self.problem, Z)) / len(Z[0])
-        if not math.isfinite(self._value(Z, 0).value):
+        loss = self._value(Z, 0).value
+        if not math.isfinite(loss):
             raise ProblemError(
                 f"The start's last hidden layer, of width {Z[-2].shape[1]}, does not span the targets; give a larger"
                 " width, at least the number of samples, or a network that fits to start from."
             )
         cost, weights = self._network(Z, 0)
-        return HiddenState(Z, self._value(Z, 0).value, weights, cost, 0, self.options.steps[0])
+        return HiddenState(Z, loss, weights, cost, 0, self.options.steps[0])
 
     def step(self, state: HiddenState, budget: Budget) -> HiddenState:
         """Run L-BFGS around the base point that the last step reached."""
@@ -154,7 +148,7 @@ class HiddenSolver:
         new = replace(state, Z=Z, loss=loss, steps=min(2 * state.steps, self.options.steps[1]))
         if cost < state.cost:
             new = replace(new, weights=weights, cost=cost)
-        new.stalled = state.stalled + 1 if state.loss - loss <= STALL_GAIN * abs(loss) else 0
+        new.stalled = state.stalled + 1 if state.loss - loss <= 1e-7 * abs(loss) else 0
         if new.stalled >= PATIENCE and state.stage + 1 < len(self._stages):
             new = self._next_stage(new, weights)
         return new
@@ -176,55 +170,51 @@ class HiddenSolver:
         """Return L_r(project(Z)); infinite for `interpolate` with Y outside the range."""
         rule = self._rule(stage)
         loss = hidden.projected_loss(self.problem, Z, rule, self._first if rule.tikhonov == 0.0 else None)
-        allowed = OUTSIDE_RANGE * float(self.problem.Y.abs().max())
-        return replace(loss, value=math.inf) if self.problem.interpolates and loss.missed > allowed else loss
+        return replace(loss, value=math.inf) if loss.missed > self._allowed else loss
 
     def _network(self, Z: hidden.Representations, stage: int) -> tuple[float, list[Tensor]]:
         """Return the better of the network that makes Z and the ridge network, with its cost."""
-        rules = [RankRule()] if self.problem.interpolates else [RankRule(), self._rule(stage)]
+        rules = dict.fromkeys((RankRule(), self._rule(stage)))  # one at the last stage
         candidates = [hidden.to_weights(self.problem, Z, rule) for rule in rules]
         return min(((evaluate(self.problem, W).total, W) for W in candidates), key=lambda pair: pair[0])
 
     def _next_stage(self, state: HiddenState, weights: list[Tensor]) -> HiddenState:
         """Go on with the next eps, from the network of this one."""
         Z = self._with_targets(hidden.project(self.problem, hidden.from_weights(self.problem, weights)))
-        if not math.isfinite(self._value(Z, state.stage + 1).value):
-            Z = state.Z
         loss = self._value(Z, state.stage + 1).value
+        if not math.isfinite(loss):
+            Z, loss = state.Z, self._value(state.Z, state.stage + 1).value
         return replace(state, Z=Z, loss=loss, stage=state.stage + 1, steps=self.options.steps[0], stalled=0)
 
     def _descend(self, state: HiddenState, budget: Budget) -> list[Tensor]:
         bases = hidden.layer_inputs(self.problem, state.Z)
-        free = self.problem.depth - 1 if self.problem.interpolates else self.problem.depth
+        free = self._free
         V = [thin(base).solve(z) for base, z in zip(bases[:free], state.Z[:free], strict=True)]
-        shapes = [v.shape for v in V]
 
         def representations(x: Tensor) -> list[Tensor]:
-            parts = x.split([shape.numel() for shape in shapes])
-            return self._with_targets(
-                [b @ part.view(shape) for b, part, shape in zip(bases[:free], parts, shapes, strict=True)]
-                + list(state.Z[free:])
-            )
+            moved = [base @ v for base, v in zip(bases[:free], shaped_like(x, V), strict=True)]
+            return self._with_targets([*moved, *state.Z[free:]])
 
         def value(x: Tensor) -> tuple[float, Tensor]:
             projected = self._value(representations(x), state.stage)
-            slopes = [(b.mT @ g).flatten() for b, g in zip(bases[:free], projected.gradient[:free], strict=True)]
-            return projected.value / self.problem.lam, torch.cat(slopes) / self.problem.lam
+            slopes = [base.mT @ g for base, g in zip(bases[:free], projected.gradient[:free], strict=True)]
+            return projected.value / self.problem.lam, flattened(slopes) / self.problem.lam
 
-        options = DescentOptions(memory=MEMORY, iterations=state.steps, slow=SLOW)
-        x = descend(value, torch.cat([v.flatten() for v in V]), budget.pace(), options)
+        options = DescentOptions(memory=30, iterations=state.steps, slow=1e-8)
+        x = descend(value, flattened(V), budget.pace(), options)
         return self._with_targets(hidden.project(self.problem, representations(x)))
 
     def _with_targets(self, Z: list[Tensor]) -> list[Tensor]:
         """Set Z_L = Y if the network has to interpolate."""
-        return [*Z[:-1], self.problem.Y] if self.problem.interpolates else Z
+        return [*Z[: self._free], *self._held]
 
     # -- starts -------------------------------------------------------------------------------------------------
 
     def _random_start(self, budget: Budget) -> list[Tensor]:
         """Return random hidden layers of the largest rank found, and random outputs."""
         N, layers = self.problem.samples, self.problem.depth - 1
-        affordable = START_SHARE * RATE * budget.remaining() / (layers * N**2)
+        rate = 5e8  # multiplications of QR in a second
+        affordable = 0.3 * rate * budget.remaining() / (layers * N**2)  # in that share of the time
         pool = max(self.width, int(min(POOL * N, affordable)))
         Z, Zs = [], self.problem.Xt
         for layer in range(1, self.problem.depth):
@@ -249,35 +239,20 @@ class HiddenSolver:
         return torch.randn(*shape, generator=self._generator, dtype=X.dtype, device=X.device)
 
 
-class Descent(NamedTuple):
-    """The best of several descents.
-
-    Attributes:
-        weights: W_1 ... W_L of the best.
-        status: what ended them; CONVERGED only when every one converged.
-        history: the best cost so far, over all of them.
-        costs: what each start ended with, in order.
-    """
-
-    weights: list[Float[Tensor, "_ _"]]
-    status: Status
-    history: list[Progress]
-    costs: list[float]
-
-
 def descend_best(
     problem: Problem,
     budget: Budget,
     width: int | None = None,
     starts: int = 3,
     seed: int = 0,
-    init: Sequence[Float[Tensor, "_ _"]] | None = None,
+    init: Weights | None = None,
     callback: Callback | None = None,
     options: HiddenOptions | None = None,
-) -> Descent:
+) -> Attempt:
     """Descend from `starts` starts in turn, each with its share of the remaining time.
 
-    The first start is `init`, where it is given; the others are random, with seeds `seed`, `seed` + 1, ...
+    The first start is `init`, where it is given; the others are random, with seeds `seed`, `seed` + 1, ... The status
+    is CONVERGED only if every descent converged.
 
     Raises:
         ProblemError: fewer than one start, or as `HiddenSolver`.
@@ -285,29 +260,18 @@ def descend_best(
     if starts < 1 or (width is not None and width < 1):
         of_width = "" if width is None else f" of width {width}"
         raise ProblemError(f"There are {starts} starts{of_width}; give at least 1 of each.")
-    best: HiddenState | None = None
+    ends: list[tuple[float, list[Tensor]]] = []
     history: list[Progress] = []
-    costs: list[float] = []
     status = Status.CONVERGED
-
-    def report(line: Progress) -> None:
-        if history and history[-1].cost <= line.cost:
-            line = replace(line, cost=history[-1].cost, width=history[-1].width)
-        history.append(replace(line, iteration=len(history)))
-        if callback is not None:
-            callback(history[-1])
-
     for number in range(starts):
         share = budget.seconds() + budget.remaining() / (starts - number)
         own = replace(budget, time_limit=share)
         solver = HiddenSolver(problem, width, seed + number, init if number == 0 else None, options)
-        outcome = run(solver, own, report)
-        costs.append(outcome.state.cost)
-        if best is None or outcome.state.cost < best.cost:
-            best = outcome.state
+        outcome = run(solver, own, one_history(history, callback))
+        ends.append((outcome.state.cost, outcome.state.weights))
         if outcome.status is not Status.CONVERGED:
             status = outcome.status
         if outcome.status is Status.INTERRUPTED or budget.spent():
             break
-    assert best is not None
-    return Descent(best.weights, status, history, costs)
+    _, best = min(ends, key=lambda end: end[0])
+    return Attempt(best, status, history, starts=[cost for cost, _ in ends])

@@ -12,8 +12,9 @@ improved: L-BFGS and Adam move all its weights, and its layer blocks, from the l
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,37 +24,23 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.attempt import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.deep.blocks import solve_block
-from covopt.solvers.deep.exact_fits import ExactOptions, descend_exactly
+from covopt.solvers.deep.exact_fits import descend_exactly
 from covopt.solvers.deep.exploration import Exploration, RandomStarts, usual_width
 from covopt.solvers.deep.insertion import in_balance
-from covopt.solvers.deep.pruning import reduced
+from covopt.solvers.deep.pruning import reduced, widened
 from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers
-from covopt.solvers.deep.widening import widened
 from covopt.solvers.training.batch import work
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
 from covopt.solvers.training.simple import short_descents, simple_networks
 
-# What a misfit, relative to the largest target, may have saved of the cost, relative: a generous multiple of it, so
-# that of two exact fits the looser one never wins by its looseness.
-MISFIT_CHARGE = 10.0
-
-# Of the draws of more layers than ENDS some come first, or, from so many layers on, after the best of the networks that
-# were built ends first: as many as explore for a part of the time limit, by their multiplications, of which a CPU makes
-# so many in a second, and a draw so many turns.
-SIGNALS, AT_FIRST, SHARE, RATE_OF_TURNS, TURNS = 9, 6, 0.3, 3e9, 900
-# Of the deepened answers of two layers and of the networks that are built ends first, so many descend.
-DEEPENED, BUILT = 3, 3
+# Starts of a batch at most, where few come at a time.
+AT_FIRST = 6
 # Ranks that are built ends first in one step.
 RANKS = 6
-# Scales of the starts that descend through smoothed kinks at depth 3: from larger ones they meet the lowest minima, of
-# low rank, less often.
-SCALES = (0.5, 0.35, 0.2)
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
-# Networks of a batch that are refined, at most, and only those whose cost is at most this much above the best one's.
-ELITE, PROMISING = 6, 0.03
-# Rounds of the shallow solver on one block.
-ROUNDS = 8
+# Networks of a batch that are refined, at most.
+ELITE = 6
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
 LARGE_GAIN = 1e-3
 # A pass over the blocks that lowers the cost by less than this, relative, is stalled: it is the last, all starts drawn.
@@ -89,7 +76,7 @@ class State:
         waiting: networks at full depth that are still to descend, the most promising last.
         ranks: the next ranks to be built ends first; none where that is over.
         settled: how many of those that waited have descended.
-        pool: starts explored but not refined yet.
+        pool: starts explored but not refined yet, by their numbers.
         trained: whether the last batch of starts was trained by Adam.
         stalled: whether the last pass over the blocks gained nothing.
         slow: whether that pass gained less than the tolerance.
@@ -102,8 +89,7 @@ class State:
     waiting: list[list[Tensor]] = field(default_factory=list)
     ranks: range = range(0)
     settled: int = 0
-    pool: list[int] = field(default_factory=list)
-    networks: dict[int, list[Tensor]] = field(default_factory=dict)
+    pool: dict[int, list[Tensor]] = field(default_factory=dict)
     trained: bool = False
     stalled: bool = False
     slow: bool = False
@@ -141,8 +127,7 @@ class DeepSolver:
 
     def init(self, budget: Budget) -> State:
         """Return the best of the networks at hand (simple.py, starts.py), or the given start."""
-        sizes = [self.problem.X.shape[1], *[0] * (self.problem.depth - 1), self.problem.Y.shape[1]]
-        empty = [self.problem.X.new_zeros(n, below + 1) for below, n in pairwise(sizes)]
+        empty = [self.problem.X.new_zeros(shape) for shape in self.problem.shapes([0] * (self.problem.depth - 1))]
         state = State(empty, self._cost(empty))
         for weights in filter(self._narrow, simple_networks(self.problem)):
             self._keep(state, weights)
@@ -150,8 +135,7 @@ class DeepSolver:
         if self._init is not None:
             start = [W.to(self.problem.X) for W in self._init]
             self._keep(state, start)
-            state.networks[0], state.pool = start, [0]
-            state.costs = [self._cost(start)]
+            state.pool, state.costs = {0: start}, [self._cost(start)]
         if state.cost > self._enough and self.options.starts:
             with budget.phase("first networks"):
                 self._begin(state, budget)
@@ -161,24 +145,9 @@ class DeepSolver:
 
     def step(self, state: State, budget: Budget) -> State:
         """Do the next batch, refinement or pass over blocks; the clock does not change the order."""
-        if state.pool:
-            with budget.phase("refining"):
-                self._refine(state, budget)
-        elif self._drawing_few(state):
-            with budget.phase("exploring"):
-                self._explore(state, budget, self._few(budget))
-        elif self._building(state):
-            with budget.phase("ends first"):
-                self._build(state, budget)
-        elif self._settling(state):
-            with budget.phase("refining"):
-                self._settle(state, budget)
-        elif not state.due and self._drawing(state):
-            with budget.phase("exploring"):
-                self._explore(state, budget, self.options.batch if self.options.tol is None else AT_FIRST)
-        else:
-            with budget.phase("improving"):
-                self._improve(state, budget)
+        phase, _, take = self._next(state)
+        with budget.phase(phase):
+            take(state, budget)
         return state
 
     def finished(self, state: State) -> Status | None:
@@ -195,34 +164,37 @@ class DeepSolver:
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
         """Cost and largest width of the best network, and what comes next; there is no bound."""
         width = max(len(W) for W in state.best[:-1])
-        return Progress(iteration, seconds, state.cost, None, width, self._next(state))
+        return Progress(iteration, seconds, state.cost, None, width, self._next(state)[1])
 
-    def _next(self, state: State) -> str:
-        """Return in words what `step` does with this state."""
+    def _next(self, state: State) -> tuple[str, str, Callable[[State, Budget], None]]:
+        """Return the phase of the next step, what it does in words, and the step."""
         first, options = len(state.costs), self.options
         if state.pool:
-            return f"refining the best of {first} starts"
+            return "refining", f"refining the best of {first} starts", self._refine
         if self._drawing_few(state):
-            return "the first starts"
+            return "exploring", "the first starts", partial(self._explore, few=True)
         if self._building(state):
-            return f"networks of ranks {state.ranks.start} to {state.ranks.stop - 1}, ends first"
+            ranks = f"{state.ranks.start} to {state.ranks.stop - 1}"
+            return "ends first", f"networks of ranks {ranks}, ends first", self._build
         if self._settling(state):
-            return "descending from deepened networks"
+            return "refining", "descending from deepened networks", self._settle
         if not state.due and self._drawing(state):
-            return f"random starts from number {first + 1} of {options.starts} on"
-        return "improving the best network"
+            return "exploring", f"random starts from number {first + 1} of {options.starts} on", self._explore
+        return "improving", "improving the best network", self._improve
 
     def _drawing_few(self, state: State) -> bool:
-        """Return True if a few starts come now: early at few layers, after building at many."""
+        """Return True if a few starts come now: early at up to 8 layers, after building at more."""
         if state.costs or self.problem.depth <= ENDS or self.problem.interpolates or not self._drawing(state):
             return False
-        return self.problem.depth < SIGNALS or state.settled > 0 or not (state.ranks or state.waiting)
+        return self.problem.depth <= 8 or state.settled > 0 or not (state.ranks or state.waiting)
 
     def _few(self, budget: Budget) -> int:
+        """Return how many starts, of 900 turns each, explore for 0.3 of the time on a CPU."""
         starts = self._exploration.starts
         width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * max(starts.widths))
-        turns = TURNS * work(self.problem, [width] * (self.problem.depth - 1))
-        return max(1, min(AT_FIRST, round(SHARE * RATE_OF_TURNS * budget.time_limit / turns)))
+        turns = 900 * work(self.problem, [width] * (self.problem.depth - 1))
+        rate = 3e9  # multiplications in a second
+        return max(1, min(AT_FIRST, round(0.3 * rate * budget.time_limit / turns)))
 
     def _building(self, state: State) -> bool:
         first = state.ranks.start == 1 and not self.problem.interpolates
@@ -235,8 +207,9 @@ class DeepSolver:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def _explore(self, state: State, budget: Budget, batch: int) -> None:
+    def _explore(self, state: State, budget: Budget, few: bool = False) -> None:
         first, before, exploration = len(state.costs), state.cost, self._exploration
+        batch = self._few(budget) if few else self.options.batch if self.options.tol is None else AT_FIRST
         together = self._together(budget, first)
         state.trained = together > 0
         numbers = range(first, first + together if together else min(first + batch, self.options.starts))
@@ -245,19 +218,18 @@ class DeepSolver:
             networks = exploration.train(self._smooth, draws, budget)
             elite, promising = exploration.elite, exploration.promising
         else:
-            networks, elite, promising = descend(self._smooth, draws, EXPLORING, budget.pace()), ELITE, PROMISING
-        value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, networks, strict=True)}
+            networks, elite, promising = descend(self._smooth, draws, EXPLORING, budget.pace()), ELITE, 0.03
+        values = [evaluate(self._smooth, weights).total for weights in networks]
         for weights in networks:
             fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
             state.costs.append(self._cost(fitted))
             self._keep(state, fitted)
-        self._lowest = min(self._lowest, *value.values())
+        self._lowest = min(self._lowest, *values)
         worst = (1.0 + promising) * self._lowest
-        ranked = sorted(numbers, key=lambda k: value[k])[:elite]
-        state.pool = [k for k in ranked if value[k] <= worst]
-        state.networks = {k: networks[k - first] for k in state.pool}
+        ranked = sorted(zip(numbers, values, networks, strict=True), key=lambda start: start[1])[:elite]
+        state.pool = {k: weights for k, value, weights in ranked if value <= worst}
         if state.trained:
-            state.networks = {k: reduced(self.problem, state.networks[k], budget.pace()) for k in state.pool}
+            state.pool = {k: reduced(self.problem, weights, budget.pace()) for k, weights in state.pool.items()}
         state.due = state.due or self.options.tol is not None or state.cost < before
 
     def _together(self, budget: Budget, first: int) -> int:
@@ -271,7 +243,7 @@ class DeepSolver:
         deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else ROUGHLY)
         narrow = list(filter(self._narrow, deepened))
         self._keep_all(state, narrow)
-        state.waiting = narrow[:DEEPENED][::-1]
+        state.waiting = narrow[:3][::-1]
         if self.problem.depth > ENDS and not self.problem.activation.is_linear:
             state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
         if trained:
@@ -286,12 +258,10 @@ class DeepSolver:
         width = usual_width(self.problem.samples, self.problem.Y.shape[1])
         width = min(width, self._max_width or width)
         networks = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
-        networks = [built for built in networks if self._narrow(built.weights)][:BUILT]
-        self._keep_all(state, [built.weights for built in networks])
-        state.waiting = sorted(
-            [*state.waiting, *(built.weights for built in networks)],
-            key=lambda weights: -evaluate(self._smooth, weights).total,
-        )
+        networks = [built for built in networks if self._narrow(built.weights)][:3]
+        complete = [built.weights for built in networks]
+        self._keep_all(state, complete)
+        state.waiting = sorted([*state.waiting, *complete], key=lambda W: -evaluate(self._smooth, W).total)
         stop = state.ranks.stop
         more = bool(networks) and networks[0].rank == stop - 1 and not budget.spent()
         state.ranks = range(stop, min(stop + RANKS, self._most_ranks() + 1)) if more else range(0)
@@ -304,12 +274,12 @@ class DeepSolver:
     def _refine(self, state: State, budget: Budget) -> None:
         """Descend from the pool's networks, down to the kinks."""
         before = state.cost
-        refined = self._descend([state.networks[k] for k in state.pool], REFINING, budget)
+        refined = self._descend(list(state.pool.values()), REFINING, budget)
         for k, weights in zip(state.pool, refined, strict=True):
             state.costs[k] = min(state.costs[k], self._cost(weights))
             self._keep(state, weights)
         state.due = state.due or state.cost < before
-        state.pool, state.networks = [], {}
+        state.pool = {}
 
     def _improve(self, state: State, budget: Budget) -> None:
         """Descend from the best network and wider copies, pass over its blocks, descend again."""
@@ -333,7 +303,7 @@ class DeepSolver:
             state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
 
     def _block(self, state: State, layer: int, budget: Budget) -> list[Tensor]:
-        options = SolveOptions(replace(budget, max_iterations=ROUNDS), certify="none", seed=self._seed)
+        options = SolveOptions(replace(budget, max_iterations=8), certify="none", seed=self._seed)
         changed = solve_block(self.problem, state.best, layer, options).weights
         return changed if self._narrow(changed) else state.best
 
@@ -343,8 +313,10 @@ class DeepSolver:
         """Descend the loss itself; for `interpolate` with a falling penalty, to an exact fit."""
         if not self.problem.interpolates:
             return descend(self.problem, networks, options, budget.pace())
-        effort = ExactOptions(options, self._generator, self._max_width)
-        return [descend_exactly(self.problem, weights, effort, budget.pace()) for weights in networks]
+        return [
+            descend_exactly(self.problem, weights, options, self._generator, budget.pace(), self._max_width)
+            for weights in networks
+        ]
 
     def _cost(self, weights: Weights) -> float:
         """Return the cost; for `interpolate` charge the misfit, infinitely where it is too large."""
@@ -352,7 +324,8 @@ class DeepSolver:
         if not self.problem.interpolates:
             return cost.total if math.isfinite(cost.total) else math.inf
         misfit = cost.residual / max(1e-300, float(self.problem.Y.abs().max()))
-        return cost.total * (1.0 + MISFIT_CHARGE * misfit) if self.problem.allows(cost.residual) else math.inf
+        # A generous multiple, so that of two exact fits the looser one never wins by its looseness.
+        return cost.total * (1.0 + 10.0 * misfit) if self.problem.allows(cost.residual) else math.inf
 
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """Make the network the best one if it costs less (with `at_most`, up to rounding)."""
@@ -387,7 +360,8 @@ class DeepSolver:
         if not trained:
             # Of the few that come first, at a large depth, the first is not the narrowest.
             starts = RandomStarts(first=int(self.problem.depth > ENDS))
-            starts = replace(starts, scales=SCALES) if self.problem.depth == 3 else starts
+            # From larger scales those of depth 3 meet the lowest minima, of low rank, less often.
+            starts = replace(starts, scales=(0.5, 0.35, 0.2)) if self.problem.depth == 3 else starts
         return starts.draw(self._smooth, number, self._seed, self._max_width)
 
     def _with_wider_copies(self, weights: list[Tensor]) -> list[list[Tensor]]:

@@ -29,23 +29,17 @@ from covopt.solvers.deep.exploration import usual_width
 from covopt.solvers.deep.pruning import reduced, reduced_on_few
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver
 from covopt.solvers.training.batch import Batch, work
-from covopt.solvers.training.cycles import CyclePace
+from covopt.solvers.training.cycles import CyclePace, LocalAdam
 from covopt.solvers.training.descent import AdamOptions
 from covopt.solvers.training.homotopy import POLISHING, descend
-from covopt.solvers.training.local import LocalAdam
 
-TURNS = 200  # turns that a batch of draws descends, roughly
-RATE_OF_TURNS = 3e9  # their multiplications in a second on one core of a CPU, roughly
+TURNS, RATE_OF_TURNS = 200, 3e9
+"""Turns that a batch of draws descends, and their multiplications in a second on one core of a CPU, roughly."""
 SHARE = 0.3  # of the time that the search on few samples may take
 WHOLE = 0.25  # of what is left, within which so many turns on all samples make batches needless
 FEWEST = 200  # samples, of which a part is taken
 BATCH = 512  # samples of a step
-PARTS = 2  # of spread rows, on up to two processes, and as many as there are of more
-FIRST_PASSES = 2  # over the samples, in the first cycle
 SEARCHED = (Status.OPTIMAL, Status.CONVERGED, Status.TOLERANCE)  # of a search that was not cut
-FEWEST_STEPS = 100  # of a cycle
-RATE = 0.3  # Adam's first, relative to the root mean square of the weights
-STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
 
 
 def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
@@ -93,7 +87,7 @@ class Streamed:
     Attributes:
         weights: of the last cycle.
         best: the best network so far; cost: its loss over all samples.
-        passes: of the next cycle.
+        passes: over the samples, of the next cycle.
         ended: why no other cycle is to follow; None while one is.
     """
 
@@ -143,7 +137,7 @@ class DeepStream:
         passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining() * processes
         # Through a layer without neurons nothing passes, and no gradient.
         ended = Status.CONVERGED if passes or not min(widths) else None
-        return Streamed(weights, weights, evaluate(self.problem, weights).total, FIRST_PASSES, ended)
+        return Streamed(weights, weights, evaluate(self.problem, weights).total, 2, ended)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """Run one cycle and evaluate its loss; the last one takes all remaining time."""
@@ -174,19 +168,19 @@ class DeepStream:
         return spread.cheapest(evaluate(few, weights).total, weights)
 
     def _cycle(self, state: Streamed, budget: Budget) -> Streamed:
-        wanted = max(FEWEST_STEPS, math.ceil(state.passes * self.problem.samples / BATCH))
+        wanted = max(100, math.ceil(state.passes * self.problem.samples / BATCH))
         steps, last = self._pace.steps(wanted, budget)
         trained = reduced_on_few(self.problem, self._trained(state.weights, steps, budget))
         cost = evaluate(self.problem, trained).total
         self._pace.closed(budget)
-        status = Status.CONVERGED if not state.cost - cost > STALL_GAIN * state.cost else None
+        status = Status.CONVERGED if not state.cost - cost > 1e-3 * state.cost else None  # it gained too little
         best, lowest = (trained, cost) if cost < state.cost else (state.best, state.cost)
         return Streamed(trained, best, lowest, 2 * state.passes, Status.TIME_LIMIT if last else status)
 
     def _trained(self, weights: Weights, steps: int, budget: Budget) -> list[Tensor]:
         """Return the network after `steps` steps of Adam on random batches."""
         widths, spread = [len(W) for W in weights[:-1]], self.problem.spread
-        spread = spread.in_parts(max(PARTS, spread.processes))
+        spread = spread.in_parts(max(2, spread.processes))
         size = min(BATCH, self.problem.samples)
         batch = Batch(self._single, [widths], max(1, size // spread.parts))
         start = batch.pack([[W.float() for W in weights]])[0]
@@ -200,9 +194,8 @@ class DeepStream:
             slopes = [batch.slopes(at[None], some, lam) for at, (some,) in zip(x, of_rows.shares(rows), strict=True)]
             return x.new_zeros(len(x)), torch.cat(slopes)
 
-        adam = LocalAdam(
-            slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())), spread
-        )
+        rate = 0.3 * float(start.square().mean().sqrt())
+        adam = LocalAdam(slope, start, AdamOptions(steps=steps, rate=rate), spread)
         self._pace.descend(adam, steps, budget)
         return [W.to(self.problem.X) for W in batch.unpack(adam.x[0], widths)]
 

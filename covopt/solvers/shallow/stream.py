@@ -10,7 +10,7 @@ Where the inputs have many directions, the first cycles see the few that most of
 takes an eighth of the time on 784 inputs. When a cycle gains little they see all.
 
 Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone. Where the rows are
-spread over processes, each trains on batches of its own, and they meet every few steps (solvers/training/local.py).
+spread over processes, each trains on batches of its own, and they meet every few steps (solvers/training/cycles.py).
 
 Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
 """
@@ -37,9 +37,8 @@ from covopt.solvers.shallow.leading import Basis, View, leading_directions
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
-from covopt.solvers.training.cycles import CyclePace
+from covopt.solvers.training.cycles import CyclePace, LocalAdam
 from covopt.solvers.training.descent import AdamOptions
-from covopt.solvers.training.local import LocalAdam
 
 FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
 RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly

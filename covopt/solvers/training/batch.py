@@ -26,10 +26,6 @@ Widths = Sequence[int]
 
 KERNELS = 5e6
 """What a turn of a batch costs beside its arithmetic, in multiplications (1 ms: L-BFGS makes 200 small calls)."""
-AT_ONCE = 4_000_000
-"""Activations of a layer that `fits` holds at a time."""
-PASSES = 12
-"""What the passes over one activation cost beside the products, in multiplications."""
 
 
 class Batch:
@@ -50,8 +46,7 @@ class Batch:
     def __init__(self, problem: Problem, widths: Sequence[Widths], samples: int | None = None) -> None:
         self.problem, self.widths = problem, [list(w) for w in widths]
         self.padded = [max(layer) for layer in zip(*self.widths, strict=True)]
-        sizes = [problem.X.shape[1], *self.padded, problem.Y.shape[1]]
-        self._shapes = [(n, below + 1) for below, n in pairwise(sizes)]
+        self._shapes = problem.shapes(self.padded)
         self._ends = torch.tensor([0] + [n * k for n, k in self._shapes]).cumsum(0).tolist()
         self.parameters: int = self._ends[-1]
         self._inputs = problem.Xt.T.contiguous()
@@ -69,10 +64,9 @@ class Batch:
 
     def unpack(self, row: Float[Tensor, " P"], widths: Widths) -> list[Tensor]:
         """Return the weights W_1 ... W_L of one row, without the padding."""
-        sizes = [self.problem.X.shape[1], *widths, self.problem.Y.shape[1]]
         return [
-            torch.cat([W[0, :n, :below], W[0, :n, -1:]], dim=1)
-            for (below, n), W in zip(pairwise(sizes), self._matrices(row[None]), strict=True)
+            torch.cat([W[0, :n, : k - 1], W[0, :n, -1:]], dim=1)
+            for (n, k), W in zip(self.problem.shapes(widths), self._matrices(row[None]), strict=True)
         ]
 
     def evaluate(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, "b P"]]:
@@ -110,7 +104,7 @@ class Batch:
     def fits(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
         """Return C over all samples, and the share of samples whose argmax is the target's."""
         problem, W = self.problem, self._matrices(theta)
-        size, outputs = max(1, AT_ONCE // (len(theta) * max(self.padded))), []
+        size, outputs = max(1, 4_000_000 // (len(theta) * max(self.padded))), []  # activations of a layer at a time
         for inputs in self._inputs.split(size, dim=1):
             S = (W[0].flatten(0, 1) @ inputs).unflatten(0, W[0].shape[:2])
             for layer in range(1, problem.depth):
@@ -123,12 +117,11 @@ class Batch:
 
     def spectra(self, theta: Float[Tensor, "b P"], widths: Sequence[Widths]) -> list[list[Tensor]]:
         """Return the singular values of each row's W_1 ... W_L, falling, in float64."""
-        sizes = [[self.problem.X.shape[1], *hidden, self.problem.Y.shape[1]] for hidden in widths]
-        spectra: list[list[Tensor]] = [[] for _ in widths]
-        for layer, W in enumerate(self._matrices(theta)):
-            for row, values in enumerate(torch.linalg.svdvals(W.double()).cpu()):
-                spectra[row].append(values[: min(sizes[row][layer] + 1, sizes[row][layer + 1])])  # none of the padding
-        return spectra
+        layers = [torch.linalg.svdvals(W.double()).cpu() for W in self._matrices(theta)]
+        return [
+            [values[row, : min(shape)] for values, shape in zip(layers, self.problem.shapes(own), strict=True)]
+            for row, own in enumerate(widths)  # without the values of the padding
+        ]
 
     def _penalised(self, theta: Float[Tensor, "b P"]) -> Float[Tensor, "b P"]:
         """Return the rows, with zeros in place of free biases."""
@@ -187,9 +180,9 @@ class Batch:
 
 def work(problem: Problem, widths: Widths) -> float:
     """Return the multiplications for L and its gradient of one network of these widths."""
-    sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
-    products = sum((below + 1) * n for below, n in pairwise(sizes))
-    return problem.samples * (3.0 * products + PASSES * sum(widths))
+    passes = 12  # over one activation beside the products, in multiplications
+    products = sum(n * k for n, k in problem.shapes(widths))
+    return problem.samples * (3.0 * products + passes * sum(widths))
 
 
 def buckets(problem: Problem, widths: Sequence[Widths], largest: int) -> list[list[int]]:

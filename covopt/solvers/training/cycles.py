@@ -1,16 +1,26 @@
-"""Cycles of Adam on random batches, each longer than the one before, and their times."""
+"""Cycles of Adam on random batches, each longer than the one before: their times, and sharded samples.
+
+An exchange of gradients between processes takes about as long as the products of a step. So each part of the rows takes
+MEETING steps of Adam on batches of its own, after which its point and its memory become the means over all parts: three
+points are exchanged for MEETING gradients, and the noise of the gradients is averaged as in steps on batches of all.
+
+Source: Stich, Local SGD converges fast and communicates little (2019), for the idea; here for Adam.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.spread import Alone
 from covopt.runtime.loop import Budget
-from covopt.solvers.training.descent import Adam
+from covopt.solvers.training.descent import Adam, AdamOptions, Function
 
-MARGIN = 0.1  # part of the remaining time that a last, shortened cycle leaves to its evaluation
-HELD = 1.5  # times what closing the last cycle took is held back for closing the next
-LOOK = 8  # steps after which processes that share a clock look at it
-FEW = 3.0  # a cycle is the last where there is time for fewer than so many times its steps
+MEETING = 8
+"""Steps between two averages of the parts."""
 
 
 class CyclePace:
@@ -25,16 +35,18 @@ class CyclePace:
 
     def steps(self, wanted: int, budget: Budget) -> tuple[int, bool]:
         """Return the steps of a cycle, and whether it is the last that the time allows."""
-        usable = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
-        last = usable < FEW * wanted * self._step
+        # A last, shortened cycle leaves a tenth of the remaining time to its evaluation.
+        usable = 0.9 * max(0.0, budget.remaining() - self._closing)
+        last = usable < 3.0 * wanted * self._step
         return (max(1, int(usable / self._step)), True) if last else (wanted, False)
 
     def descend(self, adam: Adam, steps: int, budget: Budget, after_step: Callable[[], None] = lambda: None) -> None:
         """Take `steps` steps, or fewer when the cycle has to close; call `after_step` after each."""
         began, before = budget.seconds(), adam.steps_taken
-        look = 1 if budget.alone else LOOK
+        look = 1 if budget.alone else 8  # processes that share a clock look at it less often
         while adam.steps_taken < steps:
-            if (adam.steps_taken - before) % look == 0 and budget.remaining() <= HELD * self._closing:
+            # Closing may take half as long again as the last time.
+            if (adam.steps_taken - before) % look == 0 and budget.remaining() <= 1.5 * self._closing:
                 break
             adam.iterate()
             after_step()
@@ -44,3 +56,38 @@ class CyclePace:
     def closed(self, budget: Budget) -> None:
         """Note the time at which the cycle's network has been evaluated."""
         self._closing = budget.seconds() - self._ended
+
+
+class LocalAdam(Adam):
+    """Adam from one point, for each part of the rows that this process holds.
+
+    Args:
+        function: of the points of these parts (B, P), values (B,) and gradients (B, P).
+        start: of all (P,).
+        spread: how the rows are; where one process holds all in one part, this is `Adam`.
+    """
+
+    def __init__(self, function: Function, start: Float[Tensor, " P"], options: AdamOptions, spread: Alone) -> None:
+        self._spread = spread
+        super().__init__(function, start.expand(len(spread.shares()), -1), options)
+
+    @property
+    def met(self) -> bool:
+        """True if all parts are at the same point."""
+        return self._spread.parts == 1 or self.steps_taken % MEETING == 0 or self.steps_taken >= self._options.steps
+
+    def iterate(self) -> None:
+        """Take a step of each part, and average the parts when it is time."""
+        super().iterate()
+        if self.met and self._spread.parts > 1:
+            every = torch.cat([self.x, self._first, self._second], dim=1)
+            self.x, self._first, self._second = self._spread.averaged(every).tensor_split(3, dim=1)
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return the memory of one part, after an average."""
+        return {name: tensor[:1] if tensor.ndim else tensor for name, tensor in super().memory().items()}
+
+    def recall(self, memory: Mapping[str, Tensor]) -> None:
+        """Restore all parts from the memory of one."""
+        points = {name: memory[name].expand_as(self.x).clone() for name in ("x", "first", "second")}
+        super().recall(points | {"steps": memory["steps"]})

@@ -19,10 +19,6 @@ _dot = torch.linalg.vecdot
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Rows (b, P) to values (b,) and gradients (b, P)."""
 
-FINAL = 1e-2
-"""The part of Adam's first learning rate at which its cosine ends."""
-BETAS, EPSILON = (0.9, 0.999), 1e-8
-"""Adam's rates of decay, and what keeps its divisor from 0."""
 PATIENCE = 10
 """Trials of a line search after which any sufficient decrease is taken."""
 
@@ -66,17 +62,18 @@ class Adam:
 
     def iterate(self) -> None:
         """Look at the value where the rows are, and go on."""
-        o = self._options
+        o, slow, slower = self._options, 0.9, 0.999  # Adam's rates of decay
+        final = 1e-2  # the part of the first learning rate at which the cosine ends
         f, g = self._function(self.x)
         better = f < self.lowest
         self.best = torch.where(better[:, None], self.x, self.best)
         self.lowest = torch.where(better, f, self.lowest)
-        fall = FINAL + (1.0 - FINAL) * 0.5 * (1.0 + math.cos(math.pi * self.steps_taken / o.steps))
+        fall = final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * self.steps_taken / o.steps))
         self.steps_taken += 1
-        self._first.lerp_(g, 1.0 - BETAS[0])
-        self._second.mul_(BETAS[1]).addcmul_(g, g, value=1.0 - BETAS[1])
-        spread = (self._second / (1.0 - BETAS[1] ** self.steps_taken)).sqrt_().add_(EPSILON)
-        self.x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - BETAS[0] ** self.steps_taken))
+        self._first.lerp_(g, 1.0 - slow)
+        self._second.mul_(slower).addcmul_(g, g, value=1.0 - slower)
+        spread = (self._second / (1.0 - slower**self.steps_taken)).sqrt_().add_(1e-8)
+        self.x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - slow**self.steps_taken))
 
 
 class SGD:

@@ -26,19 +26,13 @@ from covopt.linalg.psd import thin
 from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.stationarity import inputs_of
-from covopt.model.weights import Weights, preactivations
+from covopt.model.weights import Weights, flattened, preactivations, shaped_like
 from covopt.solvers.training.homotopy import SHIFTING, HomotopyOptions, descend
 
-# The penalty of the exploration costs about this part of |Y|^2 / N, by a rough guess of the representation cost.
-PENALTY = 1e-2
-# The method of multipliers takes a smaller one: it converges the faster, but each descent is the harder.
-MULTIPLIER_PENALTY = 0.2
-# Its descents get finer from shift to shift: a multiplier from a rough minimiser is wrong where the fit is right.
-COARSEST, FINER, FINEST = 1e-5, 0.3, 1e-9
-# The steps of all layers end when the fit is this exact, or after so many; each takes so many products with J at most.
-ROUNDED, STEPS, PRODUCTS = 1e-14, 5, 300
-# Its shifts end when the fit is this exact, relative to max |Y|, or after so many.
-EXACT, SHIFTS = 1e-7, 40
+PRODUCTS = 300
+"""Products with J, at most, of a Gauss-Newton step."""
+ROUNDED = 1e-14
+"""A fit that is off by no more than this, relative to max |Y|, is not made more exact."""
 
 
 def explored_problem(problem: Problem) -> Problem:
@@ -49,11 +43,11 @@ def explored_problem(problem: Problem) -> Problem:
 
 
 def usual_penalty(problem: Problem) -> float:
-    """Return lam at which a fit pays about PENALTY of |Y|^2 / N, by a rough guess of |W|^2."""
+    """Return lam at which a fit pays about 1 % of |Y|^2 / N, by a rough guess of |W|^2."""
     inputs = float(torch.linalg.matrix_norm(problem.X, 2))
     targets = float(torch.linalg.matrix_norm(problem.Y, "nuc"))
     guess = problem.depth * (targets / inputs) ** (2.0 / problem.depth) if inputs * targets > 0.0 else 1.0
-    return PENALTY * max(float(problem.Y.square().sum()), 1e-300) / problem.samples / guess
+    return 1e-2 * max(float(problem.Y.square().sum()), 1e-300) / problem.samples / guess
 
 
 def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
@@ -75,20 +69,23 @@ def fit_by_multipliers(
         stop: asked before each turn.
     """
     smooth = explored_problem(problem)
-    smooth = replace(smooth, lam=MULTIPLIER_PENALTY * smooth.lam)
-    shifted, current, exact = problem.Y, list(weights), EXACT * float(problem.Y.abs().max())
-    for shift in range(SHIFTS):
-        descent = options if shift == 0 else replace(SHIFTING, slow=max(FINEST, COARSEST * FINER**shift))
+    # A smaller penalty than the explored one converges the faster, but each descent is the harder.
+    smooth = replace(smooth, lam=0.2 * smooth.lam)
+    shifted, current, exact = problem.Y, list(weights), 1e-7 * float(problem.Y.abs().max())
+    for shift in range(40):
+        # A multiplier from a rough minimiser is wrong where the fit is right, so descents get finer.
+        descent = options if shift == 0 else replace(SHIFTING, slow=max(1e-9, 1e-5 * 0.3**shift))
         current = descend(replace(smooth, Y=shifted), [current], descent, stop)[0]
         off = problem.Y - preactivations(problem, current)[-1]
         if stop() or float(off.abs().max()) <= exact:
             break
         shifted = shifted + off
     fitted = nearest_fit(problem, current)
-    return fitted if _misfit(problem, fitted) <= exact else nearest_fit(problem, fit_exactly(problem, current))
+    return fitted if misfit(problem, fitted) <= exact else nearest_fit(problem, fit_exactly(problem, current))
 
 
-def _misfit(problem: Problem, weights: Weights) -> float:
+def misfit(problem: Problem, weights: Weights) -> float:
+    """Return max |F - Y|."""
     return float((problem.Y - preactivations(problem, weights)[-1]).abs().max())
 
 
@@ -102,15 +99,15 @@ def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool
         weights: W_1 ... W_L.
         stop: asked before each step.
     """
-    misfit, rounded = _misfit(problem, weights), ROUNDED * float(problem.Y.abs().max())
-    for _ in range(STEPS):
-        if misfit <= rounded or stop():
+    off, rounded = misfit(problem, weights), ROUNDED * float(problem.Y.abs().max())
+    for _ in range(5):
+        if off <= rounded or stop():
             break
         changed = [W + step for W, step in zip(weights, _least_step(problem, weights), strict=True)]
-        new_misfit = _misfit(problem, changed)
-        if not new_misfit < misfit:
+        still_off = misfit(problem, changed)
+        if not still_off < off:
             break
-        weights, misfit = changed, new_misfit
+        weights, off = changed, still_off
     return weights
 
 
@@ -139,9 +136,8 @@ def _least_step(problem: Problem, weights: list[Tensor]) -> list[Tensor]:
 
 
 def _flat(arrays: Sequence[Tensor]) -> np.ndarray:
-    return torch.cat([array.detach().flatten() for array in arrays]).double().cpu().numpy()
+    return flattened(arrays).detach().double().cpu().numpy()
 
 
 def _shaped(flat: np.ndarray, like: Sequence[Tensor]) -> list[Tensor]:
-    pieces = torch.as_tensor(flat).to(like[0]).split([array.numel() for array in like])
-    return [piece.reshape(array.shape) for piece, array in zip(pieces, like, strict=True)]
+    return shaped_like(torch.as_tensor(flat).to(like[0]), like)

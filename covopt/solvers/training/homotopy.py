@@ -50,8 +50,6 @@ EXPLORING = HomotopyOptions(factors=(0.5, 0.15, 0.05, 0.015), slow=1e-3, single=
 REFINING = HomotopyOptions(factors=(0.05, 0.015, 5e-3, 5e-4, 0.0), slow=1e-4)
 SHIFTING = HomotopyOptions(factors=(1.5e-3, 0.0), slow=1e-6, memory=20)
 POLISHING = HomotopyOptions(factors=(0.015, 1.5e-3, 1.5e-4, 0.0), slow=1e-5, memory=20)
-SINGLE = 1e15
-"""What float32 can square, and 1 over it; the descents of data beyond are in float64."""
 
 
 def descend(
@@ -76,11 +74,8 @@ def descend(
         if stop():
             break
         mu = factor * size_of_preactivations(problem, current)
-        if options.single:
-            rounded = [[W.to(single.X) for W in weights] for weights in current]
-            current = [[W.to(problem.X) for W in weights] for weights in _descent(single, rounded, mu, options, stop)]
-        else:
-            current = _descent(problem, current, mu, options, stop)
+        rounded = [[W.to(single.X) for W in weights] for weights in current]
+        current = [[W.to(problem.X) for W in weights] for weights in _descent(single, rounded, mu, options, stop)]
         for k, weights in enumerate(current):
             cost = evaluate(problem, weights).total
             if cost < costs[k]:
@@ -91,7 +86,7 @@ def descend(
 def in_single(problem: Problem) -> Problem:
     """Return the problem in float32, or itself if float32 cannot hold squares of the data."""
     sizes = [problem.spread.largest(float(A.abs().max())) for A in (problem.X, problem.Y)]
-    holds = all(size == 0.0 or 1.0 / SINGLE < size < SINGLE for size in sizes)
+    holds = all(size == 0.0 or 1e-15 < size < 1e15 for size in sizes)
     return problem.to(torch.float32) if holds else problem
 
 

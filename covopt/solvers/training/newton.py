@@ -27,15 +27,6 @@ from covopt.model.weights import Weights
 from covopt.solvers.training.exact_fit import usual_penalty
 from covopt.solvers.training.homotopy import size_of_preactivations
 
-# Parameters of a network and entries of its outputs up to which a Hessian is cheap.
-PARAMETERS, ENTRIES = 100, 400
-# Dampings that a step tries, relative to the last that was best; the least and the largest relative to lam.
-DAMPINGS, LEAST_DAMPING, LARGEST_DAMPING = (0.05, 1.0, 20.0), 1e-2, 1e12
-# From one stage to the next mu and lam are multiplied by these.
-SHARPER, WEAKER = 0.5, 0.3
-# Gauss-Newton steps for an exact fit, and below which part of the largest singular value of J they take none.
-FITTING, RANK = 4, 1e-9
-
 
 @dataclass(frozen=True)
 class NewtonOptions:
@@ -68,7 +59,8 @@ FEWEST = 8
 def has_newton(problem: Problem, width: int) -> bool:
     """Return True if Newton descents can take networks of this width, with this problem."""
     inputs, outputs = problem.X.shape[1], problem.Y.shape[1]
-    small = width * (inputs + 1 + outputs) + outputs <= PARAMETERS and problem.Y.numel() <= ENTRIES
+    # Parameters of a network and entries of its outputs up to which a Hessian is cheap.
+    small = width * (inputs + 1 + outputs) + outputs <= 100 and problem.Y.numel() <= 400
     plain = problem.depth == 2 and not problem.skip and problem.spread is ALONE and not problem.activation.is_linear
     return small and plain and problem.loss.name in ("mse", "interpolate") and problem.X.dtype == torch.float64
 
@@ -103,7 +95,7 @@ def descend_by_newton(
             costs = batch.values(theta, targets, lam, mu)
             best = costs.argsort()[: max(FEWEST, int(options.pruned[stage] * len(costs)))]
             theta, rows, targets, damping = theta[best], rows[best], targets[best], damping[best]
-        lam, mu = max(last, WEAKER * lam), SHARPER * mu
+        lam, mu = max(last, 0.3 * lam), 0.5 * mu
     if problem.interpolates:
         theta = batch.fitted(theta)
     return list(zip(rows.tolist(), batch.unpack(theta), strict=True))
@@ -119,9 +111,10 @@ class _Batch:
         self._squares = (self._Xt[:, :, None] * self._Xt[:, None]).flatten(1)
         self._unit = torch.eye(self._m, dtype=torch.float64)
         self._root = problem.shares.sqrt()[:, None]
-        U = problem.penalised(torch.ones(width, self._d, dtype=torch.float64))
-        ends = torch.full((self._m,), 0.0 if problem.free else 1.0, dtype=torch.float64)
-        self._priced = torch.cat([U.flatten(), U.new_ones(width * self._m), ends])
+        priced = [torch.zeros(shape, dtype=torch.float64) for shape in problem.shapes([width])]
+        for A in problem.decayed(priced):
+            A.fill_(1.0)
+        self._priced = self.pack([priced])[0]
 
     def pack(self, networks: Sequence[Weights]) -> Float[Tensor, "B P"]:
         """Return the rows of these networks; those with fewer neurons get zeros."""
@@ -161,6 +154,7 @@ class _Batch:
         stop: Callable[[], bool],
     ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"]]:
         """Take the steps of a stage; return the rows there, and the dampings that were best."""
+        dampings = 0.05, 1.0, 20.0  # that a step tries, relative to the last that was best
         theta, damping = theta.clone(), damping.clamp(max=lam)
         going = torch.arange(len(theta))
         for _ in range(options.steps):
@@ -168,21 +162,21 @@ class _Batch:
                 break
             x, targets = theta[going], T[going]
             f, g, H = self._expansion(x, targets, lam, mu)
-            tried = damping[going][:, None] * x.new_tensor(DAMPINGS)
+            tried = damping[going][:, None] * x.new_tensor(dampings)
             points, values = self._trials(x, targets, lam, mu, (g, H, tried))
             lowest, best = values.min(dim=1)
             better, every = lowest < f, torch.arange(len(x))
             theta[going] = torch.where(better[:, None], points[every, best], x)
-            next_damping = torch.where(better, tried[every, best], DAMPINGS[-1] * tried[:, -1])
-            damping[going] = next_damping.clamp(LEAST_DAMPING * lam, LARGEST_DAMPING * lam)
+            next_damping = torch.where(better, tried[every, best], dampings[-1] * tried[:, -1])
+            damping[going] = next_damping.clamp(1e-2 * lam, 1e12 * lam)
             going = going[~better | (f - lowest > options.slow * lam * x.square().sum(dim=1))]
         return theta, damping
 
     def fitted(self, theta: Float[Tensor, "B P"]) -> Float[Tensor, "B P"]:
-        """Return the rows after FITTING least changes that make the fit exact to first order."""
-        for _ in range(FITTING):
+        """Return the rows after 4 least changes that make the fit exact to first order."""
+        for _ in range(4):
             R, J, *_ = self._derivatives(theta, self._Y, 0.0)
-            theta = theta - (torch.linalg.pinv(J, rtol=RANK) @ R.flatten(1)[..., None])[..., 0]
+            theta = theta - (torch.linalg.pinv(J, rtol=1e-9) @ R.flatten(1)[..., None])[..., 0]
         return theta
 
     def _trials(

@@ -29,25 +29,11 @@ from covopt.linalg.psd import RankRule, thin, triangle
 from covopt.model.passes import parts_of
 from covopt.model.problem import Problem, with_bias
 from covopt.model.spread import ALONE
-from covopt.model.weights import Weights
+from covopt.model.weights import Weights, flattened, shaped_like
 from covopt.solvers.training.batch import work
 
-WIDTH = 10
-"""Neurons in each hidden layer of the random starts of short descents."""
-SIZES = (0.3, 1.0, 0.1, 2.0, 0.5, 1.0)
-"""Standard deviations of their weights, one start each."""
 ITERATIONS = 1000
-"""Of each short descent, at most."""
-WINDOW, SLOW = 30, 1e-4
-"""A descent ends when so many iterations lower the cost by less than this, relative."""
-SMALL = 1e5
-"""Multiplications for one gradient of such a network, up to which short descents are made."""
-LONGEST = 12
-"""Layers that a constant is handed through, at most."""
-FAR = 10.0
-"""The levels of a constant are within e^FAR of the bias and the constant."""
-MANY = 1_000_000
-"""Targets from which on the best constant would take too long to find."""
+"""Of each descent by SciPy, at most."""
 FULL = 1e-12
 """The ridge of the linear map relative to the largest eigenvalue, at least."""
 
@@ -56,7 +42,8 @@ def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tens
     """Yield constant networks, by each layer's cheapest bias, and a linear one in O(N d^2)."""
     constant = _best_constant(problem)
     size = float(constant.norm())
-    for chain in range(1, min(problem.depth, LONGEST) + 1):
+    longest = 12  # layers that a constant is handed through
+    for chain in range(1, min(problem.depth, longest) + 1):
         biases = [problem.bias(layer) for layer in range(problem.depth - chain, problem.depth)]
         if size > 0.0 and biases[0] > 0.0:
             yield _constant(problem, constant / size, _levels(size, biases), biases)
@@ -75,12 +62,15 @@ def short_descents(
     widest: int | None = None,
 ) -> Iterator[list[Tensor]]:
     """Yield L-BFGS results from these and random networks; none if large or not on CPUs."""
-    widths = [min(WIDTH, widest or WIDTH)] * (problem.depth - 1)
+    width, small = 10, 1e5  # neurons of each hidden layer, and multiplications for one gradient of such a network
+    widths = [min(width, widest or width)] * (problem.depth - 1)
     X = problem.X
-    if work(problem, widths) > SMALL or X.is_cuda or X.dtype != torch.float64 or problem.interpolates:
+    if work(problem, widths) > small or X.is_cuda or X.dtype != torch.float64 or problem.interpolates:
         return
-    sizes = [X.shape[1], *widths, problem.Y.shape[1]]
-    draws = [[_normal(generator, n, below + 1) * size for below, n in pairwise(sizes)] for size in SIZES]
+    draws = [
+        [torch.randn(shape, generator=generator, dtype=torch.float64) * size for shape in problem.shapes(widths)]
+        for size in (0.3, 1.0, 0.1, 2.0, 0.5, 1.0)  # standard deviations
+    ]
     for weights in [*draws[:2], *starts, *draws[2:]]:
         if stop():
             return
@@ -94,7 +84,8 @@ def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
     even have the units of c.
     """
     mean, beta = problem.mean(problem.Y), problem.bias(problem.depth - 1)
-    if problem.loss.name in ("mse", "interpolate") or not beta > 0.0 or problem.samples * len(mean) > MANY:
+    many = problem.samples * len(mean) > 1_000_000  # targets, for which the search would take too long
+    if problem.loss.name in ("mse", "interpolate") or not beta > 0.0 or many:
         return mean
 
     def cost(c: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -124,7 +115,7 @@ def _levels(size: float, biases: Sequence[float]) -> list[float]:
         return float((p[1:] / below).sum()), 2.0 * p[1:-1] * slopes
 
     start = math.log(biases[0]) + math.log(size / biases[0]) * np.arange(1, k) / k
-    ends = start.min() - FAR, start.max() + FAR
+    ends = start.min() - 10.0, start.max() + 10.0
     options = {"ftol": 0.0, "gtol": 0.0, "maxiter": ITERATIONS}
     bounds = [ends] * (k - 1)
     minimiser = scipy.optimize.minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
@@ -151,7 +142,7 @@ def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], bias
 
 
 def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
-    """Solve the ridge regression on a triangle of [Xt, Y], or on these if samples are few."""
+    """Return (Xt^T Xt + mu I)^-1 Xt^T Y by a triangle of [Xt, Y], or by these if samples are few."""
     d = problem.X.shape[1] + 1
     if problem.spread is ALONE:
         both = triangle(_weighted_rows(part) for _, part in parts_of(problem))
@@ -161,20 +152,16 @@ def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
             return (_weighted_rows(replace(problem, X=X, Y=Y)),)
 
         both = problem.spread.condensed(problem.X, problem.Y, made=rows)[0]
+    Xt, Y = both[:, :d], both[:, d:]
     ridge = problem.samples * problem.lam if problem.loss.name == "mse" else 0.0
-    return _ridge(both[:, :d], both[:, d:], ridge)
+    size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
+    return thin(Xt, RankRule(tikhonov=max(ridge, FULL * size) if size > 0.0 else 1.0)).solve(Y)
 
 
 def _weighted_rows(problem: Problem) -> Float[Tensor, "N k"]:
     """Return [Xt, Y]; rows of classes minus their mean, which cross-entropy ignores."""
     Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
     return problem.weighted(torch.cat([with_bias(problem.X, problem.beta), Y], dim=1))
-
-
-def _ridge(Xt: Tensor, Y: Tensor, mu: float) -> Float[Tensor, "d m"]:
-    """Return (Xt^T Xt + mu I)^-1 Xt^T Y."""
-    size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
-    return thin(Xt, RankRule(tikhonov=max(mu, FULL * size) if size > 0.0 else 1.0)).solve(Y)
 
 
 def _linear(problem: Problem, A: Float[Tensor, "d m"]) -> list[Tensor]:
@@ -194,10 +181,6 @@ def _linear(problem: Problem, A: Float[Tensor, "d m"]) -> list[Tensor]:
         middle = torch.cat([torch.cat([back, -back], dim=1), torch.cat([-back, back], dim=1)]) / (1.0 + a)
     middle, above = (torch.nn.functional.pad(W, (0, 1)) for W in (middle, last.T))  # no biases above the first layer
     return [first, *[middle] * (L - 2), above]
-
-
-def _normal(generator: torch.Generator, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> list[Tensor]:
@@ -223,7 +206,16 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
                 M = (M @ W[layer][:, :-1]) * np.where(Z[layer - 1] > 0, 1.0, slope)
         return float(problem.loss_at(F)) + problem.lam * float(x @ x), np.concatenate(parts[::-1])
 
-    x = np.concatenate([W.numpy().ravel() for W in start])
+    x = flattened(start).numpy()
+    recent: deque[float] = deque(maxlen=31)
+
+    def stopping(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        """End the iteration when `stop` is true or 30 of them gained less than 1e-4, relative."""
+        recent.append(float(intermediate_result.fun))
+        slow = len(recent) == recent.maxlen and recent[0] - recent[-1] <= 1e-4 * recent[0]
+        if slow or stop():
+            raise StopIteration
+
     # SciPy's tests of relative change are off by design: costs may be small beside 1.
     unit = max(abs(value(x)[0]), np.finfo(float).tiny)
     minimum = scipy.optimize.minimize(
@@ -231,22 +223,7 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
         x,
         jac=True,
         method="L-BFGS-B",
-        callback=_Stopping(stop),
+        callback=stopping,
         options={"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
     )
-    pieces = torch.from_numpy(np.array(minimum.x)).split([math.prod(shape) for shape in shapes])
-    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
-
-
-class _Stopping:
-    """A SciPy callback that ends the iteration when `stop` is true or progress is slow."""
-
-    def __init__(self, stop: Callable[[], bool]) -> None:
-        self._stop = stop
-        self._recent: deque[float] = deque(maxlen=WINDOW + 1)
-
-    def __call__(self, intermediate_result: scipy.optimize.OptimizeResult) -> None:
-        self._recent.append(float(intermediate_result.fun))
-        slow = len(self._recent) > WINDOW and self._recent[0] - self._recent[-1] <= SLOW * self._recent[0]
-        if slow or self._stop():
-            raise StopIteration
+    return shaped_like(torch.from_numpy(np.array(minimum.x)), start)

@@ -23,21 +23,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, preactivations
-
-# Pre-activations below this part of their layer's root mean square are held at their kink. Each is tried, and from the
-# cheapest exact fits the way goes on along the exact fits.
-NEAR, LIGHTENED = (1e-2, 3e-2, 3e-3, 1e-3, 0.0), 2
-# Eigenvalues of J J^T below this part of the largest count as zero.
-RANK = 1e-14
-# Gauss-Newton steps, at most, of a start and of a trial; halvings of one; the misfit at which they end, over max |Y|.
-STEPS, TRIAL, HALVINGS, ROUNDED = 30, 6, 10, 1e-13
-# Steps along the exact fits, at most; the shortest; and the gain of WINDOW steps, relative, below which they end.
-DESCENTS, SHORTEST, WINDOW, SLOW = 200, 1e-4, 10, 1e-5
-# What a fit may be off, over max |Y|, to be gone on from: far less than what is allowed.
-EXACT = 1e-10
-# The entries of the largest J that is formed.
-LARGEST = 1e7
+from covopt.model.weights import Weights, flattened, preactivations, shaped_like
+from covopt.solvers.training.exact_fit import misfit
 
 Kinks = list[Bool[Tensor, "N _"]]
 """For each hidden layer, the pre-activations that are held at zero."""
@@ -58,16 +45,19 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
         weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
         stop: asked before each step.
     """
+    largest = 1e7  # entries of the largest J that is formed
+    lightened_fits = 2  # so many of the cheapest exact fits go on along the exact fits
     fits = []
-    for near in NEAR:
+    # Pre-activations below one of these parts of their layer's root mean square are held at their kink.
+    for near in (1e-2, 3e-2, 3e-3, 1e-3, 0.0):
         kinks = near_kinks(problem, weights, near)
         rows = problem.Y.numel() + sum(int(mask.sum()) for mask in kinks)
-        if rows * sum(W.numel() for W in weights) > LARGEST or stop():
+        if rows * sum(W.numel() for W in weights) > largest or stop():
             continue
         fitted, held = restored(problem, weights, kinks, stop)
         if _fits(problem, fitted):
             fits.append((_size(fitted), near, fitted, held))
-    lighter = [lightened(problem, fitted, held, stop) for _, _, fitted, held in sorted(fits)[:LIGHTENED]]
+    lighter = [lightened(problem, fitted, held, stop) for _, _, fitted, held in sorted(fits)[:lightened_fits]]
     return min(lighter, key=_size, default=None)
 
 
@@ -94,20 +84,20 @@ def kept(problem: Problem, weights: Weights, kinks: Kinks) -> Kept:
 
 
 def restored(
-    problem: Problem, weights: Weights, kinks: Kinks, stop: Callable[[], bool] = lambda: False, steps: int = STEPS
+    problem: Problem, weights: Weights, kinks: Kinks, stop: Callable[[], bool] = lambda: False, steps: int = 30
 ) -> tuple[list[Tensor], Kinks]:
     """Take Gauss-Newton steps of least norm to an exact fit; return it and the held kinks.
 
     The fit is as near as the steps get. If even a thousandth of a step does not help, the step crosses kinks at once:
     these are held from then on, too.
     """
-    current, rounded = list(weights), ROUNDED * float(problem.Y.abs().max())
+    current, rounded = list(weights), 1e-13 * float(problem.Y.abs().max())
     now = kept(problem, current, kinks)
     for _ in range(steps):
         misfit = float(now.off.abs().max())
         if misfit <= rounded or not math.isfinite(misfit) or stop():
             break
-        step = _shaped(_least(now.J, now.off), current)
+        step = shaped_like(_least(now.J, now.off), current)
         trial, then = _shortened(problem, current, step, kinks, float(now.off.norm()))
         if then is not None:
             current, now = trial, then
@@ -130,7 +120,7 @@ def _shortened(
         then = kept(problem, trial, kinks)
         if float(then.off.norm()) < (1.0 - 0.1 * length) * off:
             return trial, then
-        if length < 0.5**HALVINGS:
+        if length < 0.5**10:
             return trial, None
         length *= 0.5
 
@@ -145,15 +135,16 @@ def lightened(
     problem: Problem, weights: Weights, kinks: Kinks, stop: Callable[[], bool] = lambda: False
 ) -> list[Tensor]:
     """Move along the exact fits to one of less |W|^2."""
+    shortest, window, slow = 1e-4, 10, 1e-5  # it ends where `window` steps gain less than `slow`, relative
     current, sizes, length = list(weights), [_size(weights)], 1.0
-    for _ in range(DESCENTS):
+    for _ in range(200):
         if stop():
             break
-        now, flat = kept(problem, current, kinks), _flat(current)
-        step = _shaped(_least(now.J, now.J @ flat + now.off) - flat, current)
-        while length >= SHORTEST:
+        now, flat = kept(problem, current, kinks), flattened(current)
+        step = shaped_like(_least(now.J, now.J @ flat + now.off) - flat, current)
+        while length >= shortest:
             moved = [W + length * D for W, D in zip(current, step, strict=True)]
-            trial = restored(problem, moved, kinks, stop, TRIAL)[0]
+            trial = restored(problem, moved, kinks, stop, steps=6)[0]
             if _size(trial) < sizes[-1] and _fits(problem, trial):
                 break
             length *= 0.5
@@ -161,7 +152,7 @@ def lightened(
             break
         current, length = trial, min(1.0, 2.0 * length)
         sizes.append(_size(current))
-        if len(sizes) > WINDOW and sizes[-1 - WINDOW] - sizes[-1] <= SLOW * sizes[-1]:
+        if len(sizes) > window and sizes[-1 - window] - sizes[-1] <= slow * sizes[-1]:
             break
     return current
 
@@ -185,24 +176,15 @@ def _least(J: Float[Tensor, "q P"], r: Float[Tensor, " q"]) -> Float[Tensor, " P
     if not bool(torch.isfinite(K).all()):
         return torch.zeros_like(J[0])
     values, U = torch.linalg.eigh(K)
-    inverse = torch.where(values > RANK * values[-1], 1.0 / values, 0.0)
+    inverse = torch.where(values > 1e-14 * values[-1], 1.0 / values, 0.0)  # the rank of J J^T
     first = J.T @ (U @ (inverse * (U.T @ r)))
     return first + J.T @ (U @ (inverse * (U.T @ (r - J @ first))))
 
 
 def _fits(problem: Problem, weights: Weights) -> bool:
-    off = float((problem.Y - preactivations(problem, weights)[-1]).abs().max())
-    return off <= EXACT * float(problem.Y.abs().max())
+    """Return True if the fit is exact enough to go on from: far better than what is allowed."""
+    return misfit(problem, weights) <= 1e-10 * float(problem.Y.abs().max())
 
 
 def _size(weights: Weights) -> float:
     return sum(float(W.square().sum()) for W in weights)
-
-
-def _flat(weights: Weights) -> Float[Tensor, " P"]:
-    return torch.cat([W.flatten() for W in weights])
-
-
-def _shaped(flat: Float[Tensor, " P"], like: Weights) -> list[Tensor]:
-    pieces = flat.split([W.numel() for W in like])
-    return [piece.view_as(W) for piece, W in zip(pieces, like, strict=True)]

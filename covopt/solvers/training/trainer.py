@@ -7,9 +7,10 @@ similar width are trained as one batch (batch.py); those that have stalled leave
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,25 +21,16 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Cost, Weights, check_weights, evaluate
 from covopt.runtime.errors import ProblemError, listed
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
+from covopt.solvers.attempt import Attempt, one_history
 from covopt.solvers.training.batch import Batch, Widths, buckets, work
 from covopt.solvers.training.descent import Adam, AdamOptions, BatchedLBFGS
 
-ADAM_SHARE = 0.1
-"""The part of the time after which Adam ends, whatever its steps."""
+Entry = TypeVar("Entry")
+
 WINDOW, STALL_GAIN = 100, 1e-9
 """A network is stalled where so many turns of L-BFGS lower its cost by less than this, relative."""
-MEMORY_RESETS = 3
-"""Times that L-BFGS's memory is then cleared; it goes on while that helps."""
-WORK = 4e8
-"""Multiplications after which a round ends and the loop may look at the batches; counted, and not timed, so that the
-same number of rounds is the same training on any machine."""
 TURNS, RATE_OF_TURNS = 200, 5e9
 """Turns without which a training is not worth beginning, and the multiplications in a second of them, roughly."""
-APART = 6e-3
-"""Seconds of a training beside its turns: the start, its place in the batch, its cost in float64; on a core that
-five programs share, where with 2e-3 a limit of 2 s and 10,000 starts were 1.5 s late."""
-NARROWEST, WIDEST = 40, 500
-"""Neurons of each hidden layer, where nobody says how many."""
 LARGEST = 10_000_000
 """Activations in one batch, at most (8 bytes each in float64, held twice)."""
 
@@ -138,8 +130,7 @@ def train(
         raise ProblemError("There is no network to train; give at least one width and one seed.")
     trainer = _Trainer(problem, [weights for _, weights in starts], options)
     outcome = run(trainer, budget, callback)
-    exact = problem.double()
-    curves = trainer.curves()
+    exact, curves = problem.double(), np.array(trainer.curves)
     networks = [
         Training(
             [len(W) for W in weights[:-1]],
@@ -147,9 +138,9 @@ def train(
             weights,
             evaluate(exact, [W.double() for W in weights]),
             curves[:, [0, 1 + i]],
-            trainer.stalled[i],
+            stalled,
         )
-        for i, ((seed, _), weights) in enumerate(zip(starts, trainer.networks(), strict=True))
+        for i, ((seed, _), (weights, stalled)) in enumerate(zip(starts, trainer.ends(), strict=True))
     ]
     return Trainings(networks, outcome.status, outcome.history)
 
@@ -162,8 +153,8 @@ def train_best(
     seed: int = 0,
     init: Weights | None = None,
     callback: Callback | None = None,
-) -> tuple[list[Tensor], Status, list[Progress], list[float]]:
-    """Return the best training of one width: weights, status, history, and costs of all.
+) -> Attempt:
+    """Return the best training of one width.
 
     The trainings come in batches that fit into the remaining time; if it ends before the last batch, there are fewer
     costs than starts.
@@ -176,42 +167,26 @@ def train_best(
     width = default_width(problem, starts, budget.time_limit) if width is None else width
     history: list[Progress] = []
     costs: list[float] = []
-    best, taken, status = None, 0, Status.TIME_LIMIT
-    while taken < starts and status is not Status.INTERRUPTED and not (taken and budget.spent()):
-        first = 1 if init is not None and taken == 0 else 0
+    best, status = None, Status.TIME_LIMIT
+    while len(costs) < starts and status is not Status.INTERRUPTED and not (costs and budget.spent()):
+        taken = len(costs)
         size = min(starts - taken, fitting(problem, _widths(problem, width), budget))
+        given = [init] if init is not None and not costs else []
         trainings = train(
             problem,
             [width],
-            seeds=range(seed + taken + first, seed + taken + size),
+            seeds=range(seed + taken + len(given), seed + taken + size),
             budget=budget,
-            init=[init] if first and init is not None else [],
-            callback=_after(history, callback),
+            init=given,
+            callback=one_history(history, callback),
         )
-        costs, taken, status = costs + trainings.costs, taken + size, trainings.status
+        costs, status = costs + trainings.costs, trainings.status
         if best is None or trainings.best.cost.total < best.cost.total:
             best = trainings.best
     assert best is not None
-    if taken < starts and status is Status.CONVERGED:
+    if len(costs) < starts and status is Status.CONVERGED:
         status = Status.TIME_LIMIT
-    return best.weights, status, history, costs
-
-
-def _after(history: list[Progress], callback: Callback | None) -> Callback:
-    """Return a callback that adds lines to a history, each with the lowest cost of all so far."""
-    begun = len(history)
-
-    def add(line: Progress) -> None:
-        if begun:
-            last = history[begun - 1]
-            line = replace(line, iteration=line.iteration + last.iteration + 1)
-            if last.cost < line.cost:
-                line = replace(line, cost=last.cost, width=last.width)
-        history.append(line)
-        if callback is not None:
-            callback(line)
-
-    return add
+    return Attempt(best.weights, status, history, starts=costs)
 
 
 def fitting(problem: Problem, widths: Widths, budget: Budget) -> int:
@@ -219,15 +194,19 @@ def fitting(problem: Problem, widths: Widths, budget: Budget) -> int:
     seconds = TURNS * work(problem, widths) / RATE_OF_TURNS
     if problem.X.is_cuda:
         seconds = 0.0
-    return max(1, int(budget.remaining() / (seconds + APART)))
+    # The start, its place in the batch and its cost in float64: on a core that five programs share, with 2e-3 a limit
+    # of 2 s and 10,000 starts were 1.5 s late.
+    apart = 6e-3
+    return max(1, int(budget.remaining() / (seconds + apart)))
 
 
 def default_width(problem: Problem, starts: int, seconds: float) -> int:
     """Return 2 N, within 40 and 500, and fewer where TURNS turns take too long on a CPU."""
-    width = max(NARROWEST, min(WIDEST, 2 * problem.samples))
+    narrowest, widest = 40, 500
+    width = max(narrowest, min(widest, 2 * problem.samples))
     most = math.inf if problem.X.is_cuda else RATE_OF_TURNS * seconds / TURNS / starts
-    while width > NARROWEST and work(problem, [width] * (problem.depth - 1)) > most:
-        width = max(NARROWEST, width // 2)
+    while width > narrowest and work(problem, [width] * (problem.depth - 1)) > most:
+        width = max(narrowest, width // 2)
     return width
 
 
@@ -239,13 +218,12 @@ def initial(problem: Problem, widths: Widths, seed: int, scale: float | None = N
             else 1.
     """
     generator = torch.Generator().manual_seed(seed)
-    sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
     scale = (0.3 if problem.depth == 2 else 1.0) if scale is None else scale
     norms, weights = None, []
-    for below, n in pairwise(sizes):
-        W = torch.randn(n, below, generator=generator, dtype=torch.float64)
+    for n, columns in problem.shapes(widths):
+        W = torch.randn(n, columns - 1, generator=generator, dtype=torch.float64)
         if norms is None:
-            W *= scale * math.sqrt(2.0 / (below + 1))
+            W *= scale * math.sqrt(2.0 / columns)
         else:
             W *= norms / W.norm(dim=0)
         norms = W.norm(dim=1)
@@ -263,29 +241,24 @@ def _widths(problem: Problem, widths: int | Widths) -> list[int]:
 
 
 class _Trainer:
-    """The iteration of the loop: a round advances every batch that is not finished."""
+    """The iteration of the loop: a round advances every batch that is not finished.
+
+    Attributes:
+        curves: seconds and the lowest cost of each network so far, after each round.
+    """
 
     def __init__(self, problem: Problem, starts: Sequence[Weights], options: TrainerOptions) -> None:
-        widths = [[len(W) for W in weights[:-1]] for weights in starts]
-        self._count = len(starts)
+        self._widths = [[len(W) for W in weights[:-1]] for weights in starts]
+        self._members = buckets(problem, self._widths, LARGEST)
         self._groups = [
-            _Group(problem, members, [widths[i] for i in members], [starts[i] for i in members], options)
-            for members in buckets(problem, widths, LARGEST)
+            _Group(problem, [self._widths[i] for i in members], [starts[i] for i in members], options)
+            for members in self._members
         ]
-        self._curves: list[tuple[float, Tensor]] = []
+        self.curves: list[list[float]] = []
 
-    @property
-    def stalled(self) -> list[bool]:
-        """Which networks stalled."""
-        return self._gather([group.stalled.tolist() for group in self._groups])
-
-    def networks(self) -> list[list[Tensor]]:
-        """Return the best weights of each network."""
-        return self._gather([group.networks() for group in self._groups])
-
-    def curves(self) -> NDArray[np.float64]:
-        """Seconds and the lowest cost of each network so far (T, 1 + networks)."""
-        return np.array([[seconds, *costs.tolist()] for seconds, costs in self._curves])
+    def ends(self) -> list[tuple[list[Tensor], bool]]:
+        """Return the best weights of each network, and whether it stalled."""
+        return self._gather([zip(group.networks(), group.stalled.tolist(), strict=True) for group in self._groups])
 
     def init(self, budget: Budget) -> _Trainer:
         return self
@@ -299,22 +272,18 @@ class _Trainer:
     def finished(self, state: _Trainer) -> Status | None:
         if not all(group.finished for group in self._groups):
             return None
-        return Status.CONVERGED if all(self.stalled) else Status.ITERATION_LIMIT
+        return Status.CONVERGED if all(bool(group.stalled.all()) for group in self._groups) else Status.ITERATION_LIMIT
 
     def progress(self, state: _Trainer, iteration: int, seconds: float) -> Progress:
-        costs = torch.tensor(self._gather([group.costs.tolist() for group in self._groups]), dtype=torch.float64)
-        self._curves.append((seconds, costs))
-        best = int(costs.argmin())
-        width = self._gather([[max(w) for w in group.widths] for group in self._groups])[best]
-        return Progress(iteration, seconds, float(costs[best]), None, width)
+        costs = self._gather([group.costs.tolist() for group in self._groups])
+        self.curves.append([seconds, *costs])
+        best = int(torch.tensor(costs, dtype=torch.float64).argmin())
+        return Progress(iteration, seconds, costs[best], None, max(self._widths[best]))
 
-    def _gather(self, parts: list[list]) -> list:
+    def _gather(self, parts: Sequence[Iterable[Entry]]) -> list[Entry]:
         """Return one entry for each network, in the order of the starts."""
-        gathered: list = [None] * self._count
-        for group, part in zip(self._groups, parts, strict=True):
-            for number, entry in zip(group.members, part, strict=True):
-                gathered[number] = entry
-        return gathered
+        entries = dict(zip(chain.from_iterable(self._members), chain.from_iterable(parts), strict=True))
+        return [entries[number] for number in range(len(entries))]
 
 
 class _Group:
@@ -327,17 +296,12 @@ class _Group:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        members: list[int],
-        widths: list[list[int]],
-        starts: Sequence[Weights],
-        options: TrainerOptions,
+        self, problem: Problem, widths: list[list[int]], starts: Sequence[Weights], options: TrainerOptions
     ) -> None:
-        self.members, self.widths, self._options = members, widths, options
-        self._batch = Batch(problem, widths)
-        step_work = sum(work(problem, layers) for layers in widths)
-        self._steps = max(1, min(WINDOW, int(WORK / step_work)))
+        self._options, self._batch = options, Batch(problem, widths)
+        # Multiplications end a round, after which the loop may look at the batches; they are counted, and not timed, so
+        # that the same number of rounds is the same training on any machine.
+        self._steps = max(1, min(WINDOW, int(4e8 / sum(work(problem, layers) for layers in widths))))
         self._adam = Adam(self._batch.evaluate, self._batch.pack(starts), options.adam)
         self._descent: BatchedLBFGS | None = None
         self.best, self.costs = self._adam.best, self._batch.evaluate(self._adam.best)[0]
@@ -346,7 +310,7 @@ class _Group:
 
     def networks(self) -> list[list[Tensor]]:
         """Return the weights of `best`."""
-        return [self._batch.unpack(row, widths) for row, widths in zip(self.best, self.widths, strict=True)]
+        return [self._batch.unpack(row, widths) for row, widths in zip(self.best, self._batch.widths, strict=True)]
 
     def advance(self, budget: Budget) -> None:
         """Run a round: up to 100 steps, fewer if they are long or the time ends."""
@@ -359,8 +323,8 @@ class _Group:
                 self._descend(self._descent, budget)
 
     def _train(self, budget: Budget) -> None:
-        """Take a step of Adam, or change to L-BFGS."""
-        ends = ADAM_SHARE * budget.time_limit
+        """Take a step of Adam, or change to L-BFGS, after a tenth of the time whatever Adam's steps."""
+        ends = 0.1 * budget.time_limit
         if self._adam.steps_taken < self._options.adam.steps and budget.seconds() < ends:
             self._adam.iterate()
             self.best, self.costs = self._adam.best, torch.minimum(self.costs, self._adam.lowest)
@@ -382,7 +346,7 @@ class _Group:
             self._before = descent.f
         if bool(ended.any()):
             gained = self._began - descent.f > STALL_GAIN * descent.f
-            again = ended & gained & (self._resets < MEMORY_RESETS)
+            again = ended & gained & (self._resets < 3)  # it goes on without its memory while that helps
             descent.reset_memory(again)
             self._resets = self._resets + again
             self._began = torch.where(again, descent.f, self._began)

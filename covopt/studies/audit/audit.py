@@ -29,8 +29,7 @@ from covopt.runtime.loop import Budget, Callback, Certificate, Seed, Status, che
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
 from covopt.solvers.attempt import SolveOptions
-from covopt.solvers.deep.further_batches import train_on_batches
-from covopt.solvers.deep.further_training import train_further
+from covopt.solvers.deep.further_training import train_further, train_on_batches
 from covopt.solvers.deep.layers import report
 from covopt.solvers.deep.pruning import mergeable
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver

@@ -20,8 +20,7 @@ from covopt.solvers.attempt import SolveOptions
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.further_training import train_further
 from covopt.solvers.deep.layers import relative_gap
-from covopt.solvers.deep.missing_neuron import MissingNeuron, find_missing_neuron
-from covopt.solvers.deep.missing_on_many import find_missing_on_many
+from covopt.solvers.deep.missing_neuron import MissingNeuron, find_missing_neuron, find_missing_on_many
 from covopt.solvers.deep.pruning import parts
 
 LEAST = 0.4

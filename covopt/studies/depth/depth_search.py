@@ -31,7 +31,7 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.errors import InfeasibleError
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Callback, Progress, Status
-from covopt.solvers.deep.exact_fits import ExactOptions, descend_exactly
+from covopt.solvers.deep.exact_fits import descend_exactly
 from covopt.solvers.deep.insertion import at_place, deepened, shortened
 from covopt.solvers.training.exact_fit import explored_problem
 from covopt.solvers.training.homotopy import POLISHING, descend
@@ -185,7 +185,7 @@ class DepthSearch:
         start = units.inward(weights)
         if units.problem.interpolates:
             generator = torch.Generator(device=units.problem.X.device).manual_seed(self._seed)
-            ended = descend_exactly(units.problem, start, ExactOptions(POLISHING, generator), self.budget.pace())
+            ended = descend_exactly(units.problem, start, POLISHING, generator, self.budget.pace())
         else:
             ended = descend(units.problem, [start], POLISHING, self.budget.pace())[0]
         return units.outward(ended)

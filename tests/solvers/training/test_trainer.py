@@ -223,29 +223,29 @@ def test_an_interrupt_and_the_clock_keep_the_best_so_far() -> None:
 
 def test_the_best_of_several_starts_and_a_given_one() -> None:
     problem = small()
-    weights, status, history, costs = train_best(problem, Budget(1.5), width=6, starts=3, seed=5)
-    assert len(costs) == 3
-    assert evaluate(problem, weights).total == min(costs)
-    assert status in (Status.CONVERGED, Status.TIME_LIMIT)
-    assert history[-1].width == 6
-    again, _, _, more = train_best(problem, Budget(1.5), width=4, starts=2, seed=5, init=weights)
-    assert len(more) == 2
-    assert evaluate(problem, again).total <= min(costs) * (1 + 1e-12)
-    assert len(train_best(problem, Budget(0.5))[0][0]) == 40
+    found = train_best(problem, Budget(1.5), width=6, starts=3, seed=5)
+    assert len(found.starts) == 3
+    assert evaluate(problem, found.weights).total == min(found.starts)
+    assert found.status in (Status.CONVERGED, Status.TIME_LIMIT)
+    assert found.history[-1].width == 6
+    again = train_best(problem, Budget(1.5), width=4, starts=2, seed=5, init=found.weights)
+    assert len(again.starts) == 2
+    assert evaluate(problem, again.weights).total <= min(found.starts) * (1 + 1e-12)
+    assert len(train_best(problem, Budget(0.5)).weights[0]) == 40
 
 
 def test_starts_come_in_batches_that_fit_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, seen = small(), []
     monkeypatch.setattr(trainer, "fitting", lambda *_: 2)
-    weights, status, history, costs = train_best(problem, Budget(1e4), width=6, starts=5, seed=3, callback=seen.append)
-    assert costs == [cost for seeds in ([3, 4], [5, 6], [7]) for cost in train(problem, [6], seeds=seeds).costs]
-    assert evaluate(problem, weights).total == min(costs)
-    assert status is Status.CONVERGED
-    assert history == seen
-    assert [line.iteration for line in history] == list(range(len(history)))
-    assert all(after.cost <= before.cost for before, after in pairwise(history))
+    best = train_best(problem, Budget(1e4), width=6, starts=5, seed=3, callback=seen.append)
+    assert best.starts == [cost for seeds in ([3, 4], [5, 6], [7]) for cost in train(problem, [6], seeds=seeds).costs]
+    assert evaluate(problem, best.weights).total == min(best.starts)
+    assert best.status is Status.CONVERGED
+    assert best.history == seen
+    assert [line.iteration for line in best.history] == list(range(len(best.history)))
+    assert all(after.cost <= before.cost for before, after in pairwise(best.history))
     monkeypatch.setattr(Budget, "spent", lambda self: True)
-    assert len(train_best(problem, Budget(1e4), width=6, starts=10**6)[3]) == 2
+    assert len(train_best(problem, Budget(1e4), width=6, starts=10**6).starts) == 2
 
 
 def test_fewer_trainings_fit_into_less_time_and_at_least_one() -> None:
@@ -263,7 +263,7 @@ def test_a_batch_that_is_interrupted_is_the_last(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(trainer, "fitting", lambda *_: 2)
     found = train_best(small(), Budget(1e4), width=6, starts=100, callback=interrupt)
-    assert (found[1], len(found[3])) == (Status.INTERRUPTED, 2)
+    assert (found.status, len(found.starts)) == (Status.INTERRUPTED, 2)
 
 
 def test_what_cannot_be_trained_is_refused() -> None:

@@ -20,10 +20,9 @@ from covopt.model.stationarity import duals, inputs_of
 from covopt.model.subgradient import multiplier, residuals
 from covopt.model.weights import evaluate, gradient, preactivations
 from covopt.runtime.loop import Budget, Certificate
-from covopt.solvers.deep.further_batches import train_on_batches
+from covopt.solvers.deep.further_training import train_on_batches
 from covopt.solvers.deep.layers import report
-from covopt.solvers.deep.missing_neuron import find_missing_neuron
-from covopt.solvers.deep.missing_on_many import find_missing_on_many
+from covopt.solvers.deep.missing_neuron import find_missing_neuron, find_missing_on_many
 from covopt.studies.audit.examination import dead, inert_parts
 
 
@@ -128,7 +127,7 @@ def test_the_neuron_found_on_many(chunk: int, layer: int) -> None:
 
 
 def test_the_neuron_found_on_a_part_of_the_rows_is_judged_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covopt.solvers.deep.missing_on_many.ROWS", 50)
+    monkeypatch.setattr("covopt.solvers.deep.missing_neuron.ROWS", 50)
     problem, weights = question(2, samples=500)
     Lambda = multiplier(problem, weights)
     assert Lambda is not None
