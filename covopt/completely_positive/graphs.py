@@ -1,4 +1,4 @@
-"""Graphs behind completely positive matrices: incidence matrices and clique covers.
+"""Graphs behind completely positive matrices: support graphs and clique covers.
 
 Covers prove bounds on the cp-rank. If A = sum_k b_k b_k^T with b_k >= 0, the support of each b_k is a clique of A's
 support graph, and these cliques cover every edge. With the maximal cliques as rows and the edges as columns of a 0-1
@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
-from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import leavable
 
 CLIQUES = 4000
@@ -35,40 +34,6 @@ MARGIN = 1e-7
 """The margin subtracted from a fractional bound before it is rounded up."""
 
 Edge = tuple[int, ...]
-
-
-def incidence(graph: nx.Graph) -> Float[np.ndarray, "k n"]:
-    """Return the edge-vertex matrix E: one row for each of the k edges, with a 1 at both ends."""
-    places = {vertex: i for i, vertex in enumerate(graph)}
-    E = np.zeros((graph.number_of_edges(), len(places)))
-    for row, edge in enumerate(graph.edges):
-        E[row, [places[v] for v in edge]] = 1.0
-    return E
-
-
-def edge_gram(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
-    """Return A = E^T E: degrees on the diagonal, 1 for each edge.
-
-    For a triangle-free graph its cp-rank is the number of edges ([JGHG22], Prop. 13, where E is the transpose).
-    """
-    E = incidence(graph)
-    return E.T @ E
-
-
-def bipartite_gram(p: int, q: int) -> Float[np.ndarray, "n n"]:
-    """Return E^T E of K_{p,q}, of cp-rank p q; p = q = N / 2 gives B_N of [JGHG22]."""
-    if p < 1 or q < 1:
-        raise ProblemError("Both sides of a bipartite graph need a vertex; give p and q of at least 1.")
-    return edge_gram(nx.complete_bipartite_graph(p, q))
-
-
-def gram_data(A: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n n"]]:
-    """Return the data (X, Y) = (I, A), for which (Y Y^T)^(1/2) = A.
-
-    Where A is completely positive, R(X, Y; L = 2, beta = 0) = 2 tr A, K_1 = Ks_1 = A is the only optimum, and the
-    fewest neurons are the cp-rank of A ([JGHG22], Prop. 14).
-    """
-    return np.eye(len(A)), np.array(A, dtype=np.float64)
 
 
 def support_graph(A: Float[np.ndarray, "n n"]) -> nx.Graph:
