@@ -62,6 +62,17 @@ def powers_of_two(A: Matrix) -> Float[np.ndarray, " n"]:
     return np.exp2(np.round(np.log2(roots)))
 
 
+def to_unit_diagonal(A: Matrix) -> tuple[Matrix, Float[np.ndarray, " n"]]:
+    """Return A_ij / (s_i s_j), and s, the square roots of the diagonal, which is positive."""
+    scale = np.sqrt(np.diag(A))
+    return A / np.outer(scale, scale), scale
+
+
+def lengths(i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Return 1 on the diagonal and sqrt(2) off it, for the Frobenius norm of upper triangles."""
+    return np.where(i == j, 1.0, np.sqrt(2.0))
+
+
 def root_of_unit(*matrices: Matrix) -> float:
     """Return a power of two u, the largest entry about u^2: A / u^2 loses no square."""
     largest = max(float(np.abs(A).max(initial=0.0)) for A in matrices)
