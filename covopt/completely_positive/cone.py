@@ -21,10 +21,10 @@ from covopt.completely_positive import pairs
 from covopt.completely_positive.completely_positive import TOLERANCE, cp_rank
 from covopt.completely_positive.connected import Verdict
 from covopt.completely_positive.copositive import Witness
-from covopt.completely_positive.factorization import EPS
 from covopt.completely_positive.prepared import check_matrix, root_of_unit
 from covopt.completely_positive.separation import SeparatingPair, separate
 from covopt.completely_positive.sigma_rank import Realisable
+from covopt.linalg.rounding import EPS
 from covopt.model.activation import Activation
 from covopt.model.problem import as_number
 from covopt.model.wording import FREE
@@ -34,9 +34,6 @@ from covopt.runtime.loop import past
 from covopt.runtime.options import checked
 
 Matrix = Float[np.ndarray, "N N"]
-
-FIRST_SEARCH_SECONDS = 0.3
-"""Most pairs inside the cone take less; the witness against one outside comes next, and then the longer search."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,8 @@ def _decide(K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, dea
     """Decide `in_cone` of a pair in units in which no square is lost, S without the bias."""
     if not K.any() and not S.any():
         return Membership(Realisable.YES, np.zeros((len(K), 0)), 0.0)
-    Z = _neurons(K, S, slope, tolerance, seed, min(deadline, time.perf_counter() + FIRST_SEARCH_SECONDS))
+    first_search = 0.3  # seconds: most pairs inside the cone take less, and a witness against one outside comes next
+    Z = _neurons(K, S, slope, tolerance, seed, min(deadline, time.perf_counter() + first_search))
     if Z is None:
         witness = separate(K, S, slope, tolerance, max(1.0, deadline - time.perf_counter()))
         if witness is None and slope == 0.0:

@@ -36,9 +36,8 @@ from covopt.completely_positive.ends import (
 from covopt.completely_positive.faces import factor_on_boundary
 from covopt.completely_positive.graphs import clique_cover, is_triangle_free, support_graph
 from covopt.completely_positive.moments import moment_bound
+from covopt.completely_positive.prepared import Matrix
 from covopt.completely_positive.zeros import ByZeros
-
-Matrix = Float[np.ndarray, "n n"]
 
 
 class Verdict(StrEnum):

@@ -28,19 +28,17 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from covopt.completely_positive import rational, supports
 from covopt.completely_positive.cutting_planes import by_cutting_planes
 from covopt.completely_positive.graphs import is_triangle_free, support_graph
+from covopt.completely_positive.prepared import Matrix, to_unit_diagonal
 from covopt.completely_positive.supports import Copositive
+from covopt.linalg.rounding import EPS
 from covopt.runtime.loop import leavable, past
 
-Matrix = Float[np.ndarray, "n n"]
 Vector = Float[np.ndarray, " n"]
 
-EPS = float(np.finfo(np.float64).eps)
 SLACK = 1e-9
 """The margin of the negative entries of a witness by signs, relative."""
 ENUMERATED, NODES = 25, 100_000
 """Largest order, and largest number of nodes, of a proof by enumeration: 10 to 30 seconds."""
-SIGNED = 14
-"""Largest order for which witnesses by signs are searched, their graphs being chosen by an integer programme."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +136,10 @@ def find(A: Matrix, tolerance: float, seed: int, deadline: float) -> Witness | N
         seed: of the random starts.
         deadline: of time.perf_counter().
     """
-    scale = np.sqrt(np.diag(A))
-    unit, back = A / np.outer(scale, scale), 1.0 / np.outer(scale, scale)
+    unit, scale = to_unit_diagonal(A)
+    back = 1.0 / np.outer(scale, scale)
     candidates: list[Iterator[Matrix]] = []
-    if len(A) <= SIGNED:
+    if len(A) <= 14:  # the integer programme that chooses the graphs takes too long beyond
         candidates.append(_by_signs(unit, np.random.default_rng(seed), deadline))
     if len(A) <= ENUMERATED:
         candidates.append(by_cutting_planes(unit, seed, deadline))

@@ -16,12 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from covopt.completely_positive import factorization, rational, triangle_free
-from covopt.completely_positive.factorization import EPS
 from covopt.completely_positive.graphs import EdgeWeights, clique_cover, is_triangle_free, support_graph
 from covopt.completely_positive.moments import MomentBound
+from covopt.completely_positive.prepared import Matrix
 from covopt.completely_positive.zeros import ByZeros
-
-Matrix = Float[np.ndarray, "n n"]
+from covopt.linalg.rounding import EPS
 
 COVERING = 10.0
 """Seconds after which the search for the smallest edge-clique cover gives up."""

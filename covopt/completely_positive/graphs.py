@@ -26,12 +26,8 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
+from covopt.linalg.rounding import EPS
 from covopt.runtime.loop import leavable
-
-CLIQUES = 4000
-"""The most maximal cliques of a graph for which clique bounds are computed."""
-MARGIN = 1e-7
-"""The margin subtracted from a fractional bound before it is rounded up."""
 
 Edge = tuple[int, ...]
 
@@ -64,8 +60,9 @@ class EdgeWeights:
 
     @property
     def bound(self) -> int:
-        """Return the sum of the weights, rounded up."""
-        return math.ceil(float(self.weights.sum()) - MARGIN)
+        """Return the sum of the weights, rounded up; the margin covers the rounding of the sum."""
+        margin = 1e-7
+        return math.ceil(float(self.weights.sum()) - margin)
 
     def check(self, graph: nx.Graph) -> bool:
         """Return True if all edges are in the graph and no maximal clique carries more than 1."""
@@ -73,7 +70,7 @@ class EdgeWeights:
             return False
         if any(not (graph.has_edge(*e) if len(e) == 2 else graph.has_node(e[0])) for e in self.edges):
             return False
-        rounding = len(self.edges) * np.finfo(np.float64).eps
+        rounding = len(self.edges) * EPS
         heaviest = max(
             (sum(w for e, w in zip(self.edges, self.weights, strict=True) if set(e) <= set(clique)))
             for clique in nx.find_cliques(graph)
@@ -83,16 +80,14 @@ class EdgeWeights:
 
 @dataclass(frozen=True)
 class CliqueCover:
-    """A cover of a graph's edges by cliques, and lower bounds on the number of cliques.
+    """The number of cliques that cover a graph's edges, and lower bounds on it.
 
     Attributes:
-        cliques: a cover, the smallest one found.
-        cover_number: the fewest cliques, by HiGHS' branch and bound; None where it ran out of time.
+        cover_number: the fewest cliques of a cover, by HiGHS' branch and bound; None where it ran out of time.
         fooling: edges of which no two lie in one clique, weight 1 each.
         fractional: the best weights of edges.
     """
 
-    cliques: tuple[tuple[int, ...], ...]
     cover_number: int | None
     fooling: EdgeWeights
     fractional: EdgeWeights
@@ -101,7 +96,7 @@ class CliqueCover:
 def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | None = None) -> CliqueCover | None:
     """Solve the three programmes of the module's text.
 
-    None for a graph with more than `CLIQUES` maximal cliques.
+    None for a graph with more than 4000 maximal cliques.
 
     Args:
         graph: whose cliques cover.
@@ -109,8 +104,9 @@ def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | N
         needed: what is to be covered, the edges and lone vertices of this subgraph on the same vertices; None: of
             the graph itself.
     """
-    cliques = list(itertools.islice(nx.find_cliques(graph), CLIQUES + 1))
-    if len(cliques) > CLIQUES or not cliques:
+    most = 4000
+    cliques = list(itertools.islice(nx.find_cliques(graph), most + 1))
+    if len(cliques) > most or not cliques:
         return None
     needed = graph if needed is None else needed
     edges: list[Edge] = [*needed.edges, *((v,) for v in nx.isolates(needed))]
@@ -122,10 +118,8 @@ def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | N
     packed = _integral(-np.ones(len(edges)), LinearConstraint(M, ub=1.0), share)
     fooling = [] if packed is None else [e for e, z in zip(edges, packed[0], strict=True) if z > 0.5]
     covered = _integral(np.ones(len(cliques)), LinearConstraint(M.T, lb=1.0), share)
-    chosen = cliques if covered is None else [c for c, z in zip(cliques, covered[0], strict=True) if z > 0.5]
     return CliqueCover(
-        cliques=tuple(tuple(sorted(c)) for c in chosen),
-        cover_number=len(chosen) if covered is not None and covered[1] else None,
+        cover_number=int((covered[0] > 0.5).sum()) if covered is not None and covered[1] else None,
         fooling=EdgeWeights(tuple(fooling), np.ones(len(fooling))),
         fractional=EdgeWeights(tuple(edges), y),
     )

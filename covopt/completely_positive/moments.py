@@ -43,6 +43,8 @@ from jaxtyping import Float
 from scipy.sparse import csr_array
 
 from covopt.completely_positive.graphs import support_graph
+from covopt.completely_positive.prepared import Matrix, to_unit_diagonal
+from covopt.linalg.rounding import EPS
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import leavable, past
 
@@ -51,25 +53,11 @@ if TYPE_CHECKING:
 else:
     cp = lazy("cvxpy")
 
-Matrix = Float[np.ndarray, "n n"]
 Monomial = tuple[int, ...]
 Polynomial = dict[Monomial, float]
 
-EPS = float(np.finfo(np.float64).eps)
-RAISED = 1e-4
-"""Eigenvalues of S below this, relative to the largest, are raised to it in Q."""
-LARGEST = 8
-"""The largest clique with moments of odd degree; with even degrees alone, one more."""
-MARGIN = 1e-9
-"""The margin subtracted from the bound before it is rounded up."""
 CLIQUES = 300
 """The most cliques."""
-ROWS = 6000
-"""The most rows that the moment matrices of all cliques may have, each as a vector."""
-LOOSE = 1e-7
-"""By how much the moments of degree 2 may miss A in the relaxation: it keeps Lambda from growing without bound."""
-LOOSE_SINGULAR = 1e-5
-"""The same where A is nearly singular, and the relaxation has no interior."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +115,7 @@ class MomentBound:
         """
         if self.Lambda.shape != A.shape or not np.isfinite(self.Lambda).all():
             return 0.0
-        unit, slack = _to_unit_diagonal(A, tolerance)
+        unit, slack = _unit_and_slack(A, tolerance)
         cliques = _cliques(unit)
         if len(cliques) > CLIQUES or not len(cliques) == len(self.factors) == len(self.weights):
             return 0.0
@@ -141,7 +129,8 @@ class MomentBound:
 
     def bound(self, A: Matrix, tolerance: float) -> int:
         """Return the value, rounded up; the margin covers the rounding of the last sums."""
-        return math.ceil(self.value(A, tolerance) * (1.0 - MARGIN))
+        margin = 1e-9
+        return math.ceil(self.value(A, tolerance) * (1.0 - margin))
 
     def _error(self, region: Region, factors: tuple[np.ndarray, ...], weights: np.ndarray) -> float:
         """Return the sum of the residual's absolute coefficients; infinite for false multipliers."""
@@ -175,7 +164,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     """
     if past(deadline):
         return None
-    unit, slack = _to_unit_diagonal(A, tolerance)
+    unit, slack = _unit_and_slack(A, tolerance)
     cliques = _cliques(unit)
     odd = _is_affordable(cliques, True)
     if not (odd or _is_affordable(cliques, False)):
@@ -191,7 +180,9 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
         _second(entries, region, system) @ y for region, system, y in zip(regions, systems, moments, strict=True)
     )
     values = unit[tuple(entries.T)]
-    loose = LOOSE if np.linalg.eigvalsh(unit)[0] > LOOSE_SINGULAR else LOOSE_SINGULAR
+    # The moments of degree 2 may miss A by so much: it keeps Lambda from growing without bound. Where A is nearly
+    # singular, the relaxation would have no interior without more of it.
+    loose = 1e-7 if np.linalg.eigvalsh(unit)[0] > 1e-5 else 1e-5
     over, under = cp.NonNeg(values + loose - second), cp.NonNeg(second - values + loose)
     constraints = [*itertools.chain(*forms), *products, over, under]
     problem = cp.Problem(cp.Minimize(sum(y[0] for y in moments)), constraints)
@@ -220,10 +211,9 @@ def _dual(constraint: cp.Constraint) -> np.ndarray:
     return np.asarray(constraint.dual_value, dtype=np.float64)
 
 
-def _to_unit_diagonal(A: Matrix, tolerance: float) -> tuple[Matrix, float]:
+def _unit_and_slack(A: Matrix, tolerance: float) -> tuple[Matrix, float]:
     """Return A scaled to a unit diagonal, and a bound on the error of its entries."""
-    scale = np.sqrt(np.diag(A))
-    unit = A / np.outer(scale, scale)
+    unit, _ = to_unit_diagonal(A)
     return unit, (tolerance + 8 * EPS) * float(np.linalg.norm(unit))
 
 
@@ -235,10 +225,10 @@ def _cliques(A: Matrix) -> list[tuple[int, ...]]:
 
 def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:
     """Return True if the interior-point steps, of time (largest form)^3, are affordable."""
-    if len(cliques) > CLIQUES or max(map(len, cliques)) > (LARGEST if odd else LARGEST + 1):
+    if len(cliques) > CLIQUES or max(map(len, cliques)) > (8 if odd else 9):
         return False
     orders = [len(_basis(len(clique), 2, odd)) for clique in cliques]
-    return sum(B * (B + 1) // 2 for B in orders) <= ROWS
+    return sum(B * (B + 1) // 2 for B in orders) <= 6000  # rows of all forms, each as a vector
 
 
 def _region(A: Matrix, clique: tuple[int, ...], slack: float) -> Region:
@@ -256,7 +246,8 @@ def _region(A: Matrix, clique: tuple[int, ...], slack: float) -> Region:
     product = (S + 4 * EPS * np.abs(S) + np.outer(widest, widest) * (1.0 + 4 * EPS)) / 2.0
     U = np.maximum(0.0, np.minimum(A[np.ix_(inside, inside)] + slack, product))
     values, vectors = np.linalg.eigh(S)
-    root = vectors / np.sqrt(np.maximum(values, RAISED * values[-1]))
+    raised = 1e-4  # eigenvalues below this, relative to the largest, are raised to it in Q
+    root = vectors / np.sqrt(np.maximum(values, raised * values[-1]))
     Q = root @ root.T
     reached = root.T @ S @ root
     spread = len(S) ** 2 * EPS * 16 * float(np.linalg.norm(root) ** 2 * np.linalg.norm(S))

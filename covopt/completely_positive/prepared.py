@@ -16,9 +16,6 @@ from covopt.runtime.errors import DataError
 
 Matrix = Float[np.ndarray, "n n"]
 
-ASYMMETRY = 1e-12
-"""A_ij and A_ji may differ by so much, relative to themselves or to sqrt(A_ii A_jj): rounding, which is averaged."""
-
 
 def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
     """Return A as a float64 matrix, its rounding asymmetry averaged.
@@ -43,7 +40,8 @@ def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
     if np.abs(matrix).max() > LARGEST:
         raise DataError(f"The matrix has entries beyond {LARGEST:g}; divide it by its largest entry.")
     size = np.sqrt(np.abs(np.diag(matrix)))
-    off = np.abs(matrix - matrix.T) - ASYMMETRY * np.maximum(
+    # A_ij and A_ji may differ by so much, relative to themselves or to sqrt(A_ii A_jj): rounding, which is averaged.
+    off = np.abs(matrix - matrix.T) - 1e-12 * np.maximum(
         np.maximum(np.abs(matrix), np.abs(matrix.T)), np.outer(size, size)
     )
     if off.max() > 0.0:

@@ -27,9 +27,9 @@ from covopt.completely_positive.answer import CPRank
 from covopt.completely_positive.completely_positive import TOLERANCE, cp_rank
 from covopt.completely_positive.connected import Search, Verdict
 from covopt.completely_positive.copositive import Witness
-from covopt.completely_positive.factorization import EPS
 from covopt.completely_positive.prepared import check_matrix, root_of_unit
 from covopt.completely_positive.separation import SeparatingPair, separate
+from covopt.linalg.rounding import EPS
 from covopt.model.activation import Activation
 from covopt.model.problem import as_number, as_numbers
 from covopt.runtime.errors import DataError, ProblemError

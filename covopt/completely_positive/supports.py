@@ -40,16 +40,15 @@ from fractions import Fraction
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 from numpy.typing import ArrayLike
 
 from covopt.completely_positive import rational
-from covopt.completely_positive.prepared import check_matrix
+from covopt.completely_positive.prepared import Matrix, check_matrix
 from covopt.runtime.interrupts import gently
 from covopt.runtime.loop import check_time_limit, past
 from covopt.runtime.options import checked
 
-Matrix = Float[np.ndarray, "n n"]
 Numbers = Shaped[np.ndarray, " k"]
 Table = Shaped[np.ndarray, "k m"]
 

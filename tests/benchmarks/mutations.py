@@ -697,7 +697,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "completely_positive/graphs",
         "graphs cprank",
         ("cliques that carry two", "heaviest <= 1.0 + rounding", "heaviest <= 2.0 + rounding"),
-        ("one more than the sum", "float(self.weights.sum()) - MARGIN", "float(self.weights.sum()) + MARGIN"),
+        ("one more than the sum", "float(self.weights.sum()) - margin", "float(self.weights.sum()) + margin"),
         ("negative weights", "if (self.weights < 0).any() or", "if"),
         (
             "edges that are not there",
