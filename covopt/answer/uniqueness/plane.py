@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,16 @@ class Plane:
         """a."""
         return self.steep / (1 << self.fine)
 
+    @cached_property
+    def float_inputs(self) -> NDArray[np.float64]:
+        """X' (N, 2)."""
+        return np.array([[int(x) / (1 << self.inputs) for x in row] for row in self.X])
+
+    @cached_property
+    def float_shares(self) -> NDArray[np.float64]:
+        """q (N,)."""
+        return np.array([float(share) for share in self.shares])
+
     @property
     def feature_bits(self) -> int:
         """`features` are sigma(X' w) times 2 to this."""
@@ -126,16 +137,21 @@ class Plane:
 
     def orthogonal(self, Lambda: Whole, scale: int) -> tuple[Whole, int]:
         """Return the nearest dual point (Lambda, scale) with Lambda^T X' = 0; X' has rank 2."""
-        G, pulled = self.X.T @ self.X, self.X.T @ Lambda
-        determinant = int(G[0, 0] * G[1, 1] - G[0, 1] * G[1, 0])
+        G, determinant = self._gram
+        pulled = self.X.T @ Lambda
         adjoint = np.array([[G[1, 1], -G[0, 1]], [-G[1, 0], G[0, 0]]], dtype=object)
         return determinant * Lambda - self.X @ (adjoint @ pulled), scale * determinant
 
     @property
     def spans(self) -> bool:
         """Return True if the inputs have rank 2."""
+        return self._gram[1] != 0
+
+    @property
+    def _gram(self) -> tuple[Whole, int]:
+        """X^T X and its determinant."""
         G = self.X.T @ self.X
-        return bool(G[0, 0] * G[1, 1] != G[0, 1] * G[1, 0])
+        return G, int(G[0, 0] * G[1, 1] - G[0, 1] * G[1, 0])
 
     def hidden_outputs(self, Lambda: Whole, scale: int) -> list[list[Fraction]]:
         """Return F' of hidden neurons (N, m): Y' - kappa Lambda_i / q_i minus the output bias."""
@@ -188,3 +204,9 @@ def whole(A: NDArray[np.float64]) -> tuple[Whole, int, Fraction]:
     parts = [[Fraction(a) / size for a in row] for row in A.tolist()]
     bits = max((part.denominator.bit_length() - 1 for row in parts for part in row), default=0)
     return np.array([[int(part * (1 << bits)) for part in row] for row in parts], dtype=object), bits, size
+
+
+def unit(w: Whole) -> NDArray[np.float64]:
+    """Return the direction of a whole vector, as floats."""
+    size = math.isqrt(int(w @ w) << 256)
+    return np.array([(int(x) << 128) / size for x in w])
