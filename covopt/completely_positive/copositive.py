@@ -118,12 +118,11 @@ def find_cheap(A: Matrix, tolerance: float) -> Witness | None:
     return min(witnesses, key=lambda w: w.value, default=None)
 
 
-def by_comparison(A: Matrix, d: Vector) -> Matrix:
-    """Return D (J - 2 T) D for a triangle-free A: <A, C> = d^T M d, M its comparison matrix."""
-    return _signed(d, A != 0.0)
+def signed(d: Vector, T: np.ndarray) -> Matrix:
+    """Return D (J - 2 T) D of the module's text, but for `SLACK`.
 
-
-def _signed(d: Vector, T: np.ndarray) -> Matrix:
+    For a matrix A without triangles and T its graph, <A, C> = d^T M d, M the comparison matrix.
+    """
     return np.outer(d, d) * np.where(T & ~np.eye(len(d), dtype=bool), -1.0 + 4.0 * SLACK, 1.0)
 
 
@@ -164,7 +163,7 @@ def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float, starts: int 
                 break
             value = now
         if value < 0.0:
-            yield _signed(d, T)
+            yield signed(d, T)
 
 
 def _heaviest_triangle_free(weights: Matrix, deadline: float = math.inf) -> np.ndarray:

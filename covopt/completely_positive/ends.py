@@ -175,11 +175,6 @@ def certain_rank(A: Matrix, distance: float) -> int:
     return int((np.linalg.eigvalsh(A) > distance + rounding).sum())
 
 
-def comparison_is_definite(A: Matrix) -> bool:
-    """Return True if the comparison matrix is proved to be positive definite."""
-    return rational.is_definite(triangle_free.comparison_matrix(A))
-
-
 def by_order(A: Matrix) -> End | None:
     """Return the end for order <= 4, if A >= 0 is proved semi-definite (Maxfield, Minc 1962)."""
     n = len(A)
@@ -215,9 +210,10 @@ def is_exact(A: Matrix, upper: End, B: Float[np.ndarray, "r n"] | None) -> bool:
     """
     graph = support_graph(A)
     if is_triangle_free(graph):
-        if comparison_is_definite(A):  # and so is A, if the graph is a tree: signs turn one into the other
+        comparison = triangle_free.comparison_matrix(A)
+        if rational.is_definite(comparison):  # and so is A, if the graph is a tree: signs turn one into the other
             return not nx.is_tree(graph) or upper.value >= len(A)
-        return rational.is_exact_data(A) and rational.elimination(triangle_free.comparison_matrix(A)) is not None
+        return rational.is_exact_data(A) and rational.elimination(comparison) is not None
     if isinstance(upper.proof, ByOrder):
         return by_order(A) is not None
     if isinstance(upper.proof, ByZeros):

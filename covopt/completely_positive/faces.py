@@ -47,14 +47,6 @@ ENDED = 1e-6
 
 
 @dataclass(frozen=True)
-class Exposed:
-    """A matrix C (n, n), copositive up to `ENDED`, with <A, C> near 0, and its zeros, one for each support."""
-
-    C: Matrix
-    zeros: Points
-
-
-@dataclass(frozen=True)
 class OnBoundary:
     """A factor B >= 0 of A, and a C that exposes A: (C b_k)_i = 0 on the support of each atom b_k, up to rounding."""
 
@@ -79,15 +71,16 @@ def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = SE
     exposed = expose(unit, np.random.default_rng(seed), deadline)
     if exposed is None:
         return None
-    rough = _of_zeros(unit, exposed.zeros)
+    C, zeros = exposed
+    rough = _of_zeros(unit, zeros)
     if rough is None:
         return None
-    both = _together(unit, rough, exposed.C, enough)
+    both = _together(unit, rough, C, enough)
     return None if both is None else OnBoundary(both.B * scale, both.C / np.outer(scale, scale))
 
 
-def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> Exposed | None:
-    """Return a matrix that exposes A, of diagonal 1, with its zeros; None if none is found in time."""
+def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> tuple[Matrix, Points] | None:
+    """Return a matrix that exposes A, of diagonal 1, and its zeros, one for each support; None: none found in time."""
     rows, columns = places = np.nonzero(np.triu(A > 0.0))
     joined = (A > 0.0).astype(np.float64)
     core = joined + np.diag(joined.sum(axis=1))  # inside the cone of those with A's zeros: edges and vertices
@@ -107,7 +100,7 @@ def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> Exposed | No
         values, minima = _minima(raised, rng)
         if values.min() > -ENDED * size:
             ended = float((A * C).sum()) > -clear * size
-            return Exposed(C, _zeros(raised, np.concatenate([minima, points]), size)) if ended else None
+            return (C, _zeros(raised, np.concatenate([minima, points]), size)) if ended else None
         points = np.concatenate([points, minima[values < 0.0]])
     return None
 

@@ -35,6 +35,7 @@ import math
 import time
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import networkx as nx
@@ -79,13 +80,16 @@ class Inequalities:
         monomials: of degree 0 to 4.
         forms: for each g, the matrix (B * B, monomials) that takes moments y to L(g m m^T), and B.
         products: the matrix (rows, monomials) of the h.
-        rows: their number.
     """
 
     monomials: list[Monomial]
     forms: list[tuple[csr_array, int]]
     products: csr_array
-    rows: int
+
+    @cached_property
+    def place(self) -> dict[Monomial, int]:
+        """The place of each monomial."""
+        return {monomial: i for i, monomial in enumerate(self.monomials)}
 
 
 @dataclass(frozen=True)
@@ -136,15 +140,14 @@ class MomentBound:
         """Return the sum of the residual's absolute coefficients; infinite for false multipliers."""
         system = _inequalities(region, self.odd)
         shapes = [F.ndim == 2 and F.shape[1] == B for F, (_, B) in zip(factors, system.forms, strict=False)]
-        if len(factors) != len(system.forms) or not all(shapes) or weights.shape != (system.rows,):
+        if len(factors) != len(system.forms) or not all(shapes) or weights.shape != system.products.shape[:1]:
             return math.inf
         if not (all(np.isfinite(F).all() for F in factors) and (weights >= 0.0).all()):
             return math.inf
         residual = np.zeros(len(system.monomials))
         residual[0] = 1.0
-        place = {monomial: i for i, monomial in enumerate(system.monomials)}
         for i, j in itertools.product(range(len(region.clique)), repeat=2):
-            residual[place[tuple(sorted((i, j)))]] -= self.Lambda[region.clique[i], region.clique[j]]
+            residual[system.place[tuple(sorted((i, j)))]] -= self.Lambda[region.clique[i], region.clique[j]]
         size = np.abs(residual)
         for F, (T, _) in zip(factors, system.forms, strict=True):
             residual -= T.T @ (F.T @ F).ravel()
@@ -173,7 +176,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     systems = [_inequalities(region, odd) for region in regions]
     moments = [cp.Variable(len(system.monomials)) for system in systems]
     blocks = list(zip(systems, moments, strict=True))
-    forms = [[cp.PSD(_symmetric(T, B, y)) for T, B in system.forms] for system, y in blocks]
+    forms = [[cp.PSD(cp.reshape(T @ y, (B, B), order="C")) for T, B in system.forms] for system, y in blocks]
     products = [cp.NonNeg(system.products @ y) for system, y in blocks]
     entries = np.argwhere(np.triu(unit > 0.0))
     second = sum(
@@ -225,7 +228,8 @@ def _cliques(A: Matrix) -> list[tuple[int, ...]]:
 
 def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:
     """Return True if the interior-point steps, of time (largest form)^3, are affordable."""
-    if len(cliques) > CLIQUES or max(map(len, cliques)) > (8 if odd else 9):
+    largest = 8 if odd else 9
+    if len(cliques) > CLIQUES or max(map(len, cliques)) > largest:
         return False
     orders = [len(_basis(len(clique), 2, odd)) for clique in cliques]
     return sum(B * (B + 1) // 2 for B in orders) <= 6000  # rows of all forms, each as a vector
@@ -279,7 +283,7 @@ def _inequalities(region: Region, odd: bool) -> Inequalities:
     for g in (ellipsoid, *below, *single):
         room_left = 4 - max(map(len, g))
         products += [_times(g, m) for m in _basis(k, room_left, True) if odd or len(m) % 2 == 0]
-    return Inequalities(monomials, forms, _linear(products, place), len(products))
+    return Inequalities(monomials, forms, _linear(products, place))
 
 
 def _times(g: Polynomial, m: Monomial) -> Polynomial:
@@ -297,16 +301,11 @@ def _form(g: Polynomial, basis: list[Monomial], place: dict[Monomial, int]) -> t
     return _linear([_times(g, m + n) for m in basis for n in basis], place), len(basis)
 
 
-def _symmetric(T: csr_array, B: int, y: cp.Variable) -> cp.Expression:
-    return cp.reshape(T @ y, (B, B), order="C")
-
-
 def _second(entries: np.ndarray, region: Region, system: Inequalities) -> csr_array:
     """Return the map from a clique's moments to those of b_i b_j, one row for each entry of A."""
-    place = {monomial: i for i, monomial in enumerate(system.monomials)}
     inside = {vertex: i for i, vertex in enumerate(region.clique)}
     places = [
-        (row, place[tuple(sorted((inside[i], inside[j])))])
+        (row, system.place[tuple(sorted((inside[i], inside[j])))])
         for row, (i, j) in enumerate(entries.tolist())
         if i in inside and j in inside
     ]

@@ -118,9 +118,7 @@ def sigma_rank(
     Source: [JGHG22, eq. 4.1 and Prop. 8].
     """
     deadline = time.perf_counter() + time_limit
-    first, second = check_matrix(K), check_matrix(Ks)
-    if first.shape != second.shape:
-        raise DataError(f"K has shape {first.shape} and Ks has {second.shape}; give both for the same samples.")
+    first, second = check_matrices(K, Ks)
     bias = as_number(bias, "bias")
     if not (bias >= 0.0 and 0.0 <= as_number(tolerance, "tolerance") < 0.1):
         raise ProblemError("The bias must be at least 0, and the tolerance from 0 to below 0.1.")
@@ -132,12 +130,25 @@ def sigma_rank(
     return answer if answer.Z is None else replace(answer, Z=answer.Z * root)
 
 
+def check_matrices(K: ArrayLike | torch.Tensor, Ks: ArrayLike | torch.Tensor) -> tuple[Matrix, Matrix]:
+    """Return both as float64 matrices, or raise the errors of `sigma_rank`."""
+    first, second = check_matrix(K), check_matrix(Ks)
+    if first.shape != second.shape:
+        raise DataError(f"K has shape {first.shape} and Ks has {second.shape}; give both for the same samples.")
+    return first, second
+
+
 def _rank(K: Matrix, S: Matrix, slope: float, Z: Float[np.ndarray, "N n"] | None, search: Search) -> SigmaRank:
     """Bound `sigma_rank` of a pair in units in which no square is lost, S without the bias."""
     tolerance, seed, deadline = search.tolerance, search.seed, search.deadline
-    if Z is not None:
-        _check_neurons(K, S, Z, slope, tolerance)
-    chain = _cp_rank(S, search) if slope == 0.0 else None
+    if Z is not None and (off := pairs.residual(K, S, Z, slope)) > max(tolerance, 1e-12):
+        raise ProblemError(
+            f"Z does not realise the pair (relative residual {off:.1e}); leave it out, or raise tolerance."
+        )
+    chain = None
+    if slope == 0.0:
+        third = max(1e-3, 0.3 * (deadline - time.perf_counter()))
+        chain = cp_rank(S, tolerance=tolerance, time_limit=third, seed=seed)
     if chain is not None and chain.verdict is Verdict.NOT:
         return _answer(Realisable.NO, None, None, None, (K, S, slope), chain.witness, tolerance)
     lower = _lower(K, S, chain, tolerance)
@@ -158,12 +169,6 @@ def _rank(K: Matrix, S: Matrix, slope: float, Z: Float[np.ndarray, "N n"] | None
     ends = End(neurons.shape[1], "neurons with these covariances"), End(len(S) * (len(S) + 1), "N (N + 1)")
     upper = min(ends, key=lambda end: end.value)
     return _answer(Realisable.YES, lower, upper, neurons, (K, S, slope), None, tolerance)
-
-
-def _cp_rank(S: Matrix, search: Search) -> CPRank:
-    """Bound the cp-rank of S with a third of the time."""
-    limit = max(1e-3, 0.3 * (search.deadline - time.perf_counter()))
-    return cp_rank(S, tolerance=search.tolerance, time_limit=limit, seed=search.seed)
 
 
 def _answer(
@@ -202,14 +207,6 @@ def _neurons(Z: ArrayLike | torch.Tensor, samples: int) -> Float[np.ndarray, "N 
     if values.ndim != 2 or len(values) != samples or not np.isfinite(values).all():
         raise ProblemError(f"Z has shape {values.shape}; give finite pre-activations with {samples} rows.")
     return values
-
-
-def _check_neurons(K: Matrix, S: Matrix, Z: Float[np.ndarray, "N n"], slope: float, tolerance: float) -> None:
-    off = pairs.residual(K, S, Z, slope)
-    if off > max(tolerance, 1e-12):
-        raise ProblemError(
-            f"Z does not realise the pair (relative residual {off:.1e}); leave it out, or raise tolerance."
-        )
 
 
 def _lower(K: Matrix, S: Matrix, chain: CPRank | None, tolerance: float) -> End:

@@ -69,18 +69,9 @@ def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
 
 def _leaves_first(graph: nx.Graph, roots: list[int]) -> list[tuple[int, int]]:
     """Return (vertex, parent) of a breadth-first tree from the roots, children before parents."""
-    parents: list[tuple[int, int]] = []
-    seen, front = set(roots), list(roots)
-    while front:
-        following = []
-        for vertex in front:
-            for child in graph[vertex]:
-                if child not in seen:
-                    seen.add(child)
-                    parents.append((child, vertex))
-                    following.append(child)
-        front = following
-    return parents[::-1]
+    rooted = graph.copy()
+    rooted.add_edges_from((-1, root) for root in roots)
+    return [(child, parent) for parent, child in nx.bfs_edges(rooted, -1) if parent != -1][::-1]
 
 
 def _rest(A: Matrix, w: Matrix, i: int) -> float:
