@@ -12,7 +12,6 @@ sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq. 4.1). With S = Ks - beta^2 11^T:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -224,18 +223,10 @@ def _fewest(
     K: Matrix, S: Matrix, slope: float, lower: int, best: Float[np.ndarray, "N n"] | None, seed: int, deadline: float
 ) -> Float[np.ndarray, "N fewest"] | None:
     """Return the fewest neurons found, from the lower end upwards, or else `best`."""
-    for n in _counts(len(K), lower):
-        if past(deadline) or (best is not None and n >= best.shape[1]):
-            break
+    most, n = len(K) * (len(K) + 1), max(1, lower)
+    while n <= most and not past(deadline) and (best is None or n < best.shape[1]):
         neurons = pairs.search(K, S, slope, n, seed, deadline)
         if neurons is not None:
             return neurons
+        n += 1 + max(0, n - lower - len(K)) // 4  # one by one at first, then in ever larger steps
     return best
-
-
-def _counts(N: int, lower: int) -> Iterator[int]:
-    """Yield lower, lower + 1, ..., then ever larger steps up to N (N + 1)."""
-    n = max(1, lower)
-    while n <= N * (N + 1):
-        yield n
-        n += 1 + max(0, n - lower - N) // 4

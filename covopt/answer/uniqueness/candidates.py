@@ -121,7 +121,7 @@ def find(circle: Circle, Lambda: Whole, scale: int, delta: float) -> Found | Non
             continue
         if len(turned) > 2 or max(turned) > 0.5:
             return None
-        w, steep = unit(circle.breaks[arc.start].w), max(_size(arc.A), _size(before.A))
+        w, steep = unit(circle.breaks[arc.start].w), max(float(np.linalg.norm(arc.A)), float(np.linalg.norm(before.A)))
         at = _candidate(circle, w, arc, X, (delta, max(turned), steep))
         single.append(replace(at, blurred=len(turned) > 1))
     return Found(single, whole)
@@ -137,7 +137,7 @@ def _inside(circle: Circle, arc: Arc, X: NDArray[np.float64], delta: float, turn
     """Return the direction inside an arc."""
     w = np.linalg.eigh(arc.A.T @ arc.A)[1][:, 1]
     w = w * (1.0 if w @ unit(circle.inside(arc.start)) > 0 else -1.0)
-    return replace(_candidate(circle, w, arc, X, (delta, turned, _size(arc.A))), inside=True)
+    return replace(_candidate(circle, w, arc, X, (delta, turned, float(np.linalg.norm(arc.A)))), inside=True)
 
 
 def _candidate(
@@ -150,10 +150,6 @@ def _candidate(
     # The entries of A may be large where they cancel.
     pulled = delta + (1.0 + steep) * (turned + ROUNDING)
     return Candidate(w, arc.A @ w, phi, turned + ROUNDING, pulled)
-
-
-def _size(A: NDArray[np.float64]) -> float:
-    return float(np.linalg.norm(A))
 
 
 def amounts(neurons: Neurons, candidates: list[Candidate]) -> NDArray[np.float64] | None:

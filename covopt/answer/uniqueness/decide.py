@@ -56,7 +56,7 @@ def examine(problem: Problem, weights: Weights) -> Examined:
     """Return the verdict of `decide`, with another optimum if there are several."""
     beyond = _beyond(problem, weights)
     if beyond:
-        return Examined(undecided(beyond))
+        return undecided(beyond)
     plane = Plane.of(problem)
     circle = Circle(plane)
     neurons = polish(plane, _neurons(problem, plane, circle, weights))
@@ -104,11 +104,11 @@ def _examined(circle: Circle, neurons: Neurons) -> Examined:
     excess = _above(plane.excess(neurons.directions, neurons.V, Lambda, scale))
     cost = float(plane.cost(neurons.directions, neurons.V, bias, residual))
     if not excess <= POLISHED * cost:
-        return Examined(undecided("The network could not be brought close enough to an optimum."))
+        return undecided("The network could not be brought close enough to an optimum.")
     estimate = optimum(plane, Lambda, scale, excess)
     candidates = find(circle, Lambda, scale, estimate.delta)
     if candidates is None:
-        return Examined(undecided(UNCLEAR))
+        return undecided(UNCLEAR)
     if candidates.whole:
         return _whole(circle, neurons, candidates, Lambda, scale)
     return _single(plane, neurons, candidates.single, estimate, free)
@@ -125,12 +125,19 @@ def _single(plane: Plane, neurons: Neurons, candidates: list[Candidate], estimat
         return Examined(Uniqueness(UNIQUE, "No neuron can be part of an optimum.", 0, (0, 0), (0, 0), 0))
     c = amounts(neurons, candidates)
     if c is None:
-        return Examined(undecided("The network has a neuron that no optimum can have.", candidates=len(candidates)))
+        return undecided("The network has a neuron that no optimum can have.", candidates=len(candidates))
     matrix = features(plane, candidates)
     if (only := _independent(matrix, c, estimate)) is not None:
         return Examined(only)
     several = polytope(plane, candidates, c, estimate) if free else None
-    return Examined(_dependent(matrix)) if several is None else several
+    if several is not None:
+        return several
+    return undecided(
+        f"The {len(c)} neurons that an optimum can have are linearly dependent in what they add to the outputs, up to"
+        " what is known of them, and no second optimum is proved.",
+        candidates=len(c),
+        independence=matrix.smallest,
+    )
 
 
 def _whole(circle: Circle, neurons: Neurons, candidates: Found, Lambda: NDArray, scale: int) -> Examined:
@@ -141,9 +148,9 @@ def _whole(circle: Circle, neurons: Neurons, candidates: Found, Lambda: NDArray,
     estimate = optimum(plane, Lambda, scale, excess)
     again = find(circle, Lambda, scale, estimate.delta)
     if again is None or [arc.start for arc in again.whole] != arcs or any(k.blurred for k in again.single):
-        return Examined(undecided(UNCLEAR))
+        return undecided(UNCLEAR)
     several = continuum(circle, neurons, again, estimate)
-    return Examined(undecided(UNCLEAR)) if several is None else several
+    return undecided(UNCLEAR) if several is None else several
 
 
 def _is_free(plane: Plane, Lambda: NDArray) -> bool:
@@ -164,14 +171,4 @@ def _independent(matrix: Columns, c: NDArray[np.float64], estimate: Optimum) -> 
         UNIQUE,
         "The neurons that an optimum can have are linearly independent in what they add to the outputs.",
         *(len(c), (certain, len(c)), (certain, len(c)), 0, matrix.smallest),
-    )
-
-
-def _dependent(matrix: Columns) -> Uniqueness:
-    count = matrix.T.shape[1]
-    return undecided(
-        f"The {count} neurons that an optimum can have are linearly dependent in what they add to the outputs, up to"
-        " what is known of them, and no second optimum is proved.",
-        candidates=count,
-        independence=matrix.smallest,
     )

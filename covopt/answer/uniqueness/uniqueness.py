@@ -51,11 +51,6 @@ class Uniqueness:
         return cls(**facts)
 
 
-def undecided(reason: str, **facts: Any) -> Uniqueness:
-    """Return the verdict that nothing is proved, with the reason."""
-    return Uniqueness(UNDECIDED, reason, **facts)
-
-
 @dataclass(frozen=True)
 class Examined:
     """A verdict, and where there are several optima, one that is inside the set of them.
@@ -70,3 +65,8 @@ class Examined:
     directions: NDArray[np.float64] | None = None
     outputs: NDArray[np.float64] | None = None
     bias: NDArray[np.float64] | None = None
+
+
+def undecided(reason: str, **facts: Any) -> Examined:
+    """Return the verdict that nothing is proved, with the reason."""
+    return Examined(Uniqueness(UNDECIDED, reason, **facts))
