@@ -23,15 +23,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import LinearConstraint
 
 from covopt.completely_positive import rational, supports
 from covopt.completely_positive.cutting_planes import by_cutting_planes
-from covopt.completely_positive.graphs import is_triangle_free, support_graph
+from covopt.completely_positive.graphs import binary_minimum, is_triangle_free, support_graph
 from covopt.completely_positive.prepared import Matrix, to_unit_diagonal
 from covopt.completely_positive.supports import Copositive
 from covopt.linalg.rounding import EPS
-from covopt.runtime.loop import leavable, past
+from covopt.runtime.loop import past
 
 Vector = Float[np.ndarray, " n"]
 
@@ -178,11 +178,9 @@ def _heaviest_triangle_free(weights: Matrix, deadline: float = math.inf) -> np.n
         M[k, [place[a, b], place[a, c], place[b, c]]] = 1.0
     constraints = LinearConstraint(M, ub=2.0) if triangles else ()
     seconds = min(2.0, max(1e-3, deadline - time.perf_counter()))
-    question = {"constraints": constraints, "integrality": 1, "bounds": Bounds(0, 1)}
-    options = {"time_limit": seconds, "mip_rel_gap": 1e-3}
-    solution = leavable(lambda: milp(-weights[rows, columns], options=options, **question), deadline)
-    if solution is not None and solution.x is not None:
-        T[rows, columns] = solution.x > 0.5
+    solved = binary_minimum(-weights[rows, columns], constraints, {"time_limit": seconds, "mip_rel_gap": 1e-3})
+    if solved is not None:
+        T[rows, columns] = solved[0] > 0.5
     return T | T.T
 
 

@@ -115,9 +115,9 @@ def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | N
     solved = leavable(lambda: linprog(-np.ones(len(edges)), options=share, **fits), time.perf_counter() + time_limit)
     y = np.zeros(len(edges)) if solved is None or solved.x is None else np.maximum(solved.x, 0.0)
     y = y / max(1.0, float((M @ y).max()))
-    packed = _integral(-np.ones(len(edges)), LinearConstraint(M, ub=1.0), share)
+    packed = binary_minimum(-np.ones(len(edges)), LinearConstraint(M, ub=1.0), share)
     fooling = [] if packed is None else [e for e, z in zip(edges, packed[0], strict=True) if z > 0.5]
-    covered = _integral(np.ones(len(cliques)), LinearConstraint(M.T, lb=1.0), share)
+    covered = binary_minimum(np.ones(len(cliques)), LinearConstraint(M.T, lb=1.0), share)
     return CliqueCover(
         cover_number=int((covered[0] > 0.5).sum()) if covered is not None and covered[1] else None,
         fooling=EdgeWeights(tuple(fooling), np.ones(len(fooling))),
@@ -138,10 +138,13 @@ def _containment(cliques: list[frozenset[int]], edges: list[Edge]) -> csr_array:
     return csr_array((np.ones(len(entries)), (rows, columns)), shape=(len(cliques), len(edges)))
 
 
-def _integral(
-    objective: NDArray[np.float64], constraint: LinearConstraint, options: dict[str, float]
+def binary_minimum(
+    objective: NDArray[np.float64], constraint: LinearConstraint | tuple[()], options: dict[str, float]
 ) -> tuple[NDArray[np.float64], bool] | None:
-    """Return a binary minimiser and whether it is proved to be one; None without any."""
+    """Return a binary minimiser, by HiGHS, and whether it is proved to be one; None without any.
+
+    `options` are those of scipy.optimize.milp, time_limit among them.
+    """
     question = {"constraints": constraint, "integrality": 1, "bounds": Bounds(0, 1), "options": options}
     solution = leavable(lambda: milp(objective, **question), time.perf_counter() + options["time_limit"])
     return None if solution is None or solution.x is None else (solution.x, solution.status == 0)
