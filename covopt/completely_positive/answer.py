@@ -31,12 +31,12 @@ from covopt.completely_positive.ends import (
     End,
     certain_rank,
 )
-from covopt.completely_positive.factorization import EPS
 from covopt.completely_positive.graphs import EdgeWeights, support_graph
 from covopt.completely_positive.moments import MomentBound
 from covopt.completely_positive.prepared import Matrix, Prepared, check_matrix, prepare, whole
 from covopt.completely_positive.zeros import ByZeros
 from covopt.data.arrays import read_matrix, read_npz
+from covopt.linalg.rounding import EPS
 from covopt.records import record
 from covopt.records.answer import Answer
 from covopt.records.directories import Writer

@@ -41,8 +41,6 @@ from covopt.runtime.loop import Seed
 from covopt.runtime.options import checked
 
 TOLERANCE = 1e-9
-FIRST = 0.6
-"""The share of the time for a matrix without its small entries, before that with them."""
 
 
 @checked
@@ -101,7 +99,8 @@ def _answer(matrix: Matrix, search: Search) -> CPRank:
     clean = original.without_small(search.tolerance)
     if clean is original:
         return _decide(matrix, original, search)
-    first = replace(search, deadline=search.share(FIRST if original.faithful else 1.0))
+    # The matrix without its small entries comes first, and leaves time for that with them.
+    first = replace(search, deadline=search.share(0.6 if original.faithful else 1.0))
     answer = _decide(matrix, clean, first)
     if answer.verdict is Verdict.UNDECIDED and original.faithful:
         second = _decide(matrix, original, search)

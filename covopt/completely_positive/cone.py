@@ -21,22 +21,19 @@ from covopt.completely_positive import pairs
 from covopt.completely_positive.completely_positive import TOLERANCE, cp_rank
 from covopt.completely_positive.connected import Verdict
 from covopt.completely_positive.copositive import Witness
-from covopt.completely_positive.factorization import EPS
-from covopt.completely_positive.prepared import check_matrix, root_of_unit
+from covopt.completely_positive.prepared import root_of_unit
 from covopt.completely_positive.separation import SeparatingPair, separate
-from covopt.completely_positive.sigma_rank import Realisable
+from covopt.completely_positive.sigma_rank import Realisable, check_matrices
+from covopt.linalg.rounding import EPS
 from covopt.model.activation import Activation
 from covopt.model.problem import as_number
 from covopt.model.wording import FREE
-from covopt.runtime.errors import DataError, ProblemError
+from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently
 from covopt.runtime.loop import past
 from covopt.runtime.options import checked
 
 Matrix = Float[np.ndarray, "N N"]
-
-FIRST_SEARCH_SECONDS = 0.3
-"""Most pairs inside the cone take less; the witness against one outside comes next, and then the longer search."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +97,7 @@ def in_cone(
     Source: [JGHG22, section 3].
     """
     deadline = time.perf_counter() + time_limit
-    first, second = check_matrix(K), check_matrix(Ks)
-    if first.shape != second.shape:
-        raise DataError(f"K has shape {first.shape} and Ks has {second.shape}; give both for the same samples.")
+    first, second = check_matrices(K, Ks)
     beta = 1.0 if isinstance(bias, str) and bias == FREE else as_number(bias, "bias")
     if not (beta >= 0.0 and 0.0 <= as_number(tolerance, "tolerance") < 0.1):
         raise ProblemError("The bias must be at least 0 or 'free', and the tolerance from 0 to below 0.1.")
@@ -165,7 +160,8 @@ def _decide(K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, dea
     """Decide `in_cone` of a pair in units in which no square is lost, S without the bias."""
     if not K.any() and not S.any():
         return Membership(Realisable.YES, np.zeros((len(K), 0)), 0.0)
-    Z = _neurons(K, S, slope, tolerance, seed, min(deadline, time.perf_counter() + FIRST_SEARCH_SECONDS))
+    first_search = 0.3  # seconds: most pairs inside the cone take less, and a witness against one outside comes next
+    Z = _neurons(K, S, slope, tolerance, seed, min(deadline, time.perf_counter() + first_search))
     if Z is None:
         witness = separate(K, S, slope, tolerance, max(1.0, deadline - time.perf_counter()))
         if witness is None and slope == 0.0:

@@ -36,9 +36,7 @@ from covopt.completely_positive.ends import (
 from covopt.completely_positive.faces import factor_on_boundary
 from covopt.completely_positive.graphs import clique_cover, is_triangle_free, support_graph
 from covopt.completely_positive.moments import moment_bound
-from covopt.completely_positive.zeros import ByZeros
-
-Matrix = Float[np.ndarray, "n n"]
+from covopt.completely_positive.prepared import Matrix
 
 
 class Verdict(StrEnum):
@@ -101,7 +99,9 @@ def decide(A: Matrix, search: Search) -> Part:
     graph = support_graph(A)
     if is_triangle_free(graph):
         return _without_triangles(A, graph.number_of_edges(), search)
-    lower, bound = _lower(A, graph, search), by_order(A)
+    # Of equal lower ends the first one counts, the simplest to check.
+    ends = [End(rank(A, search.tolerance), "rank", ByRank()), *_by_cliques(graph, graph, search)]
+    lower, bound = max(ends, key=lambda end: end.value), by_order(A)
     options = factorization.SearchOptions(noise=0.01 * search.tolerance)
     first, *further_counts = _counts(len(A), lower.value, search.rank)
     B = factorization.fewest(A, [first], search.seed, search.share(0.2), options)
@@ -109,7 +109,9 @@ def decide(A: Matrix, search: Search) -> Part:
     if face is not None:
         proved = zeros.prove(A, face.C, search.share(0.3))
         if proved is not None:
-            return _by_zeros(*proved)
+            B, proof = proved
+            end = End(len(B), "zeros of a copositive matrix that exposes A: no other atoms are possible", proof)
+            return Part(Verdict.POSITIVE, True, end, end, B)
         B = face.B
     if B is None:
         B = factorization.fewest(A, further_counts, search.seed, search.share(0.4), options)
@@ -136,12 +138,6 @@ def decide(A: Matrix, search: Search) -> Part:
     return Part(Verdict.POSITIVE, proved, lower, _upper(A, B, proved), B)
 
 
-def _by_zeros(B: Float[np.ndarray, "r n"], proof: ByZeros) -> Part:
-    """Return the answer whose ends are both proved by the minimal zeros."""
-    end = End(len(B), "zeros of a copositive matrix that exposes A: no other atoms are possible", proof)
-    return Part(Verdict.POSITIVE, True, end, end, B)
-
-
 def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
     """Decide a matrix without triangles by Drew, Johnson and Loewy: `triangle_free`."""
     tree, tolerance = edges == len(A) - 1, search.tolerance
@@ -152,7 +148,7 @@ def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
     else:
         lower = End(edges, "edges of a triangle-free support graph", ByEdges())
     if least < -tolerance * float(np.linalg.norm(A)):
-        witness = copositive.witness(A, copositive.by_comparison(A, vector), 0.0)
+        witness = copositive.witness(A, copositive.signed(vector, A != 0.0), 0.0)
         if witness is not None:
             return Part(Verdict.NOT, True, lower, witness=witness)
     B = triangle_free.factor(A, ranked)
@@ -162,12 +158,6 @@ def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
         return Part(Verdict.UNDECIDED, False, lower)
     upper = End(len(B), lower.reason, ByFactor(B))
     return Part(Verdict.POSITIVE, is_exact(A, upper, B), lower, upper, B)
-
-
-def _lower(A: Matrix, graph: nx.Graph, search: Search) -> End:
-    """Return the best of the rank and clique bounds; of equal ones, the simplest to check."""
-    ends = [End(rank(A, search.tolerance), "rank", ByRank()), *_by_cliques(graph, graph, search)]
-    return max(ends, key=lambda end: end.value)
 
 
 def lower_of_given(A: Matrix, clean: Matrix, distance: float, search: Search) -> End:

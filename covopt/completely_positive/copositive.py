@@ -23,24 +23,22 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import LinearConstraint
 
 from covopt.completely_positive import rational, supports
 from covopt.completely_positive.cutting_planes import by_cutting_planes
-from covopt.completely_positive.graphs import is_triangle_free, support_graph
+from covopt.completely_positive.graphs import binary_minimum, is_triangle_free, support_graph
+from covopt.completely_positive.prepared import Matrix, to_unit_diagonal
 from covopt.completely_positive.supports import Copositive
-from covopt.runtime.loop import leavable, past
+from covopt.linalg.rounding import EPS
+from covopt.runtime.loop import past
 
-Matrix = Float[np.ndarray, "n n"]
 Vector = Float[np.ndarray, " n"]
 
-EPS = float(np.finfo(np.float64).eps)
 SLACK = 1e-9
 """The margin of the negative entries of a witness by signs, relative."""
 ENUMERATED, NODES = 25, 100_000
 """Largest order, and largest number of nodes, of a proof by enumeration: 10 to 30 seconds."""
-SIGNED = 14
-"""Largest order for which witnesses by signs are searched, their graphs being chosen by an integer programme."""
 
 
 @dataclass(frozen=True)
@@ -120,12 +118,11 @@ def find_cheap(A: Matrix, tolerance: float) -> Witness | None:
     return min(witnesses, key=lambda w: w.value, default=None)
 
 
-def by_comparison(A: Matrix, d: Vector) -> Matrix:
-    """Return D (J - 2 T) D for a triangle-free A: <A, C> = d^T M d, M its comparison matrix."""
-    return _signed(d, A != 0.0)
+def signed(d: Vector, T: np.ndarray) -> Matrix:
+    """Return D (J - 2 T) D of the module's text, but for `SLACK`.
 
-
-def _signed(d: Vector, T: np.ndarray) -> Matrix:
+    For a matrix A without triangles and T its graph, <A, C> = d^T M d, M the comparison matrix.
+    """
     return np.outer(d, d) * np.where(T & ~np.eye(len(d), dtype=bool), -1.0 + 4.0 * SLACK, 1.0)
 
 
@@ -138,10 +135,10 @@ def find(A: Matrix, tolerance: float, seed: int, deadline: float) -> Witness | N
         seed: of the random starts.
         deadline: of time.perf_counter().
     """
-    scale = np.sqrt(np.diag(A))
-    unit, back = A / np.outer(scale, scale), 1.0 / np.outer(scale, scale)
+    unit, scale = to_unit_diagonal(A)
+    back = 1.0 / np.outer(scale, scale)
     candidates: list[Iterator[Matrix]] = []
-    if len(A) <= SIGNED:
+    if len(A) <= 14:  # the integer programme that chooses the graphs takes too long beyond
         candidates.append(_by_signs(unit, np.random.default_rng(seed), deadline))
     if len(A) <= ENUMERATED:
         candidates.append(by_cutting_planes(unit, seed, deadline))
@@ -166,7 +163,7 @@ def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float, starts: int 
                 break
             value = now
         if value < 0.0:
-            yield _signed(d, T)
+            yield signed(d, T)
 
 
 def _heaviest_triangle_free(weights: Matrix, deadline: float = math.inf) -> np.ndarray:
@@ -181,11 +178,9 @@ def _heaviest_triangle_free(weights: Matrix, deadline: float = math.inf) -> np.n
         M[k, [place[a, b], place[a, c], place[b, c]]] = 1.0
     constraints = LinearConstraint(M, ub=2.0) if triangles else ()
     seconds = min(2.0, max(1e-3, deadline - time.perf_counter()))
-    question = {"constraints": constraints, "integrality": 1, "bounds": Bounds(0, 1)}
-    options = {"time_limit": seconds, "mip_rel_gap": 1e-3}
-    solution = leavable(lambda: milp(-weights[rows, columns], options=options, **question), deadline)
-    if solution is not None and solution.x is not None:
-        T[rows, columns] = solution.x > 0.5
+    solved = binary_minimum(-weights[rows, columns], constraints, {"time_limit": seconds, "mip_rel_gap": 1e-3})
+    if solved is not None:
+        T[rows, columns] = solved[0] > 0.5
     return T | T.T
 
 

@@ -17,19 +17,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import linprog
 
+from covopt.completely_positive.prepared import Matrix
 from covopt.runtime.loop import leavable, past
 
-Matrix = Float[np.ndarray, "n n"]
 Points = Float[np.ndarray, "m n"]
-
-FACES = 10
-"""The largest order at which all faces of the simplex are visited."""
-ROUNDS, CUTS, FAR = 300, 40, 0.05
-"""Rounds, points that each adds, and the slack beyond which a point is dropped again."""
-STARTS, STEPS = 300, 150
-"""Starts of the search for local minima, and its steps."""
-DIGITS = 2.0**-30
-"""Candidates are whole multiples of it: few digits keep exact arithmetic short."""
 
 
 def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]:
@@ -45,41 +36,63 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
     """
     n, rng = len(A), np.random.default_rng(seed)
     first = points = np.unique((np.eye(n)[:, None] + np.eye(n)[None]).reshape(-1, n), axis=0)
-    core = np.ones((n, n))
-    for _ in range(ROUNDS):
-        solved = None if past(deadline) else _master(A, points, deadline)
+    core, everywhere = np.ones((n, n)), np.triu_indices(n)
+    few = n <= 10  # small enough to visit all faces of the simplex in each round
+    digits = 2.0**-30  # candidates are whole multiples of it: few digits keep exact arithmetic short
+    for _ in range(300):
+        solved = None if past(deadline) else least_product(A, points, everywhere, 1.0, deadline)
         if solved is None or (A * solved[0]).sum() > -1e-9:
             return
         C, slack = solved
-        if n > FACES:
-            points, C = np.concatenate([first, points[slack < FAR]]), (C + core) / 2.0
-        values, minima = _critical_points(C) if n <= FACES else _local_minima(C, rng)
+        if not few:  # points far from their cut are dropped again, or the programme would grow with every round
+            points, C = np.concatenate([first, points[slack < 0.05]]), (C + core) / 2.0
+        values, minima = _critical_points(C) if few else _local_minima(C, rng)
         delta = max(0.0, -float(values.min(initial=0.0)))
         if (A * (C + delta)).sum() < 0.0:
-            yield np.ceil((C + 1.01 * delta) / DIGITS + 4.0) * DIGITS
-        raised = (C + delta) / max(float(np.abs(C + delta).max()), DIGITS)
+            yield np.ceil((C + 1.01 * delta) / digits + 4.0) * digits
+        raised = (C + delta) / max(float(np.abs(C + delta).max()), digits)
         if (A * raised).sum() < (A * core).sum():
             core = raised
         elif not len(values) or values.min() > -1e-12:
             return
-        points = np.concatenate([points, minima[np.argsort(values)[:CUTS]]])
+        points = np.concatenate([points, minima[np.argsort(values)[:40]]])
 
 
-def _master(A: Matrix, points: Points, deadline: float) -> tuple[Matrix, Float[np.ndarray, " m"]] | None:
-    """Return C, and x^T C x / |x x^T| for the points x; None if there is no time for it."""
-    n = len(A)
-    rows, columns = np.triu_indices(n)
+def least_product(
+    A: Matrix,
+    points: Points,
+    places: tuple[np.ndarray, np.ndarray],
+    most: float,
+    deadline: float,
+    total: Matrix | None = None,
+) -> tuple[Matrix, Float[np.ndarray, " m"]] | None:
+    """Minimise <A, C> over symmetric C with x^T C x >= 0 for some points x, by a linear programme.
+
+    Args:
+        A: symmetric.
+        points: the x, one in each row.
+        places: the rows i and columns j >= i of the entries that may differ from zero.
+        most: |C_ij| is at most this.
+        deadline: of time.perf_counter().
+        total: a symmetric matrix with <total, C> = 1; None: no such condition.
+
+    Returns:
+        C, and x^T C x / |x x^T| for the points; None if there is no time for it, or no solution.
+    """
+    rows, columns = places
     twice = np.where(rows == columns, 1.0, 2.0)
-    quadratic = points[:, rows] * points[:, columns] * twice
-    quadratic /= np.linalg.norm(quadratic, axis=1, keepdims=True)
-    limit = {"time_limit": max(1e-3, deadline - time.perf_counter())}
-    question = {"A_ub": -quadratic, "b_ub": np.zeros(len(points)), "bounds": (-1.0, 1.0), "options": limit}
-    master = leavable(functools.partial(linprog, A[rows, columns] * twice, **question), deadline)
-    if master is None or master.x is None:
+    cuts = points[:, rows] * points[:, columns] * twice
+    cuts /= np.linalg.norm(cuts, axis=1, keepdims=True)
+    question = {"A_ub": -cuts, "b_ub": np.zeros(len(cuts)), "bounds": (-most, most)}
+    question["options"] = {"time_limit": max(1e-3, deadline - time.perf_counter())}
+    if total is not None:
+        question |= {"A_eq": (total[places] * twice)[None], "b_eq": [1.0]}
+    solved = leavable(functools.partial(linprog, A[places] * twice, **question), deadline)
+    if solved is None or solved.x is None:
         return None
-    C = np.zeros((n, n))
-    C[rows, columns] = C[columns, rows] = master.x
-    return C, quadratic @ master.x
+    C = np.zeros_like(A)
+    C[rows, columns] = C[columns, rows] = solved.x
+    return C, cuts @ solved.x
 
 
 def _critical_points(C: Matrix) -> tuple[Float[np.ndarray, " m"], Points]:
@@ -112,10 +125,10 @@ def descended(C: Matrix, rng: np.random.Generator) -> Points:
     Each step goes from the worst vertex to the best. A step takes weight from the vertex of the support where the
     gradient is highest to that where it is lowest, as much as lowers the value most (pairwise Frank-Wolfe steps).
     """
-    n = len(C)
-    x = rng.dirichlet(np.full(n, 0.3), size=STARTS)
-    every = np.arange(STARTS)
-    for _ in range(STEPS):
+    starts, steps = 300, 150
+    x = rng.dirichlet(np.full(len(C), 0.3), size=starts)
+    every = np.arange(starts)
+    for _ in range(steps):
         gradient = x @ C
         low = gradient.argmin(axis=1)
         high = np.where(x > 0.0, gradient, -np.inf).argmax(axis=1)

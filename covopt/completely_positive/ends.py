@@ -16,12 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from covopt.completely_positive import factorization, rational, triangle_free
-from covopt.completely_positive.factorization import EPS
 from covopt.completely_positive.graphs import EdgeWeights, clique_cover, is_triangle_free, support_graph
 from covopt.completely_positive.moments import MomentBound
+from covopt.completely_positive.prepared import Matrix
 from covopt.completely_positive.zeros import ByZeros
-
-Matrix = Float[np.ndarray, "n n"]
+from covopt.linalg.rounding import EPS
 
 COVERING = 10.0
 """Seconds after which the search for the smallest edge-clique cover gives up."""
@@ -176,11 +175,6 @@ def certain_rank(A: Matrix, distance: float) -> int:
     return int((np.linalg.eigvalsh(A) > distance + rounding).sum())
 
 
-def comparison_is_definite(A: Matrix) -> bool:
-    """Return True if the comparison matrix is proved to be positive definite."""
-    return rational.is_definite(triangle_free.comparison_matrix(A))
-
-
 def by_order(A: Matrix) -> End | None:
     """Return the end for order <= 4, if A >= 0 is proved semi-definite (Maxfield, Minc 1962)."""
     n = len(A)
@@ -216,9 +210,10 @@ def is_exact(A: Matrix, upper: End, B: Float[np.ndarray, "r n"] | None) -> bool:
     """
     graph = support_graph(A)
     if is_triangle_free(graph):
-        if comparison_is_definite(A):  # and so is A, if the graph is a tree: signs turn one into the other
+        comparison = triangle_free.comparison_matrix(A)
+        if rational.is_definite(comparison):  # and so is A, if the graph is a tree: signs turn one into the other
             return not nx.is_tree(graph) or upper.value >= len(A)
-        return rational.is_exact_data(A) and rational.elimination(triangle_free.comparison_matrix(A)) is not None
+        return rational.is_exact_data(A) and rational.elimination(comparison) is not None
     if isinstance(upper.proof, ByOrder):
         return by_order(A) is not None
     if isinstance(upper.proof, ByZeros):

@@ -16,8 +16,9 @@ positive, B^T D + D^T B = A - B^T B, then end it to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -25,36 +26,37 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from covopt.completely_positive import rational
-from covopt.completely_positive.prepared import root_of_unit
+from covopt.completely_positive.prepared import Matrix, lengths, root_of_unit, to_unit_diagonal
+from covopt.linalg.rounding import EPS
 from covopt.runtime.loop import past
 
-Matrix = Float[np.ndarray, "n n"]
 Atoms = Float[np.ndarray, "r n"]
-
-EPS = float(np.finfo(np.float64).eps)
-
-POLISH_AFTER = 25  # iterations before polishing, which costs more than they do where they converge fast
-POLISH_BELOW = 1e-3  # relative residual below which polishing is tried, and again after each further factor of 10
-NEWTON_STEPS = 12  # of one polishing
-POLISHED = 1500  # unknowns of one polishing, at most
-GOAL = 1e-14  # relative residual |A - B^T B| / |A| that ends a search
+State = TypeVar("State")
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Limits of the search for a factor; none of these touches a proof.
+    """Limits of the search for a common point of two sets; none of these touches a proof.
 
     Attributes:
         iterations: of Douglas and Rachford, from one start.
         patience: a start ends when the residual has not halved within this many iterations.
         starts: random starts for each number of atoms.
         noise: eigenvalues up to this, relative to the largest, are left out before the search.
+        goal: relative residual that ends a search.
+        polish_after: iterations before polishing, which costs more than they do where they converge fast.
+        polish_below: relative residual below which polishing is tried, and again after each further factor of 10.
+        polished: unknowns of one polishing, at most.
     """
 
     iterations: int = 3000
     patience: int = 400
     starts: int = 4
     noise: float = 1e-11
+    goal: float = 1e-14
+    polish_after: int = 25
+    polish_below: float = 1e-3
+    polished: int = 1500
 
 
 SEARCH = SearchOptions()
@@ -69,8 +71,80 @@ def residual(A: Matrix, B: Atoms) -> float:
     return float(np.linalg.norm(A - B.T @ B) / np.linalg.norm(A))
 
 
+def meet(
+    start: Callable[[np.random.Generator], State],
+    point: Callable[[State], np.ndarray],
+    move: Callable[[State, np.ndarray], State],
+    residual: Callable[[np.ndarray], float],
+    polish: Callable[[np.ndarray, float], np.ndarray | None],
+    seeds: tuple[int, ...],
+    deadline: float,
+    options: SearchOptions,
+) -> np.ndarray | None:
+    """Search for a common point of two sets by Douglas and Rachford's iteration; None if none is found.
+
+    `start` makes a state of the iteration from random numbers, `point` projects it to the second set, and `move` leads
+    from both to the next state. `residual` is 0, relatively, for points of the first set, near which `polish` ends.
+    """
+    for number in range(options.starts):
+        state = start(np.random.default_rng((*seeds, number)))
+        mark, marked, polish_at = np.inf, 0, options.polish_below
+        for count in range(options.iterations):
+            now = point(state)
+            error = residual(now)
+            if error <= options.goal:
+                return now
+            if error < 0.5 * mark:
+                mark, marked = error, count
+            if error < polish_at and count >= options.polish_after:
+                polish_at = 0.1 * error
+                polished = polish(now, error)
+                if polished is not None:
+                    return polished
+            if count - marked > options.patience or (count % 16 == 0 and past(deadline)):
+                break
+            state = move(state, now)
+        if past(deadline):
+            break
+    return None
+
+
+def newton(
+    point: np.ndarray,
+    support: Bool[np.ndarray, "rows columns"],
+    residual: Callable[[np.ndarray], float],
+    linearised: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    goal: float,
+    stalled: float,
+) -> np.ndarray | None:
+    """Take Newton steps of least norm that preserve every sign on a support; None if they miss the goal.
+
+    `linearised` returns the derivative of the equations in the entries of the support, and what the equations miss.
+    Residuals below `stalled` that hardly fall end the steps.
+    """
+    signs, point = np.where(support, np.sign(point), 0.0), np.where(support, point, 0.0)
+    last, steps = np.inf, 12
+    for _ in range(steps):
+        now = residual(point)
+        if now <= goal:
+            return point
+        if now > 0.9 * last and now < stalled:
+            return None
+        last, step = now, np.zeros_like(point)
+        step[support] = np.linalg.lstsq(*linearised(point), rcond=1e-9)[0]
+        point = np.where(np.sign(point + step) == signs, point + step, 0.0)
+    return None
+
+
+def significant_root(A: Matrix, noise: float) -> Float[np.ndarray, "rank n"]:
+    """Return R with R^T R = A, without eigenvalues up to `noise` or rounding, relative to the largest."""
+    values, vectors = np.linalg.eigh(A)
+    significant = values > max(len(A) * EPS, noise) * max(values[-1], 0.0)
+    return np.sqrt(values[significant])[:, None] * vectors[:, significant].T
+
+
 def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions = SEARCH) -> Atoms | None:
-    """Search for B >= 0 (r, n) of relative residual at most 10 GOAL; None if none is found.
+    """Search for B >= 0 (r, n) of relative residual at most 10 times the goal; None if none is found.
 
     The residual does not count the noise that is left out.
 
@@ -81,97 +155,61 @@ def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions
         deadline: of time.perf_counter(); then None.
         options: how hard to try.
     """
-    scale = np.sqrt(np.diag(A))
-    unit = A / np.outer(scale, scale)
-    values, vectors = np.linalg.eigh(unit)
-    significant = values > max(len(A) * EPS, options.noise) * values[-1]
-    if significant.sum() > r:
+    unit, scale = to_unit_diagonal(A)
+    root = significant_root(unit, options.noise)
+    if len(root) > r:
         return None
-    root = np.sqrt(values[significant])[:, None] * vectors[:, significant].T
-    for start in range(options.starts):
-        B = _from_start(root, r, np.random.default_rng((seed, r, start)), deadline, options)
-        if B is not None:
-            return B * scale
-        if past(deadline):
-            break
-    return None
-
-
-def _from_start(
-    root: Float[np.ndarray, "rank n"], r: int, rng: np.random.Generator, deadline: float, options: SearchOptions
-) -> Atoms | None:
-    """Search for B >= 0 with B^T B = R^T R, R the root, from one start."""
+    near = root.T @ root
 
     def nearest(P: Atoms) -> Atoms:  # Q R for the polar factor Q of P R^T
         U, _, Vt = np.linalg.svd(P @ root.T, full_matrices=False)
         return U @ (Vt @ root)
 
-    A = root.T @ root
-    x = nearest(np.abs(rng.standard_normal((r, len(A)))))
-    mark, marked, polish_at = np.inf, 0, POLISH_BELOW
-    for count in range(options.iterations):
-        B = np.maximum(x, 0.0)
-        error = residual(A, B)
-        if error <= GOAL:
-            return B
-        if error < 0.5 * mark:
-            mark, marked = error, count
-        if error < polish_at and count >= POLISH_AFTER:
-            polish_at = 0.1 * error
-            B = polish(A, B, error)
-            if B is not None:
-                return B
-        if count - marked > options.patience or (count % 16 == 0 and past(deadline)):
-            return None
-        x += nearest(2.0 * np.maximum(x, 0.0) - x) - np.maximum(x, 0.0)
-    return None
+    B = meet(
+        start=lambda rng: nearest(np.abs(rng.standard_normal((r, len(A))))),
+        point=lambda x: np.maximum(x, 0.0),
+        move=lambda x, B: x + (nearest(2.0 * B - x) - B),
+        residual=lambda B: residual(near, B),
+        polish=lambda B, error: polish(near, B, error, options),
+        seeds=(seed, r),
+        deadline=deadline,
+        options=options,
+    )
+    return None if B is None else B * scale
 
 
-def polish(A: Matrix, B: Atoms, error: float) -> Atoms | None:
+def polish(A: Matrix, B: Atoms, error: float, options: SearchOptions) -> Atoms | None:
     """Take Newton steps on entries of B above sqrt(error) / 4; None if they miss the goal."""
     support = B / np.sqrt(np.diag(A)) > 0.25 * min(1.0, np.sqrt(error))
-    if support.sum() > POLISHED or not support.any(axis=0).all():
+    if support.sum() > options.polished or not support.any(axis=0).all():
         return None
-    B = np.where(support, B, 0.0)
-    last = np.inf
-    for _ in range(NEWTON_STEPS):
-        now = residual(A, B)
-        if now <= GOAL:
-            return B
-        if now > 0.9 * last and now < 1e-8:
-            return None
-        last = now
-        equations = np.argwhere(np.triu(np.ones_like(A)))
-        J = derivative(B, support, equations)
-        missing = (A - B.T @ B)[tuple(equations.T)] * _lengths(equations)
-        step = np.zeros_like(B)
-        step[support] = np.linalg.lstsq(J.T.toarray(), missing, rcond=1e-9)[0]
-        B = np.maximum(B + step, 0.0)
-    return None
+    rows, columns = np.triu_indices(len(A))
+
+    def linearised(B: Atoms) -> tuple[np.ndarray, np.ndarray]:
+        J = derivative(B, support, rows, columns)
+        return J.T.toarray(), (A - B.T @ B)[rows, columns] * lengths(rows, columns)
+
+    return newton(B, support, lambda B: residual(A, B), linearised, options.goal, 1e-8)
 
 
-def _lengths(equations: Int[np.ndarray, "q 2"]) -> Float[np.ndarray, " q"]:
-    """Return 1 on the diagonal and sqrt(2) off it, for the Frobenius norm of upper triangles."""
-    return np.where(equations[:, 0] == equations[:, 1], 1.0, np.sqrt(2.0))
+Places = Int[np.ndarray, " q"]
 
 
-def derivative(B: Atoms, support: Bool[np.ndarray, "r n"], equations: Int[np.ndarray, "q 2"]) -> csr_array:
-    """Return the transposed derivative of B -> (B^T B)_ij; rows: the entries in `support`.
+def derivative(B: Atoms, support: Bool[np.ndarray, "r n"], rows: Places, columns: Places) -> csr_array:
+    """Return the transposed derivative of B -> (B^T B)_ij for rows i, columns j; its rows: the entries in `support`.
 
-    The columns are in the coordinates of `_lengths`. The adjoint takes a symmetric S to 2 B S, so that the row of entry
+    Its columns are entries times their `lengths`. The adjoint takes a symmetric S to 2 B S, so that the row of entry
     (k, i) holds 2 B_kj / |(i, j)| for each j.
     """
     n = B.shape[1]
     place = np.full((n, n), -1)
-    place[tuple(equations.T)] = np.arange(len(equations))
-    place = np.maximum(place, place.T)
-    lengths = np.where(np.eye(n, dtype=bool), 1.0, np.sqrt(2.0))
+    place[rows, columns] = place[columns, rows] = np.arange(len(rows))
     atoms, entries = np.nonzero(support)
-    coefficients = 2.0 * B[atoms] / lengths[entries]
-    columns = place[entries]
-    used = (coefficients != 0.0) & (columns >= 0)
-    rows = np.broadcast_to(np.arange(len(atoms))[:, None], used.shape)[used]
-    return csr_array((coefficients[used], (rows, columns[used])), shape=(len(atoms), len(equations)))
+    coefficients = 2.0 * B[atoms] / lengths(entries[:, None], np.arange(n))
+    equations = place[entries]
+    used = (coefficients != 0.0) & (equations >= 0)
+    unknowns = np.broadcast_to(np.arange(len(atoms))[:, None], used.shape)[used]
+    return csr_array((coefficients[used], (unknowns, equations[used])), shape=(len(atoms), len(rows)))
 
 
 def fewest(A: Matrix, counts: Iterable[int], seed: int, deadline: float, options: SearchOptions) -> Atoms | None:
@@ -239,10 +277,10 @@ def _proves_regular(A: Matrix, B: Atoms) -> bool:
         return False
     off, smallest = _distance(A, B), float(B[support].min())
     needed = 4.0 * max(1.01 * off, (off / smallest) ** 2)
-    equations = np.argwhere(np.triu(meeting))
-    if support.sum() < len(equations):
+    rows, columns = np.nonzero(np.triu(meeting))
+    if support.sum() < len(rows):
         return False
-    J = derivative(B, support, equations)
+    J = derivative(B, support, rows, columns)
     gram = (J.T @ J).toarray()
     # Positive definite after a shift, by a Cholesky factor: cheaper than eigenvalues, and enough here. Its
     # backward error, and that of the Gram matrix, are below (q + 1) eps times the trace (Higham, Theorem 10.3).

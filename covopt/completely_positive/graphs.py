@@ -1,4 +1,4 @@
-"""Graphs behind completely positive matrices: incidence matrices and clique covers.
+"""Graphs behind completely positive matrices: support graphs and clique covers.
 
 Covers prove bounds on the cp-rank. If A = sum_k b_k b_k^T with b_k >= 0, the support of each b_k is a clique of A's
 support graph, and these cliques cover every edge. With the maximal cliques as rows and the edges as columns of a 0-1
@@ -26,49 +26,10 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
-from covopt.runtime.errors import ProblemError
+from covopt.linalg.rounding import EPS
 from covopt.runtime.loop import leavable
 
-CLIQUES = 4000
-"""The most maximal cliques of a graph for which clique bounds are computed."""
-MARGIN = 1e-7
-"""The margin subtracted from a fractional bound before it is rounded up."""
-
 Edge = tuple[int, ...]
-
-
-def incidence(graph: nx.Graph) -> Float[np.ndarray, "k n"]:
-    """Return the edge-vertex matrix E: one row for each of the k edges, with a 1 at both ends."""
-    places = {vertex: i for i, vertex in enumerate(graph)}
-    E = np.zeros((graph.number_of_edges(), len(places)))
-    for row, edge in enumerate(graph.edges):
-        E[row, [places[v] for v in edge]] = 1.0
-    return E
-
-
-def edge_gram(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
-    """Return A = E^T E: degrees on the diagonal, 1 for each edge.
-
-    For a triangle-free graph its cp-rank is the number of edges ([JGHG22], Prop. 13, where E is the transpose).
-    """
-    E = incidence(graph)
-    return E.T @ E
-
-
-def bipartite_gram(p: int, q: int) -> Float[np.ndarray, "n n"]:
-    """Return E^T E of K_{p,q}, of cp-rank p q; p = q = N / 2 gives B_N of [JGHG22]."""
-    if p < 1 or q < 1:
-        raise ProblemError("Both sides of a bipartite graph need a vertex; give p and q of at least 1.")
-    return edge_gram(nx.complete_bipartite_graph(p, q))
-
-
-def gram_data(A: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n n"]]:
-    """Return the data (X, Y) = (I, A), for which (Y Y^T)^(1/2) = A.
-
-    Where A is completely positive, R(X, Y; L = 2, beta = 0) = 2 tr A, K_1 = Ks_1 = A is the only optimum, and the
-    fewest neurons are the cp-rank of A ([JGHG22], Prop. 14).
-    """
-    return np.eye(len(A)), np.array(A, dtype=np.float64)
 
 
 def support_graph(A: Float[np.ndarray, "n n"]) -> nx.Graph:
@@ -99,8 +60,9 @@ class EdgeWeights:
 
     @property
     def bound(self) -> int:
-        """Return the sum of the weights, rounded up."""
-        return math.ceil(float(self.weights.sum()) - MARGIN)
+        """Return the sum of the weights, rounded up; the margin covers the rounding of the sum."""
+        margin = 1e-7
+        return math.ceil(float(self.weights.sum()) - margin)
 
     def check(self, graph: nx.Graph) -> bool:
         """Return True if all edges are in the graph and no maximal clique carries more than 1."""
@@ -108,7 +70,7 @@ class EdgeWeights:
             return False
         if any(not (graph.has_edge(*e) if len(e) == 2 else graph.has_node(e[0])) for e in self.edges):
             return False
-        rounding = len(self.edges) * np.finfo(np.float64).eps
+        rounding = len(self.edges) * EPS
         heaviest = max(
             (sum(w for e, w in zip(self.edges, self.weights, strict=True) if set(e) <= set(clique)))
             for clique in nx.find_cliques(graph)
@@ -118,16 +80,14 @@ class EdgeWeights:
 
 @dataclass(frozen=True)
 class CliqueCover:
-    """A cover of a graph's edges by cliques, and lower bounds on the number of cliques.
+    """The number of cliques that cover a graph's edges, and lower bounds on it.
 
     Attributes:
-        cliques: a cover, the smallest one found.
-        cover_number: the fewest cliques, by HiGHS' branch and bound; None where it ran out of time.
+        cover_number: the fewest cliques of a cover, by HiGHS' branch and bound; None where it ran out of time.
         fooling: edges of which no two lie in one clique, weight 1 each.
         fractional: the best weights of edges.
     """
 
-    cliques: tuple[tuple[int, ...], ...]
     cover_number: int | None
     fooling: EdgeWeights
     fractional: EdgeWeights
@@ -136,7 +96,7 @@ class CliqueCover:
 def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | None = None) -> CliqueCover | None:
     """Solve the three programmes of the module's text.
 
-    None for a graph with more than `CLIQUES` maximal cliques.
+    None for a graph with more than 4000 maximal cliques.
 
     Args:
         graph: whose cliques cover.
@@ -144,8 +104,9 @@ def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | N
         needed: what is to be covered, the edges and lone vertices of this subgraph on the same vertices; None: of
             the graph itself.
     """
-    cliques = list(itertools.islice(nx.find_cliques(graph), CLIQUES + 1))
-    if len(cliques) > CLIQUES or not cliques:
+    most = 4000
+    cliques = list(itertools.islice(nx.find_cliques(graph), most + 1))
+    if len(cliques) > most or not cliques:
         return None
     needed = graph if needed is None else needed
     edges: list[Edge] = [*needed.edges, *((v,) for v in nx.isolates(needed))]
@@ -154,13 +115,11 @@ def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | N
     solved = leavable(lambda: linprog(-np.ones(len(edges)), options=share, **fits), time.perf_counter() + time_limit)
     y = np.zeros(len(edges)) if solved is None or solved.x is None else np.maximum(solved.x, 0.0)
     y = y / max(1.0, float((M @ y).max()))
-    packed = _integral(-np.ones(len(edges)), LinearConstraint(M, ub=1.0), share)
+    packed = binary_minimum(-np.ones(len(edges)), LinearConstraint(M, ub=1.0), share)
     fooling = [] if packed is None else [e for e, z in zip(edges, packed[0], strict=True) if z > 0.5]
-    covered = _integral(np.ones(len(cliques)), LinearConstraint(M.T, lb=1.0), share)
-    chosen = cliques if covered is None else [c for c, z in zip(cliques, covered[0], strict=True) if z > 0.5]
+    covered = binary_minimum(np.ones(len(cliques)), LinearConstraint(M.T, lb=1.0), share)
     return CliqueCover(
-        cliques=tuple(tuple(sorted(c)) for c in chosen),
-        cover_number=len(chosen) if covered is not None and covered[1] else None,
+        cover_number=int((covered[0] > 0.5).sum()) if covered is not None and covered[1] else None,
         fooling=EdgeWeights(tuple(fooling), np.ones(len(fooling))),
         fractional=EdgeWeights(tuple(edges), y),
     )
@@ -179,10 +138,13 @@ def _containment(cliques: list[frozenset[int]], edges: list[Edge]) -> csr_array:
     return csr_array((np.ones(len(entries)), (rows, columns)), shape=(len(cliques), len(edges)))
 
 
-def _integral(
-    objective: NDArray[np.float64], constraint: LinearConstraint, options: dict[str, float]
+def binary_minimum(
+    objective: NDArray[np.float64], constraint: LinearConstraint | tuple[()], options: dict[str, float]
 ) -> tuple[NDArray[np.float64], bool] | None:
-    """Return a binary minimiser and whether it is proved to be one; None without any."""
+    """Return a binary minimiser, by HiGHS, and whether it is proved to be one; None without any.
+
+    `options` are those of scipy.optimize.milp, time_limit among them.
+    """
     question = {"constraints": constraint, "integrality": 1, "bounds": Bounds(0, 1), "options": options}
     solution = leavable(lambda: milp(objective, **question), time.perf_counter() + options["time_limit"])
     return None if solution is None or solution.x is None else (solution.x, solution.status == 0)

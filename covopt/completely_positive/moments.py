@@ -35,6 +35,7 @@ import math
 import time
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import networkx as nx
@@ -43,6 +44,8 @@ from jaxtyping import Float
 from scipy.sparse import csr_array
 
 from covopt.completely_positive.graphs import support_graph
+from covopt.completely_positive.prepared import Matrix, to_unit_diagonal
+from covopt.linalg.rounding import EPS
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import leavable, past
 
@@ -51,25 +54,11 @@ if TYPE_CHECKING:
 else:
     cp = lazy("cvxpy")
 
-Matrix = Float[np.ndarray, "n n"]
 Monomial = tuple[int, ...]
 Polynomial = dict[Monomial, float]
 
-EPS = float(np.finfo(np.float64).eps)
-RAISED = 1e-4
-"""Eigenvalues of S below this, relative to the largest, are raised to it in Q."""
-LARGEST = 8
-"""The largest clique with moments of odd degree; with even degrees alone, one more."""
-MARGIN = 1e-9
-"""The margin subtracted from the bound before it is rounded up."""
 CLIQUES = 300
 """The most cliques."""
-ROWS = 6000
-"""The most rows that the moment matrices of all cliques may have, each as a vector."""
-LOOSE = 1e-7
-"""By how much the moments of degree 2 may miss A in the relaxation: it keeps Lambda from growing without bound."""
-LOOSE_SINGULAR = 1e-5
-"""The same where A is nearly singular, and the relaxation has no interior."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +80,16 @@ class Inequalities:
         monomials: of degree 0 to 4.
         forms: for each g, the matrix (B * B, monomials) that takes moments y to L(g m m^T), and B.
         products: the matrix (rows, monomials) of the h.
-        rows: their number.
     """
 
     monomials: list[Monomial]
     forms: list[tuple[csr_array, int]]
     products: csr_array
-    rows: int
+
+    @cached_property
+    def place(self) -> dict[Monomial, int]:
+        """The place of each monomial."""
+        return {monomial: i for i, monomial in enumerate(self.monomials)}
 
 
 @dataclass(frozen=True)
@@ -127,7 +119,7 @@ class MomentBound:
         """
         if self.Lambda.shape != A.shape or not np.isfinite(self.Lambda).all():
             return 0.0
-        unit, slack = _to_unit_diagonal(A, tolerance)
+        unit, slack = _unit_and_slack(A, tolerance)
         cliques = _cliques(unit)
         if len(cliques) > CLIQUES or not len(cliques) == len(self.factors) == len(self.weights):
             return 0.0
@@ -141,21 +133,21 @@ class MomentBound:
 
     def bound(self, A: Matrix, tolerance: float) -> int:
         """Return the value, rounded up; the margin covers the rounding of the last sums."""
-        return math.ceil(self.value(A, tolerance) * (1.0 - MARGIN))
+        margin = 1e-9
+        return math.ceil(self.value(A, tolerance) * (1.0 - margin))
 
     def _error(self, region: Region, factors: tuple[np.ndarray, ...], weights: np.ndarray) -> float:
         """Return the sum of the residual's absolute coefficients; infinite for false multipliers."""
         system = _inequalities(region, self.odd)
         shapes = [F.ndim == 2 and F.shape[1] == B for F, (_, B) in zip(factors, system.forms, strict=False)]
-        if len(factors) != len(system.forms) or not all(shapes) or weights.shape != (system.rows,):
+        if len(factors) != len(system.forms) or not all(shapes) or weights.shape != system.products.shape[:1]:
             return math.inf
         if not (all(np.isfinite(F).all() for F in factors) and (weights >= 0.0).all()):
             return math.inf
         residual = np.zeros(len(system.monomials))
         residual[0] = 1.0
-        place = {monomial: i for i, monomial in enumerate(system.monomials)}
         for i, j in itertools.product(range(len(region.clique)), repeat=2):
-            residual[place[tuple(sorted((i, j)))]] -= self.Lambda[region.clique[i], region.clique[j]]
+            residual[system.place[tuple(sorted((i, j)))]] -= self.Lambda[region.clique[i], region.clique[j]]
         size = np.abs(residual)
         for F, (T, _) in zip(factors, system.forms, strict=True):
             residual -= T.T @ (F.T @ F).ravel()
@@ -175,7 +167,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     """
     if past(deadline):
         return None
-    unit, slack = _to_unit_diagonal(A, tolerance)
+    unit, slack = _unit_and_slack(A, tolerance)
     cliques = _cliques(unit)
     odd = _is_affordable(cliques, True)
     if not (odd or _is_affordable(cliques, False)):
@@ -184,14 +176,16 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     systems = [_inequalities(region, odd) for region in regions]
     moments = [cp.Variable(len(system.monomials)) for system in systems]
     blocks = list(zip(systems, moments, strict=True))
-    forms = [[cp.PSD(_symmetric(T, B, y)) for T, B in system.forms] for system, y in blocks]
+    forms = [[cp.PSD(cp.reshape(T @ y, (B, B), order="C")) for T, B in system.forms] for system, y in blocks]
     products = [cp.NonNeg(system.products @ y) for system, y in blocks]
     entries = np.argwhere(np.triu(unit > 0.0))
     second = sum(
         _second(entries, region, system) @ y for region, system, y in zip(regions, systems, moments, strict=True)
     )
     values = unit[tuple(entries.T)]
-    loose = LOOSE if np.linalg.eigvalsh(unit)[0] > LOOSE_SINGULAR else LOOSE_SINGULAR
+    # The moments of degree 2 may miss A by so much: it keeps Lambda from growing without bound. Where A is nearly
+    # singular, the relaxation would have no interior without more of it.
+    loose = 1e-7 if np.linalg.eigvalsh(unit)[0] > 1e-5 else 1e-5
     over, under = cp.NonNeg(values + loose - second), cp.NonNeg(second - values + loose)
     constraints = [*itertools.chain(*forms), *products, over, under]
     problem = cp.Problem(cp.Minimize(sum(y[0] for y in moments)), constraints)
@@ -220,10 +214,9 @@ def _dual(constraint: cp.Constraint) -> np.ndarray:
     return np.asarray(constraint.dual_value, dtype=np.float64)
 
 
-def _to_unit_diagonal(A: Matrix, tolerance: float) -> tuple[Matrix, float]:
+def _unit_and_slack(A: Matrix, tolerance: float) -> tuple[Matrix, float]:
     """Return A scaled to a unit diagonal, and a bound on the error of its entries."""
-    scale = np.sqrt(np.diag(A))
-    unit = A / np.outer(scale, scale)
+    unit, _ = to_unit_diagonal(A)
     return unit, (tolerance + 8 * EPS) * float(np.linalg.norm(unit))
 
 
@@ -235,10 +228,11 @@ def _cliques(A: Matrix) -> list[tuple[int, ...]]:
 
 def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:
     """Return True if the interior-point steps, of time (largest form)^3, are affordable."""
-    if len(cliques) > CLIQUES or max(map(len, cliques)) > (LARGEST if odd else LARGEST + 1):
+    largest = 8 if odd else 9
+    if len(cliques) > CLIQUES or max(map(len, cliques)) > largest:
         return False
     orders = [len(_basis(len(clique), 2, odd)) for clique in cliques]
-    return sum(B * (B + 1) // 2 for B in orders) <= ROWS
+    return sum(B * (B + 1) // 2 for B in orders) <= 6000  # rows of all forms, each as a vector
 
 
 def _region(A: Matrix, clique: tuple[int, ...], slack: float) -> Region:
@@ -256,7 +250,8 @@ def _region(A: Matrix, clique: tuple[int, ...], slack: float) -> Region:
     product = (S + 4 * EPS * np.abs(S) + np.outer(widest, widest) * (1.0 + 4 * EPS)) / 2.0
     U = np.maximum(0.0, np.minimum(A[np.ix_(inside, inside)] + slack, product))
     values, vectors = np.linalg.eigh(S)
-    root = vectors / np.sqrt(np.maximum(values, RAISED * values[-1]))
+    raised = 1e-4  # eigenvalues below this, relative to the largest, are raised to it in Q
+    root = vectors / np.sqrt(np.maximum(values, raised * values[-1]))
     Q = root @ root.T
     reached = root.T @ S @ root
     spread = len(S) ** 2 * EPS * 16 * float(np.linalg.norm(root) ** 2 * np.linalg.norm(S))
@@ -288,7 +283,7 @@ def _inequalities(region: Region, odd: bool) -> Inequalities:
     for g in (ellipsoid, *below, *single):
         room_left = 4 - max(map(len, g))
         products += [_times(g, m) for m in _basis(k, room_left, True) if odd or len(m) % 2 == 0]
-    return Inequalities(monomials, forms, _linear(products, place), len(products))
+    return Inequalities(monomials, forms, _linear(products, place))
 
 
 def _times(g: Polynomial, m: Monomial) -> Polynomial:
@@ -306,16 +301,11 @@ def _form(g: Polynomial, basis: list[Monomial], place: dict[Monomial, int]) -> t
     return _linear([_times(g, m + n) for m in basis for n in basis], place), len(basis)
 
 
-def _symmetric(T: csr_array, B: int, y: cp.Variable) -> cp.Expression:
-    return cp.reshape(T @ y, (B, B), order="C")
-
-
 def _second(entries: np.ndarray, region: Region, system: Inequalities) -> csr_array:
     """Return the map from a clique's moments to those of b_i b_j, one row for each entry of A."""
-    place = {monomial: i for i, monomial in enumerate(system.monomials)}
     inside = {vertex: i for i, vertex in enumerate(region.clique)}
     places = [
-        (row, place[tuple(sorted((inside[i], inside[j])))])
+        (row, system.place[tuple(sorted((inside[i], inside[j])))])
         for row, (i, j) in enumerate(entries.tolist())
         if i in inside and j in inside
     ]

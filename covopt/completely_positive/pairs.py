@@ -20,24 +20,15 @@ import torch
 from jaxtyping import Float
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from covopt.completely_positive.factorization import EPS
+from covopt.completely_positive.factorization import SearchOptions, meet, newton, significant_root
+from covopt.completely_positive.prepared import lengths
 from covopt.oracles.neurons import caratheodory, merge
-from covopt.runtime.loop import leavable, past
+from covopt.runtime.loop import leavable
 
 Matrix = Float[np.ndarray, "N N"]
 Neurons = Float[np.ndarray, "N n"]
 
-
-# Limits of the search for neurons; none of these touches a proof.
-ITERATIONS = 3000  # Douglas-Rachford steps from one start
-PATIENCE = 600  # a start ends when the residual has not halved within this many iterations
-STARTS = 6  # random ones, for each number of neurons
-POLISH_BELOW = 1e-2  # relative residual below which polishing is tried, and again after each further factor of 10
-NEWTON_STEPS = 12  # of one polishing
-POLISHED = 1200  # unknowns of one polishing, at most
-GOAL = 1e-13  # relative residual that ends a search
-NOISE = 1e-11  # eigenvalues up to this, relative to the largest, are left out before the search
-CHOSEN = 40  # atoms among which the mixed-integer programme chooses, at most
+SEARCH = SearchOptions(patience=600, starts=6, goal=1e-13, polish_after=0, polish_below=1e-2, polished=1200)
 
 
 def sigma(Z: Neurons, slope: float) -> Neurons:
@@ -53,7 +44,7 @@ def residual(K: Matrix, S: Matrix, Z: Neurons, slope: float) -> float:
 
 
 def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: float) -> Neurons | None:
-    """Search for Z (N, n) that realises the pair to GOAL; None if none is found.
+    """Search for Z (N, n) that realises the pair to the goal of `SEARCH`; None if none is found.
 
     Args:
         K, S: positive semi-definite up to rounding; S without the bias.
@@ -62,22 +53,29 @@ def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: floa
         seed: of the random starts.
         deadline: of time.perf_counter(); then None.
     """
-    roots = _root(K), _root(S)
+    roots = tuple(significant_root(A, SEARCH.noise).T for A in (K, S))
     if max(root.shape[1] for root in roots) > n:
         return None
-    for start in range(STARTS):
-        Z = _from_start(roots, slope, n, np.random.default_rng((seed, n, start)), deadline)
-        if Z is not None:
-            return Z
-        if past(deadline):
-            break
-    return None
+    near = [root @ root.T for root in roots]
 
+    def start(rng: np.random.Generator) -> tuple[Neurons, Neurons]:
+        Z = rng.standard_normal((len(K), n))
+        return _rotated(roots[0], Z), _rotated(roots[1], sigma(Z, slope))
 
-def _root(A: Matrix) -> Float[np.ndarray, "N rank"]:
-    values, vectors = np.linalg.eigh(A)
-    significant = values > max(len(A) * EPS, NOISE) * max(values[-1], 0.0)
-    return vectors[:, significant] * np.sqrt(values[significant])
+    def move(state: tuple[Neurons, Neurons], Z: Neurons) -> tuple[Neurons, Neurons]:
+        (x, y), V = state, sigma(Z, slope)
+        return x + _rotated(roots[0], 2.0 * Z - x) - Z, y + _rotated(roots[1], 2.0 * V - y) - V
+
+    return meet(
+        start,
+        point=lambda state: _on_graph(*state, slope),
+        move=move,
+        residual=lambda Z: residual(*near, Z, slope),
+        polish=lambda Z, error: polish(*near, slope, Z, error),
+        seeds=(seed, n),
+        deadline=deadline,
+        options=SEARCH,
+    )
 
 
 def _rotated(root: Float[np.ndarray, "N rank"], P: Neurons) -> Neurons:
@@ -93,68 +91,27 @@ def _on_graph(Z: Neurons, V: Neurons, slope: float) -> Neurons:
     return np.where(farther, down, up)
 
 
-def _from_start(
-    roots: tuple[Float[np.ndarray, "N rank"], Float[np.ndarray, "N other"]],
-    slope: float,
-    n: int,
-    rng: np.random.Generator,
-    deadline: float,
-) -> Neurons | None:
-    K, S = (root @ root.T for root in roots)
-    start = rng.standard_normal((len(K), n))
-    x, y = _rotated(roots[0], start), _rotated(roots[1], sigma(start, slope))
-    mark, marked, polish_at = np.inf, 0, POLISH_BELOW
-    for count in range(ITERATIONS):
-        Z = _on_graph(x, y, slope)
-        error = residual(K, S, Z, slope)
-        if error <= GOAL:
-            return Z
-        if error < 0.5 * mark:
-            mark, marked = error, count
-        if error < polish_at:
-            polish_at = 0.1 * error
-            polished = polish(K, S, slope, Z, error)
-            if polished is not None:
-                return polished
-        if count - marked > PATIENCE or (count % 16 == 0 and past(deadline)):
-            return None
-        V = sigma(Z, slope)
-        x, y = x + _rotated(roots[0], 2.0 * Z - x) - Z, y + _rotated(roots[1], 2.0 * V - y) - V
-    return None
-
-
 def polish(K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float) -> Neurons | None:
     """Take Newton steps of least norm that preserve every sign; None if they miss the goal."""
     scale = np.sqrt(np.maximum(np.diag(K), 0.0))[:, None]
     support = np.abs(Z) > 0.25 * min(1.0, np.sqrt(error)) * scale
-    if support.sum() > POLISHED:
+    if support.sum() > SEARCH.polished:
         return None
-    signs = np.where(support, np.sign(Z), 0.0)
-    Z = np.where(support, Z, 0.0)
     rows, columns = np.triu_indices(len(K))
-    lengths = np.where(rows == columns, 1.0, np.sqrt(2.0))
     samples, neurons = np.nonzero(support)
-    last = np.inf
-    for _ in range(NEWTON_STEPS):
-        now = residual(K, S, Z, slope)
-        if now <= GOAL:
-            return Z
-        if now > 0.9 * last and now < 1e-7:
-            return None
-        last, V = now, sigma(Z, slope)
+
+    def linearised(Z: Neurons) -> tuple[np.ndarray, np.ndarray]:
         slopes = np.where(Z >= 0.0, 1.0, slope)[support]
         blocks, missing = [], []
-        for target, values, factor in ((K, Z, np.ones_like(slopes)), (S, V, slopes)):
+        for target, values, factor in ((K, Z, np.ones_like(slopes)), (S, sigma(Z, slope), slopes)):
             # Moving entry (i, k) by d moves entries (i, j) and (j, i) by d values_jk.
             hit = (rows[None, :] == samples[:, None]) * values[columns][:, neurons].T
             hit = hit + (columns[None, :] == samples[:, None]) * values[rows][:, neurons].T
-            blocks.append((hit * lengths * factor[:, None]).T)
-            missing.append(((target - values @ values.T)[rows, columns]) * lengths)
-        step = np.zeros_like(Z)
-        step[support] = np.linalg.lstsq(np.concatenate(blocks), np.concatenate(missing), rcond=1e-9)[0]
-        Z = Z + step
-        Z = np.where(np.sign(Z) == signs, Z, 0.0)
-    return None
+            blocks.append((hit * lengths(rows, columns) * factor[:, None]).T)
+            missing.append((target - values @ values.T)[rows, columns] * lengths(rows, columns))
+        return np.concatenate(blocks), np.concatenate(missing)
+
+    return newton(Z, support, lambda Z: residual(K, S, Z, slope), linearised, SEARCH.goal, 1e-7)
 
 
 def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarray, "N less"]:
@@ -167,7 +124,7 @@ def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarra
     units, weights = merged.directions.numpy().T, merged.outputs
     selected = caratheodory(torch.as_tensor(_pairs_of(units, slope)), weights)
     units, c = units[:, selected.places.numpy()], selected.outputs.numpy()[:, 0]
-    if len(c) <= CHOSEN:
+    if len(c) <= 40:  # as many as the mixed-integer programme can choose among in a few seconds
         c = _fewest_of(units, c, slope, time_limit)
         units, c = units[:, c > 0.0], c[c > 0.0]
     return units * np.sqrt(c)
@@ -176,9 +133,8 @@ def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarra
 def _pairs_of(units: Neurons, slope: float) -> Float[np.ndarray, "q n"]:
     """Return the triangles of (z z^T, sigma(z) sigma(z)^T) in columns, with Frobenius norms."""
     rows, columns = np.triu_indices(len(units))
-    lengths = np.where(rows == columns, 1.0, np.sqrt(2.0))[:, None]
-    V = sigma(units, slope)
-    return np.concatenate([units[rows] * units[columns] * lengths, V[rows] * V[columns] * lengths])
+    products = [Z[rows] * Z[columns] for Z in (units, sigma(units, slope))]
+    return np.concatenate(products) * np.tile(lengths(rows, columns), 2)[:, None]
 
 
 def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float, time_limit: float) -> Float[np.ndarray, " n"]:

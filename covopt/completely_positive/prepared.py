@@ -16,9 +16,6 @@ from covopt.runtime.errors import DataError
 
 Matrix = Float[np.ndarray, "n n"]
 
-ASYMMETRY = 1e-12
-"""A_ij and A_ji may differ by so much, relative to themselves or to sqrt(A_ii A_jj): rounding, which is averaged."""
-
 
 def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
     """Return A as a float64 matrix, its rounding asymmetry averaged.
@@ -43,7 +40,8 @@ def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
     if np.abs(matrix).max() > LARGEST:
         raise DataError(f"The matrix has entries beyond {LARGEST:g}; divide it by its largest entry.")
     size = np.sqrt(np.abs(np.diag(matrix)))
-    off = np.abs(matrix - matrix.T) - ASYMMETRY * np.maximum(
+    # A_ij and A_ji may differ by so much, relative to themselves or to sqrt(A_ii A_jj): rounding, which is averaged.
+    off = np.abs(matrix - matrix.T) - 1e-12 * np.maximum(
         np.maximum(np.abs(matrix), np.abs(matrix.T)), np.outer(size, size)
     )
     if off.max() > 0.0:
@@ -60,6 +58,17 @@ def powers_of_two(A: Matrix) -> Float[np.ndarray, " n"]:
     diagonal = np.diag(A)
     roots = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
     return np.exp2(np.round(np.log2(roots)))
+
+
+def to_unit_diagonal(A: Matrix) -> tuple[Matrix, Float[np.ndarray, " n"]]:
+    """Return A_ij / (s_i s_j), and s, the square roots of the diagonal, which is positive."""
+    scale = np.sqrt(np.diag(A))
+    return A / np.outer(scale, scale), scale
+
+
+def lengths(i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Return 1 on the diagonal and sqrt(2) off it, for the Frobenius norm of upper triangles."""
+    return np.where(i == j, 1.0, np.sqrt(2.0))
 
 
 def root_of_unit(*matrices: Matrix) -> float:

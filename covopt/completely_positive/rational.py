@@ -14,21 +14,21 @@ import itertools
 import numpy as np
 from jaxtyping import Float, Shaped
 
-BITS = 26
-"""Entries with at most so many significant bits count as exact data, others as rounded results of a computation."""
-EPS = float(np.finfo(np.float64).eps)
-ELIMINATED = 60
-"""The largest order for exact elimination, which takes a fifth of a second there."""
+from covopt.linalg.rounding import EPS
+
 Whole = Shaped[np.ndarray, "n m"]
 """Whole numbers of any size, as objects."""
 
 
 def is_exact_data(A: Float[np.ndarray, "n m"]) -> bool:
-    """Return True if all entries are whole multiples below 2^BITS of one power of two."""
+    """Return True if all entries are whole multiples below 2^26 of one power of two.
+
+    Entries with more significant bits count as rounded results of a computation.
+    """
     largest = np.abs(A).max(initial=0.0)
     if largest == 0.0:
         return True
-    scaled = np.ldexp(A, BITS - int(np.frexp(largest)[1]))
+    scaled = np.ldexp(A, 26 - int(np.frexp(largest)[1]))
     return bool((scaled == np.round(scaled)).all())
 
 
@@ -89,7 +89,8 @@ def is_definite(A: Float[np.ndarray, "n n"]) -> bool:
         return False
     M = scaled_integers(A, halves(A), halves(A))
     near = rounded(M)
-    return has_factor(near) if len(A) > ELIMINATED else len(_pivots(M, near) or ()) == len(A)
+    eliminated = 60  # the largest order for exact elimination, which takes a fifth of a second there
+    return has_factor(near) if len(A) > eliminated else len(_pivots(M, near) or ()) == len(A)
 
 
 def is_semidefinite(M: Whole, near: Float[np.ndarray, "n n"], definite: bool = False) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from covopt.completely_positive.copositive import why_copositive
-from covopt.completely_positive.factorization import EPS
+from covopt.linalg.rounding import EPS
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import leavable
 
@@ -31,9 +31,6 @@ else:
     cp = lazy("cvxpy")
 
 Matrix = Float[np.ndarray, "N N"]
-
-ORDER = 30
-"""Most samples for which the semidefinite programme, of order 2 N, is solved."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ def separate(K: Matrix, S: Matrix, slope: float, tolerance: float, time_limit: f
     this separates.
     """
     N = len(K)
-    if N > ORDER:
+    if N > 30:  # the semidefinite programme, of order 2 N, takes too long
         return None
     C1, C2 = cp.Variable((N, N), symmetric=True), cp.Variable((N, N), symmetric=True)
     lam, P = cp.Variable(N), cp.Variable((2 * N, 2 * N), symmetric=True)

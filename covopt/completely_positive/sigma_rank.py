@@ -12,7 +12,6 @@ sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq. 4.1). With S = Ks - beta^2 11^T:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -27,9 +26,9 @@ from covopt.completely_positive.answer import CPRank
 from covopt.completely_positive.completely_positive import TOLERANCE, cp_rank
 from covopt.completely_positive.connected import Search, Verdict
 from covopt.completely_positive.copositive import Witness
-from covopt.completely_positive.factorization import EPS
 from covopt.completely_positive.prepared import check_matrix, root_of_unit
 from covopt.completely_positive.separation import SeparatingPair, separate
+from covopt.linalg.rounding import EPS
 from covopt.model.activation import Activation
 from covopt.model.problem import as_number, as_numbers
 from covopt.runtime.errors import DataError, ProblemError
@@ -118,9 +117,7 @@ def sigma_rank(
     Source: [JGHG22, eq. 4.1 and Prop. 8].
     """
     deadline = time.perf_counter() + time_limit
-    first, second = check_matrix(K), check_matrix(Ks)
-    if first.shape != second.shape:
-        raise DataError(f"K has shape {first.shape} and Ks has {second.shape}; give both for the same samples.")
+    first, second = check_matrices(K, Ks)
     bias = as_number(bias, "bias")
     if not (bias >= 0.0 and 0.0 <= as_number(tolerance, "tolerance") < 0.1):
         raise ProblemError("The bias must be at least 0, and the tolerance from 0 to below 0.1.")
@@ -132,12 +129,25 @@ def sigma_rank(
     return answer if answer.Z is None else replace(answer, Z=answer.Z * root)
 
 
+def check_matrices(K: ArrayLike | torch.Tensor, Ks: ArrayLike | torch.Tensor) -> tuple[Matrix, Matrix]:
+    """Return both as float64 matrices, or raise the errors of `sigma_rank`."""
+    first, second = check_matrix(K), check_matrix(Ks)
+    if first.shape != second.shape:
+        raise DataError(f"K has shape {first.shape} and Ks has {second.shape}; give both for the same samples.")
+    return first, second
+
+
 def _rank(K: Matrix, S: Matrix, slope: float, Z: Float[np.ndarray, "N n"] | None, search: Search) -> SigmaRank:
     """Bound `sigma_rank` of a pair in units in which no square is lost, S without the bias."""
     tolerance, seed, deadline = search.tolerance, search.seed, search.deadline
-    if Z is not None:
-        _check_neurons(K, S, Z, slope, tolerance)
-    chain = _cp_rank(S, search) if slope == 0.0 else None
+    if Z is not None and (off := pairs.residual(K, S, Z, slope)) > max(tolerance, 1e-12):
+        raise ProblemError(
+            f"Z does not realise the pair (relative residual {off:.1e}); leave it out, or raise tolerance."
+        )
+    chain = None
+    if slope == 0.0:
+        third = max(1e-3, 0.3 * (deadline - time.perf_counter()))
+        chain = cp_rank(S, tolerance=tolerance, time_limit=third, seed=seed)
     if chain is not None and chain.verdict is Verdict.NOT:
         return _answer(Realisable.NO, None, None, None, (K, S, slope), chain.witness, tolerance)
     lower = _lower(K, S, chain, tolerance)
@@ -158,12 +168,6 @@ def _rank(K: Matrix, S: Matrix, slope: float, Z: Float[np.ndarray, "N n"] | None
     ends = End(neurons.shape[1], "neurons with these covariances"), End(len(S) * (len(S) + 1), "N (N + 1)")
     upper = min(ends, key=lambda end: end.value)
     return _answer(Realisable.YES, lower, upper, neurons, (K, S, slope), None, tolerance)
-
-
-def _cp_rank(S: Matrix, search: Search) -> CPRank:
-    """Bound the cp-rank of S with a third of the time."""
-    limit = max(1e-3, 0.3 * (search.deadline - time.perf_counter()))
-    return cp_rank(S, tolerance=search.tolerance, time_limit=limit, seed=search.seed)
 
 
 def _answer(
@@ -204,14 +208,6 @@ def _neurons(Z: ArrayLike | torch.Tensor, samples: int) -> Float[np.ndarray, "N 
     return values
 
 
-def _check_neurons(K: Matrix, S: Matrix, Z: Float[np.ndarray, "N n"], slope: float, tolerance: float) -> None:
-    off = pairs.residual(K, S, Z, slope)
-    if off > max(tolerance, 1e-12):
-        raise ProblemError(
-            f"Z does not realise the pair (relative residual {off:.1e}); leave it out, or raise tolerance."
-        )
-
-
 def _lower(K: Matrix, S: Matrix, chain: CPRank | None, tolerance: float) -> End:
     """Return the largest of the cp-rank's lower end and the ranks within the tolerance."""
     ends = []
@@ -227,18 +223,10 @@ def _fewest(
     K: Matrix, S: Matrix, slope: float, lower: int, best: Float[np.ndarray, "N n"] | None, seed: int, deadline: float
 ) -> Float[np.ndarray, "N fewest"] | None:
     """Return the fewest neurons found, from the lower end upwards, or else `best`."""
-    for n in _counts(len(K), lower):
-        if past(deadline) or (best is not None and n >= best.shape[1]):
-            break
+    most, n = len(K) * (len(K) + 1), max(1, lower)
+    while n <= most and not past(deadline) and (best is None or n < best.shape[1]):
         neurons = pairs.search(K, S, slope, n, seed, deadline)
         if neurons is not None:
             return neurons
+        n += 1 + max(0, n - lower - len(K)) // 4  # one by one at first, then in ever larger steps
     return best
-
-
-def _counts(N: int, lower: int) -> Iterator[int]:
-    """Yield lower, lower + 1, ..., then ever larger steps up to N (N + 1)."""
-    n = max(1, lower)
-    while n <= N * (N + 1):
-        yield n
-        n += 1 + max(0, n - lower - N) // 4

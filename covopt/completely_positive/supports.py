@@ -1,30 +1,36 @@
-"""Decide in exact arithmetic whether x^T C x >= 0 for all x >= 0.
+"""Decide in exact arithmetic whether a matrix C is copositive: x^T C x >= 0 for all x >= 0.
 
-By a tree over the supports of x.
+**Smallest supports.** If C is not copositive, take an x >= 0 with x^T C x < 0 whose support S has the fewest entries.
+Then every principal submatrix of C_S but C_S itself is positive semi-definite. For if v^T C v < 0 for a v with a
+smaller support, move from x along v or -v, whichever does not raise the value: a face of the orthant is reached at a
+negative value, that is, at a smaller support. So it is enough to look for such S.
 
-Let C not be copositive, and S a smallest support of an x >= 0 with x^T C x < 0. Every proper principal submatrix of C_S
-is then positive semi-definite: were v^T C v < 0 with a smaller support, x + t v, with t of the sign that does not raise
-the value, would reach a face of the orthant with a negative value. A node of the tree is a pair of sets (I, R), C_I
-positive definite: it stands for all S with I in S and S in I + R. With y = x_R,
+**The tree.** A node is a pair of disjoint sets (I, R) of rows with C_I positive definite. It stands for all S that
+contain I and lie in I + R. The root is I = {}, R = all rows. For x with the part y on R let
 
-    P = C_I^{-1} C_IR,    B = C_RR - C_RI P,
+    P = C_I^{-1} C_IR,    B = C_RR - C_RI P.
 
-x_I = -P y is the best choice for y, with value y^T B y, and it is positive for the y of a smallest support: the way
-from x to it lowers the value, and would leave the orthant at a smaller support. So of S in this node is known:
+The best part of x on I is x_I = -P y, and the value of x is then y^T B y. If y is that of a vector with a smallest
+support, x_I is positive: otherwise the way from that vector to (x_I, y), which lowers the value, would leave the
+orthant at a smaller support. So the following is known of the S of a node:
 
-1. B_rr < 0 for r in S: S = I + r, and x = (-P_r, 1) if that is not negative. No other S holds r.
-2. B_rr = 0 for r in S: S = I + r + s with B_rs < 0. In a larger S all B_rs would be 0, and r could be left out.
-3. If B_rs >= 0 for all s in R, no S holds r: on the way to y_r = 0 the value does not rise.
+1. If B_rr < 0 for an r in S, then S = I + r. The vector x = (-P_r, 1) has a negative value: it is the answer if it is
+   not negative. No other S contains r.
+2. If B_rr = 0 for an r in S, then S = I + r + s with B_rs < 0. For in a larger S all B_rs would be 0, and S without r
+   would do.
+3. If B_rr > 0 and B_rs >= 0 for all s in R, no S contains r: the value does not rise on the way to y_r = 0.
 4. If P_ir >= 0 for all r in R, then x_i <= 0, and the node is empty.
-5. If B is positive semi-definite with zeros for its positive entries off the diagonal, then y^T B y >= 0, and the node
-   is empty.
+5. Replace the positive entries of B off its diagonal by zeros. If the result is positive semi-definite, y^T B y >= 0
+   for all y >= 0, and the node is empty.
 6. The same if B itself is positive semi-definite.
 
-Otherwise vertices r_1, ..., r_k are chosen such that what is left of R after them is empty by 5, or by 6 if that takes
-half as many at most, and S holds a first of them: the children are (I + r_j, R - r_1 - ... - r_j). Nothing is lost or
-rounded: entries are whole numbers, det(C_I) times P and B, which a pivot step turns into those of the child without
-fractions (Bareiss). Floating point chooses the r_j; it proves that a matrix is semi-definite only by a Cholesky factor
-with more to spare than it can have lost.
+**Children.** Otherwise some vertices r_1, ..., r_k of R are chosen without which the node would be empty, by rule 5, or
+by rule 6 if that takes at most half as many. S contains one of them; the children are (I + r_j, R - r_1 - ... - r_j),
+for r_j the first that it contains. Nothing is lost.
+
+**Nothing is rounded.** All entries are whole numbers: det(C_I) times P and B, which a pivot step without fractions
+(Bareiss) turns into those of a child. Floating point chooses the r_j. It proves that a matrix is semi-definite only by
+a Cholesky factor that has more to spare than rounding can have taken.
 
 Source: the systems that decide are those of Hadeler, On copositive matrices, Linear Algebra Appl. 49 (1983).
 """
@@ -40,16 +46,15 @@ from fractions import Fraction
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 from numpy.typing import ArrayLike
 
 from covopt.completely_positive import rational
-from covopt.completely_positive.prepared import check_matrix
+from covopt.completely_positive.prepared import Matrix, check_matrix
 from covopt.runtime.interrupts import gently
 from covopt.runtime.loop import check_time_limit, past
 from covopt.runtime.options import checked
 
-Matrix = Float[np.ndarray, "n n"]
 Numbers = Shaped[np.ndarray, " k"]
 Table = Shaped[np.ndarray, "k m"]
 
@@ -114,11 +119,11 @@ def copositivity(C: ArrayLike | torch.Tensor, *, time_limit: float = 60.0) -> Co
 
 @dataclass(frozen=True)
 class Node:
-    """The supports S with I in S and S in I + R; see the module's text.
+    """A node (I, R) of the tree: all supports that contain I and lie in I + R; see the module's text.
 
     Attributes:
-        inside, free: I and R.
-        T: det(C_I) times P (the first rows) and B (the others), whole numbers.
+        inside, free: the rows in I and in R.
+        T: det(C_I) times P (in the first rows) and det(C_I) times B (below), whole numbers.
         determinant: det(C_I) > 0.
     """
 
@@ -128,7 +133,10 @@ class Node:
     determinant: int
 
     def violation(self) -> dict[int, int] | None:
-        """Return an x >= 0 with x^T C x < 0 by 1 and 2, as its non-zero entries; None without one."""
+        """Return an x >= 0 with x^T C x < 0, by rules 1 and 2; None if they give none.
+
+        Only entries of x that are not zero are returned, each with its row of C.
+        """
         k = len(self.inside)
         P, B = self.T[:k], self.T[k:]
         for r in range(len(self.free)):
@@ -143,18 +151,22 @@ class Node:
         return None
 
     def zeros(self) -> Iterator[dict[int, int]]:
-        """Yield the minimal zeros of C whose support is I and one vertex of R, C copositive."""
+        """Yield the zeros of a copositive C whose support is I and one vertex of R, and holds no other zero's."""
         k = len(self.inside)
         for r in range(len(self.free)):
             if self.T[k + r, r] == 0 and (self.T[:k, r] < 0).all():
                 yield self._point([(r, 1)])
 
     def _point(self, y: list[tuple[int, int]]) -> dict[int, int]:
+        """Return det(C_I) times (-P y, y), for y given by places in R and entries."""
         best = {i: -sum(self.T[place, r] * weight for r, weight in y) for place, i in enumerate(self.inside)}
         return best | {self.free[r]: self.determinant * weight for r, weight in y}
 
     def reduced(self) -> Node | None:
-        """Return the node reduced by 1, 2 and 3, given no violation; None if empty, or by 4."""
+        """Return the node without the vertices of R that rules 1, 2 and 3 exclude, where `violation` is None.
+
+        None is returned if nothing is left of R, or the node is empty by rule 4.
+        """
         k = len(self.inside)
         alive = (np.diag(self.T[k:]) > 0).astype(bool)
         below = (self.T < 0).astype(bool)
@@ -170,10 +182,10 @@ class Node:
         return Node(self.inside, tuple(self.free[r] for r in places), self.T[np.ix_(rows, places)], self.determinant)
 
     def children(self, definite: bool = False) -> Iterator[Node]:
-        """Yield the nodes that cover what 5 and 6 leave; none where the node is empty by 5.
+        """Yield the children of the module's text; none if the node is empty by rule 5 or 6.
 
         Args:
-            definite: nodes are empty where these matrices are positive definite, not semi-definite only.
+            definite: rules 5 and 6 ask for positive definite matrices, not only for semi-definite ones.
         """
         free = np.ones(len(self.free), dtype=bool)
         for r in _first(self.T[len(self.inside) :], definite):
@@ -182,6 +194,7 @@ class Node:
                 yield self._pivoted(r, np.flatnonzero(free))
 
     def _pivoted(self, r: int, free: Int[np.ndarray, " m"]) -> Node:
+        """Return the node (I + r, the vertices at `free`), by one pivot step."""
         k, m, old = len(self.inside), len(free), self.T
         pivot, row = old[k + r, r], old[k + r, free]
         T = np.empty((k + 1 + m, m), dtype=object)
@@ -193,7 +206,7 @@ class Node:
 
 
 def _between(p: Numbers, q: Numbers, least: Fraction) -> Fraction | None:
-    """Return some t > 0, t > least with p t + q < 0 in every entry; None where there is none."""
+    """Return some t > 0 above `least` with p_i t + q_i < 0 for every i; None if there is none."""
     low, high = max(Fraction(0), least), None
     for a, b in zip(p, q, strict=True):
         if a == 0 and b >= 0:
@@ -208,7 +221,7 @@ def _between(p: Numbers, q: Numbers, least: Fraction) -> Fraction | None:
 
 
 def _first(B: Table, definite: bool) -> list[int]:
-    """Return vertices r_1 ... r_k of the module's text: without them, 5 or 6 prove emptiness."""
+    """Return places in R of vertices r_1, ..., r_k without which rule 5 or 6 proves that the node is empty."""
     M = np.where((B < 0).astype(bool) | np.eye(len(B), dtype=bool), B, 0)
     chosen = _removed(M, _heaviest, len(B), definite) or []
     fewer = _removed(B, _outermost, len(chosen) // 2, definite) if len(chosen) > 1 else None
@@ -216,7 +229,10 @@ def _first(B: Table, definite: bool) -> list[int]:
 
 
 def _removed(M: Table, choose: Callable[[Matrix], int], most: int, definite: bool) -> list[int] | None:
-    """Return at most `most` vertices, one by one, without which M is proved (semi-)definite."""
+    """Return at most `most` rows of M without which M is proved to be positive (semi-)definite; or None.
+
+    `choose` picks them one by one, from what is left of M at a diagonal of ones.
+    """
     rounded = rational.rounded(M)
     sizes = np.sqrt(np.diag(rounded))
     weights = rounded / np.outer(sizes, sizes)
@@ -232,17 +248,17 @@ def _removed(M: Table, choose: Callable[[Matrix], int], most: int, definite: boo
 
 
 def _heaviest(weights: Matrix) -> int:
-    """Return the row with the least sum."""
+    """Return the place of the row with the least sum."""
     return int(weights.sum(axis=1).argmin())
 
 
 def _outermost(weights: Matrix) -> int:
-    """Return the place of the largest entry of the lowest eigenvector."""
+    """Return the place of the largest entry of the eigenvector for the least eigenvalue."""
     return int(np.abs(np.linalg.eigh(weights)[1][:, 0]).argmax())
 
 
 def decide(C: Matrix, deadline: float = math.inf, most: float = math.inf) -> Copositivity:
-    """Decide if a symmetric matrix is copositive, within a deadline and `most` nodes."""
+    """Decide if a symmetric matrix is copositive by searching the tree, within a deadline and `most` nodes."""
     exponents = rational.halves(C)
     stack, nodes = [Node((), tuple(range(len(C))), rational.scaled_integers(C, exponents, exponents), 1)], 0
     while stack:

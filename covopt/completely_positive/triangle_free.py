@@ -25,8 +25,8 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 
 from covopt.completely_positive.graphs import support_graph
-
-Matrix = Float[np.ndarray, "n n"]
+from covopt.completely_positive.prepared import Matrix
+from covopt.linalg.rounding import EPS
 
 
 def comparison_matrix(A: Matrix) -> Matrix:
@@ -69,18 +69,9 @@ def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
 
 def _leaves_first(graph: nx.Graph, roots: list[int]) -> list[tuple[int, int]]:
     """Return (vertex, parent) of a breadth-first tree from the roots, children before parents."""
-    parents: list[tuple[int, int]] = []
-    seen, front = set(roots), list(roots)
-    while front:
-        following = []
-        for vertex in front:
-            for child in graph[vertex]:
-                if child not in seen:
-                    seen.add(child)
-                    parents.append((child, vertex))
-                    following.append(child)
-        front = following
-    return parents[::-1]
+    rooted = graph.copy()
+    rooted.add_edges_from((-1, root) for root in roots)
+    return [(child, parent) for parent, child in nx.bfs_edges(rooted, -1) if parent != -1][::-1]
 
 
 def _rest(A: Matrix, w: Matrix, i: int) -> float:
@@ -108,9 +99,9 @@ def _turn(A: Matrix, w: Matrix, cycle: list[int]) -> None:
         return _rest(A, w, cycle[0])
 
     low = float(w[cycle[0], cycle[1]])
-    if excess(low) <= 4 * len(A) * np.finfo(np.float64).eps * A[cycle[0], cycle[0]]:
+    if excess(low) <= 4 * len(A) * EPS * A[cycle[0], cycle[0]]:
         return  # the comparison matrix is singular: nothing but rounding remained anywhere
     step = 1.0
     while excess(low + step) > 0.0:
         step *= 2.0
-    excess(brentq(excess, low, low + step, xtol=1e-15, rtol=4 * np.finfo(np.float64).eps))  # type: ignore[arg-type]
+    excess(brentq(excess, low, low + step, xtol=1e-15, rtol=4 * EPS))  # type: ignore[arg-type]

@@ -34,20 +34,14 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from covopt.completely_positive import rational
+from covopt.completely_positive.prepared import Matrix
 from covopt.completely_positive.supports import Copositive, Node, decide
 from covopt.runtime.loop import past
 
-Matrix = Float[np.ndarray, "n n"]
 Zeros = Shaped[np.ndarray, "m n"]
 
-LARGEST, NODES, MOST = 25, 100_000, 400
-"""The largest order, number of nodes and number of zeros of a proof."""
-DENOMINATOR = 10**6
-"""The largest denominator of C's entries, relative to one, that is read from their digits."""
-DIGITS = 1e-11
-"""The largest difference between an entry and its fraction."""
-BITS = 48
-"""The most bits of the entries of C: float64 holds them exactly, and four times the largest."""
+NODES, MOST = 100_000, 400
+"""The largest number of nodes and of zeros of a proof."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +85,19 @@ def _whole(C: Matrix) -> Matrix | None:
     if not 0.0 < largest < math.inf:
         return None
     relative = C / largest
-    near = [Fraction(entry).limit_denominator(DENOMINATOR) for entry in relative.flat]
-    if max(abs(float(a) - b) for a, b in zip(near, relative.flat, strict=True)) > DIGITS:
+    near = [Fraction(entry).limit_denominator(10**6) for entry in relative.flat]
+    if max(abs(float(a) - b) for a, b in zip(near, relative.flat, strict=True)) > 1e-11:
         return None
     multiple = math.lcm(*(entry.denominator for entry in near))
     entries = [int(entry * multiple) for entry in near]
-    if max(map(abs, entries)) >= 2**BITS:
+    if max(map(abs, entries)) >= 2**48:  # float64 holds these exactly, and four times the largest
         return None
     return np.array(entries, dtype=np.float64).reshape(C.shape)
 
 
 def fewest(A: Matrix, C: np.ndarray, deadline: float = math.inf) -> Float[np.ndarray, "r n"] | None:
     """Return the fewest atoms of A, rounded, if C proves them (the module's text); else None."""
-    if C.shape != A.shape or C.dtype != np.float64 or len(A) > LARGEST:  # C may come from a file
+    if C.shape != A.shape or C.dtype != np.float64 or len(A) > 25:  # C may come from a file
         return None
     if not np.isfinite(C).all() or not (C == C.T).all():
         return None

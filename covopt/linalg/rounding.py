@@ -9,6 +9,8 @@ from torch import Tensor
 
 UNIT_ROUNDOFF = 2.0**-53
 """u: one operation in float64 is exact up to a factor of 1 + u."""
+EPS = 2.0 * UNIT_ROUNDOFF
+"""The distance from 1 to the next float64, which covers an operation and the rounding of its bound."""
 
 
 def to_unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda largest: largest) -> tuple[Tensor, float]:

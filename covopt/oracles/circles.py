@@ -1,15 +1,19 @@
-"""Great circles on the sphere, their arcs, and the maxima of h next to each arc.
+"""Great circles on the sphere, their arcs, and the maxima of a function h next to each arc.
 
-Circle g is {q : e_g^T q = 0}, |q| = 1. In its frame B_g, whose rows are b_1, b_2 and e_g, a point of the circle is
-q = (cos, sin, 0), and circle j crosses it where f_j^T q = 0, f_j the first two coordinates of B_g e_j. Turn every e_j
-so that f_j is in the upper half plane, and sort by the angle of f_j: going round, q crosses the lines one after the
-other, and each e_j^T q changes from + to -. For
+**The function.** h(q) = |M q + sum_g omega_g |e_g^T q||, with M (m, 3) and omega_g in R^m, on the unit sphere. It is
+|A q| with one matrix A (m, 3) on each cell between the circles {q : e_g^T q = 0}, and has kinks on the circles.
 
-    h(q) = |M q + sum_g omega_g |e_g^T q||,   M (m, 3),  omega_g in R^m,
+**One circle.** The frame B_g of circle g has the rows b_1, b_2 and e_g. In its coordinates the points of the circle are
+q = (cos, sin, 0). Circle j crosses it where f_j^T q = 0, f_j the first two coordinates of B_g e_j. Turn every e_j such
+that f_j is in the upper half plane, and sort by the angle of f_j: a point that goes round the circle meets the
+crossings in this order, and each e_j^T q changes from + to - there.
 
-the part R = sum_j +- omega_j e_j^T of the matrix on an arc is then T - 2 (prefix sum), T the sum of all; on the
-opposite arc it is -R, and the two cells next to the arc have the matrices A = M + R +- omega_g e_g^T. (m, 3) matrices
-are kept as (3, m), with the arcs as the other dimensions: half 2 (the arc, the opposite arc), K crossings, c circles.
+**The matrices.** On an arc of circle g, the other circles add the part R = sum_j +- omega_j e_j^T to M. With T the sum
+of all omega_j e_j^T and the crossings sorted, R is T minus twice a prefix sum; on the opposite arc it is -R. The two
+cells that meet at the arc have the matrices A = M + R +- omega_g e_g^T.
+
+**Shapes.** Matrices (m, 3) are stored transposed, as (3, m). The arcs are the other dimensions: 2 halves of the circle
+(the arc, the opposite arc), K crossings, c circles.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from covopt.oracles.arrangement import prefix_sums
 
 @dataclass(frozen=True)
 class Circles:
-    """G great circles and their crossings, independent of h; K = G - 1, column g is circle g.
+    """G great circles and their K = G - 1 crossings each; nothing here depends on h. Column g is circle g.
 
     Attributes:
         normal: e_g (G, 3), unit rows.
@@ -39,7 +43,7 @@ class Circles:
         local: B_g e_j (3, K, G), turned and sorted as the module's text says.
         length: |f_j|, the sine of the angle between the circles (K, G).
         angle: the angle of f_j (K, G), ascending in [0, pi].
-        shown: the arcs that show their cells (K, G); the others' cells are seen from an arc that is shown.
+        shown: the arcs from which the cells beside them are examined (K, G). Every cell lies beside such an arc.
     """
 
     normal: Float[Tensor, "G 3"]
@@ -52,9 +56,9 @@ class Circles:
 
     @classmethod
     def of(cls, normal: Float[Tensor, "G 3"], rounding: float) -> Circles:
-        """Return the arrangement of the circles orthogonal to these unit rows, in O(G^2 log G).
+        """Return the arrangement of the circles with these unit normals, in time O(G^2 log G).
 
-        No two of the rows may be parallel. `rounding` is the uncertainty of a computed e_j^T q.
+        No two of them may be parallel. `rounding` bounds the error of a computed e_j^T q.
         """
         frame = _frames(normal)
         local = torch.einsum("gab,jb->ajg", frame, normal)
@@ -70,22 +74,22 @@ class Circles:
         return cls(normal, frame, order, local, length, angle[:-1], shown)
 
     def fineness(self) -> float:
-        """Return sum_g 1 / min_j sin(angle of g and j), the cost of nearly parallel circles."""
+        """Return the sum over g of 1 / min_j sin(angle between g and j): large if circles are nearly parallel."""
         return float((1.0 / self.length.amin(dim=0)).sum())
 
     def slices(self, rows: int, entries: int) -> Iterator[slice]:
-        """Yield consecutive circles whose (3, m) matrices, m = `rows`, fit into `entries`."""
+        """Yield slices of circles; the matrices (3, rows) of all arcs of one slice have at most `entries` entries."""
         count = max(1, entries // (3 * rows * max(1, len(self.order))))
         for start in range(0, len(self.normal), count):
             yield slice(start, start + count)
 
 
 def _shown(order: Int[Tensor, "K G"], angle: Float[Tensor, "K G"], short: Float[Tensor, " G"]) -> Bool[Tensor, "K G"]:
-    """Return one arc or more of every cell that has an arc longer than `short`.
+    """Return a mask of arcs: at least one beside every cell that has an arc longer than `short`.
 
     Call a circle clear if all of its arcs are longer: then their order is certain. An arc of a clear circle g is left
-    out if one of the two circles that end it is clear and comes before g: that circle shows the same cells. Of the
-    long arcs of a cell, either one is on a circle that is not clear, or the first one is kept.
+    out if one of the two circles that end it is clear and comes before g, for that circle has arcs beside the same
+    cells. So of the long arcs of a cell one remains: one on a circle that is not clear, or the first one.
     """
     width = torch.cat([angle[1:], angle[:1] + math.pi]) - angle
     clear = (width > short).all(dim=0)
@@ -94,7 +98,7 @@ def _shown(order: Int[Tensor, "K G"], angle: Float[Tensor, "K G"], short: Float[
 
 
 def _frames(normal: Float[Tensor, "G 3"]) -> Float[Tensor, "G 3 3"]:
-    """Return rows b_1, b_2, e: right-handed orthonormal frames."""
+    """Return right-handed orthonormal frames, with the rows b_1, b_2 and the normal e."""
     axis = torch.nn.functional.one_hot(normal.abs().argmin(dim=1), 3).to(normal.dtype)
     first = torch.nn.functional.normalize(torch.linalg.cross(normal, axis), dim=1)
     return torch.stack([first, torch.linalg.cross(normal, first), normal], dim=1)
@@ -102,23 +106,24 @@ def _frames(normal: Float[Tensor, "G 3"]) -> Float[Tensor, "G 3 3"]:
 
 @dataclass(frozen=True)
 class Points:
-    """Directions on the sphere q (B, 3) and h there (B,)."""
+    """Points q on the sphere (B, 3), and the values of h there (B,)."""
 
     q: Float[Tensor, "B 3"]
     values: Float[Tensor, " B"]
 
     def where(self, keep: Bool[Tensor, " B"]) -> Points:
-        """Return the marked points."""
+        """Return the points at which the mask is true."""
         return Points(self.q[keep], self.values[keep])
 
 
 class Arcs:
-    """All arcs of some circles (`columns`), for one h given by M and omega_g (rows of `even`).
+    """All arcs of the circles in `columns`, for the h with M = `odd` and omega_g the rows of `even`.
 
     Attributes:
-        value: h at the point where the arc starts (2, K, c), which is where the arc before it ends.
-        inside: True if the top singular vector of A, restricted to the circle, is inside the arc (2, K, c).
-        top: the singular value (2, K, c).
+        value: h at the point where the arc starts (2, K, c); the arc before it ends there.
+        inside: True if h, on the circle, has a local maximum inside the arc (2, K, c): where the top right singular
+            vector of A, restricted to the circle's plane, lies inside it.
+        top: h at that maximum, the singular value (2, K, c).
     """
 
     def __init__(self, circles: Circles, columns: slice, odd: Float[Tensor, "m 3"], even: Float[Tensor, "G m"]) -> None:
@@ -149,19 +154,26 @@ class Arcs:
         self.top_angle = start + offset
 
     def best(self) -> Points:
-        """Return the largest h at an arc's start, and inside an arc (0 without any), with points."""
+        """Return two points: the start of an arc with the largest h, and the highest maximum inside an arc.
+
+        The second value is 0 if no arc has a maximum inside.
+        """
         tops = torch.where(self.inside, self.top, 0.0)
         start, top = _largest(self.value), _largest(tops)
         q = torch.cat([self._global(self._starts(start), start), self._global(self._tops(top), top)])
         return Points(q, torch.cat([self.value[start], tops[top]]))
 
     def kinks(self, floor: float) -> Points:
-        """Return the local maxima of h on the circles, h >= floor: inside arcs, and at crossings."""
+        """Return the local maxima of h that lie on circles, inside arcs or at crossings, with h >= floor."""
         inside, crossing = self._kinks_inside(floor), self._kinks_crossing(floor)
         return Points(torch.cat([inside.q, crossing.q]), torch.cat([inside.values, crossing.values]))
 
     def _kinks_inside(self, floor: float) -> Points:
-        """Return the maxima inside arcs: h^2 / 2 has slopes +-y^T a_3 + y^T omega < 0, y = A q."""
+        """Return the local maxima inside arcs.
+
+        With y = A q and a_3 the last column of A, the slope of h^2 / 2 away from the circle is y^T omega + y^T a_3 on
+        one side and y^T omega - y^T a_3 on the other. Both must be negative.
+        """
         where = (self.inside & (self.top >= floor)).nonzero().unbind(1)
         q, A = self._tops(where), self._matrices(where)
         y = _apply(A, q)
@@ -170,10 +182,10 @@ class Arcs:
         return Points(self._global(q[falls], where), self.top[where])
 
     def _kinks_crossing(self, floor: float) -> Points:
-        """Return the maxima at crossings: h has to fall along both circles in both directions.
+        """Return the local maxima at crossings: h falls along both circles, in both directions.
 
-        Then it falls in all directions: its slope is linear in between. On the right of the crossing A acts, on the
-        left A + 2 omega_j e_j^T.
+        Then it falls in all directions, since its slope is linear between them. Beyond the crossing A is its matrix,
+        before it A + 2 omega_j e_j^T.
         """
         where = ((self.value >= floor) & (self.order < self.index)).nonzero().unbind(1)
         half, k, c = where
@@ -189,7 +201,7 @@ class Arcs:
         return Points(self._global(q[falls], where), self.value[where])
 
     def cells(self, floor: float) -> Cells:
-        """Return the cells next to the arcs that show them, if their matrices can reach `floor`."""
+        """Return the cells beside the shown arcs in which h may reach `floor`, judged by bounds on |A|_op."""
         side, half, k, c = ((self._reach() >= floor * floor) & self.shown).nonzero().unbind(1)
         sign, turn = (1.0 - 2.0 * index.to(self.own.dtype) for index in (side, half))
         A = self._matrices((half, k, c))
@@ -201,7 +213,7 @@ class Arcs:
         return Cells(A, torch.stack(walls, dim=1), sign, self.frame[c])
 
     def _reach(self) -> Float[Tensor, "2 2 K c"]:
-        """Return upper bounds on |A|_op^2 in the cells on the circle's positive and negative side."""
+        """Return upper bounds on |A|_op^2 for the cells on the positive and on the negative side of each arc."""
         x, y, z = self.A.unbind(2)
         xz, yz, zz = (x * z).sum(dim=2), (y * z).sum(dim=2), z.square().sum(dim=2)
         own_x, own_y, own_z = ((column * self.own).sum(dim=2) for column in (x, y, z))
@@ -234,13 +246,11 @@ class Arcs:
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells whose maximum may be large: matrices A and walls, in the frame of their circle.
-
-    Their circle is the one that they were seen from.
+    """Some cells, each in the frame of the circle from which it was seen.
 
     Attributes:
-        A: (B, 3, m), transposed.
-        walls: e_j, turned inwards, of the two circles that end the arc (B, 2, 3).
+        A: the matrix of h in the cell, transposed (B, 3, m).
+        walls: the normals of the two circles that end the arc, turned inwards (B, 2, 3).
         side: the side of the circle on which the cell lies, +-1 (B,).
         frame: of the circle (B, 3, 3).
     """
@@ -251,10 +261,11 @@ class Cells:
     frame: Float[Tensor, "B 3 3"]
 
     def tops(self) -> tuple[Points, float]:
-        """Return the top singular vectors q inside the three known walls, |A q|, and a bound eta.
+        """Return the top singular vectors q that lie inside the three known walls, |A q|, and a bound eta.
 
-        Both q and -q are tried. eta satisfies |A|_op^2 <= (1 + eta) |A q|^2 for every cell, those left out included, by
-        Gershgorin's circles of V^T (A A^T) V for the computed eigenvectors V; no library's accuracy is relied on.
+        Both q and -q are tried. |A|_op^2 <= (1 + eta) |A q|^2 for every cell, also for those whose q lies outside. It
+        is proved by Gershgorin's circles for V^T (A^T A) V, V the computed eigenvectors: no library's accuracy is
+        relied on.
         """
         if len(self.A) == 0:
             return Points(self.A.new_zeros(0, 3), self.A.new_zeros(0)), 0.0
@@ -275,18 +286,18 @@ class Cells:
 
 
 def _apply(A: Float[Tensor, "B 3 m"], q: Float[Tensor, "B 3"]) -> Float[Tensor, "B m"]:
-    """Return A q, for A stored transposed."""
+    """Return A q for each cell; A is stored transposed."""
     return (q[:, None] @ A)[:, 0]
 
 
 def _largest(values: Tensor) -> tuple[Tensor, ...]:
-    """Return the index of the largest entry, one tensor of length 1 for each dimension."""
+    """Return the index of the largest entry, as one tensor of length 1 for each dimension."""
     place = int(values.argmax())  # torch.unravel_index imports sympy: a second
     return tuple(torch.tensor([k], device=values.device) for k in np.unravel_index(place, values.shape))
 
 
 def leaders(unit: Float[Tensor, "n 3"], near: float) -> Int[Tensor, " n"]:
-    """Return for each unit row the earlier row, or itself, at most `near` from it up to sign."""
+    """Return for each unit row the index of its leader: an earlier row within `near` of it up to sign, or itself."""
     lead = torch.full((len(unit),), -1, device=unit.device)
     close = _close(unit, near)
     lonely = close.sum(dim=1) == 1
@@ -298,7 +309,10 @@ def leaders(unit: Float[Tensor, "n 3"], near: float) -> Int[Tensor, " n"]:
 
 
 def _close(unit: Float[Tensor, "n 3"], near: float) -> Bool[Tensor, "n n"]:
-    """Return True for rows parallel within `near`, entrywise: cosines see no angle below 1e-8."""
+    """Return a mask of the pairs of rows within `near` of each other up to sign.
+
+    It uses differences of entries, as cosines see no angle below 1e-8.
+    """
     same, opposite = (
         torch.stack([(unit[:, None, axis] - sign * unit[None, :, axis]).square() for axis in range(3)]).sum(dim=0)
         for sign in (1.0, -1.0)

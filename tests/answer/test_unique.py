@@ -233,7 +233,7 @@ def test_pairs_share_the_linear_part_where_there_are_more_of_them_than_numbers_i
     angles = np.array([0.0, 2.0, 4.0])
     W = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     several = pairs_of_neurons(W, np.ones(6))
-    assert several.pairs == 3
+    assert several.uniqueness.most == (6, 6)
     assert pairs_of_neurons(W[:2], np.ones(4)) is None
     # The line of solutions through the corner o = e, with a direction of both signs: it touches the box there only.
     W[2] = -W[2]
@@ -316,8 +316,8 @@ def test_the_fewest_neurons_are_stated_only_where_no_fewer_are_proved():
     """A line of solutions that ends at the edge of the box, |o_1| = |o_2| = e, has a network with two neurons less."""
     angles = np.array([0.0, 2.0, 4.0])
     W = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    assert pairs_of_neurons(W, np.array([1.0, 0.8, 0.6, 0.5, 0.4, 0.7])).fewest == 5
-    assert pairs_of_neurons(W, np.array([1.0, 1.0, 0.75, 0.0, 0.0, 0.25])).fewest == 3
+    assert pairs_of_neurons(W, np.array([1.0, 0.8, 0.6, 0.5, 0.4, 0.7])).uniqueness.fewest[0] == 5
+    assert pairs_of_neurons(W, np.array([1.0, 1.0, 0.75, 0.0, 0.0, 0.25])).uniqueness.fewest[0] == 3
 
 
 def test_a_neuron_that_may_be_missing_is_not_counted_as_certain():

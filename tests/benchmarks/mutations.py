@@ -565,12 +565,12 @@ MUTANTS: tuple[Mutant, ...] = (
             "<< (2 * BITS)) + 1, 1 << (2 * BITS))",
             "<< (2 * BITS)) - (1 << BITS), 1 << (2 * BITS))",
         ),
-        ("the output bias left out", "return total + self.lam * sum(", "return total + 0 * sum("),
+        ("the output bias left out", "return total + self.lam * ((bias", "return total + 0 * ((bias"),
         ("the penalty once for twice", "total += 2 * self.kappa * (product", "total += self.kappa * (product"),
         (
             "the residuals left out",
-            "total += q * sum((self.kappa * d / q - r) ** 2",
-            "total += 0 * sum((self.kappa * d / q - r) ** 2",
+            "total = self.shares @ ((self.kappa * point",
+            "total = 0 * self.shares @ ((self.kappa * point",
         ),
     ),
     *_of(
@@ -697,7 +697,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "completely_positive/graphs",
         "graphs cprank",
         ("cliques that carry two", "heaviest <= 1.0 + rounding", "heaviest <= 2.0 + rounding"),
-        ("one more than the sum", "float(self.weights.sum()) - MARGIN", "float(self.weights.sum()) + MARGIN"),
+        ("one more than the sum", "float(self.weights.sum()) - margin", "float(self.weights.sum()) + margin"),
         ("negative weights", "if (self.weights < 0).any() or", "if"),
         (
             "edges that are not there",

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 import covopt
-from covopt.completely_positive.graphs import bipartite_gram, gram_data
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
 from tests.benchmarks.objective import Array, deep_objective
+from tests.references.grams import bipartite_gram, gram_data
 
 SETS, SMALL, TRAININGS = 50, 10.0, 8  # small sets, seconds for the plateau of each, trainings of each width
 WORSE = 1e-3  # how far a point of a curve may be above the best training of its width, relative

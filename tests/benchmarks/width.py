@@ -16,10 +16,11 @@ import numpy as np
 
 import covopt
 from covopt.completely_positive.factorization import search
-from covopt.completely_positive.graphs import bipartite_gram, clique_cover, edge_gram, gram_data, support_graph
+from covopt.completely_positive.graphs import clique_cover, support_graph
 from covopt.completely_positive.moments import moment_bound
 from tests.benchmarks.factor_contenders import METHODS, STOP, Method
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
+from tests.references.grams import bipartite_gram, edge_gram, gram_data
 
 CASES = Path(__file__).resolve().parents[1] / "cases" / "cp_rank.json"
 HIGH = CASES.with_name("high_cp_rank.json")

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from copositive_matrices import HORN, planted_matrices
+from references.grams import bipartite_gram
 
 import covopt
 from covopt import check as checker
-from covopt.completely_positive.graphs import bipartite_gram
 from covopt.records import directories
 
 PROVED, REFUSED, UNREAD, UNCHECKED = range(4)

@@ -14,6 +14,7 @@ import torch
 from hostile_matrices import falsehoods, hostile_matrices
 from hypothesis import given
 from hypothesis import strategies as st
+from references.grams import bipartite_gram, edge_gram
 from scipy.optimize import linprog
 
 import covopt
@@ -21,7 +22,6 @@ from covopt import CovoptError, cp_rank
 from covopt.app.cli import main
 from covopt.completely_positive.connected import Part, Verdict
 from covopt.completely_positive.ends import ByEdges, ByFactor, ByRank, ByTheorem, End
-from covopt.completely_positive.graphs import bipartite_gram, edge_gram
 from covopt.completely_positive.page import pairs
 from covopt.completely_positive.prepared import prepare, whole
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from references.grams import bipartite_gram
 
 from covopt.completely_positive import factorization
 from covopt.completely_positive.factorization import proves, residual, search, split
-from covopt.completely_positive.graphs import bipartite_gram
 
 
 def forever() -> float:

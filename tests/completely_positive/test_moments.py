@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from references.grams import bipartite_gram
 
 from covopt import cp_rank
 from covopt.completely_positive.ends import ByMoments
-from covopt.completely_positive.graphs import bipartite_gram
 from covopt.completely_positive.moments import MomentBound, moment_bound
 
 CASES = json.loads((Path(__file__).parents[1] / "cases" / "high_cp_rank.json").read_text())["cases"]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references.grams import bipartite_gram
 
 import covopt
 from covopt import sigma_rank
 from covopt.completely_positive import pairs
-from covopt.completely_positive.graphs import bipartite_gram
 from covopt.completely_positive.separation import SeparatingPair, _left
 
 

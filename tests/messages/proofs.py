@@ -15,7 +15,6 @@ from covopt.certify.proofs import agreed, read_proof
 from covopt.certify.relaxation import bound as relaxation
 from covopt.certify.relaxation.grouping import grouped_bound
 from covopt.certify.relaxation.multipliers import LEAF, WALL, Multipliers
-from covopt.completely_positive.graphs import bipartite_gram
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem, make_problem
 from covopt.oracles.arrangement import ArrangementOracle
@@ -267,7 +266,6 @@ ROWS = [
         "cprank HERE/a.npy --rank 0",
         matrix(np.eye(2)),
     ),
-    Row("Both sides of a bipartite graph need a vertex; give p and q of at least 1.", lambda _: bipartite_gram(0, 1)),
     Row("K has shape (3, 3) and Ks has (2, 2); give both for the same samples.", lambda _: pair(np.eye(3))),
     Row(
         "The bias must be at least 0, and the tolerance from 0 to below 0.1.",

@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 
 from covopt.answer.uniqueness.plane import Plane, Whole
 
-FINE = 1 << 120
-"""Directions that no sample gives are rounded to fractions of this."""
-
 
 @dataclass(frozen=True)
 class Break:
@@ -79,8 +76,8 @@ def _between(n: Whole, following: Whole, part: float) -> Whole:
 
 
 def rounded(angle: float) -> Whole:
-    """Return the direction of an angle, in whole numbers."""
-    return np.array([int(math.ldexp(x, 60)) * (FINE >> 60) for x in (math.cos(angle), math.sin(angle))], dtype=object)
+    """Return the direction of an angle, in whole numbers of at most 120 binary digits."""
+    return np.array([int(math.ldexp(x, 60)) << 60 for x in (math.cos(angle), math.sin(angle))], dtype=object)
 
 
 def _half(w: Whole) -> int:
@@ -129,15 +126,19 @@ class Circle:
                 scale = max(scale, _root((int((A @ w) @ (A @ w)) // int(w @ w) >> (2 * bits)) + 1))
             a, b, c = _form(A, n, m, (scale << bits) ** 2)
             if b < 0 and b * b > a * c:
-                scale = max(scale, _root((_largest_eigenvalue(A) >> (2 * bits)) + 1))
+                scale = max(scale, self._norm(A))
         return scale
 
     def bounded(self, Lambda: Whole, scale: int, arcs: list[int]) -> int:
         """Return the same for |A|_op <= 1 on these arcs, also for directions outside them."""
-        for start in arcs:
-            A = self.plane.linear(Lambda, self.inside(start))
-            scale = max(scale, _root((_largest_eigenvalue(A) >> (2 * self.plane.feature_bits)) + 1))
-        return scale
+        return max([scale, *(self._norm(self.plane.linear(Lambda, self.inside(start))) for start in arcs)])
+
+    def _norm(self, A: Whole) -> int:
+        """Return a whole number at or above |A|_op, for A times 2^feature_bits."""
+        G = A.T @ A
+        spread = (int(G[0, 0]) - int(G[1, 1])) ** 2 + 4 * int(G[0, 1]) ** 2
+        largest_eigenvalue = (int(G[0, 0]) + int(G[1, 1]) + _root(spread)) // 2 + 1
+        return _root((largest_eigenvalue >> (2 * self.plane.feature_bits)) + 1)
 
     def arcs(self, Lambda: Whole, scale: int) -> list[Arc]:
         """Return a, b and c of every arc, rounded once."""
@@ -162,13 +163,6 @@ def _form(A: Whole, n: Whole, m: Whole, square: int) -> tuple[int, int, int]:
         int(n @ m) * square - int(An @ Am),
         int(m @ m) * square - int(Am @ Am),
     )
-
-
-def _largest_eigenvalue(A: Whole) -> int:
-    """Return a whole number at or above the largest eigenvalue of A^T A."""
-    G = A.T @ A
-    spread = (int(G[0, 0]) - int(G[1, 1])) ** 2 + 4 * int(G[0, 1]) ** 2
-    return (int(G[0, 0]) + int(G[1, 1]) + _root(spread)) // 2 + 1
 
 
 def _root(square: int) -> int:

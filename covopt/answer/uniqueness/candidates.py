@@ -26,15 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covopt.answer.uniqueness.arcs import Arc, Circle
-from covopt.answer.uniqueness.plane import Plane, Whole
+from covopt.answer.uniqueness.plane import Plane, Whole, unit
 from covopt.answer.uniqueness.polish import Neurons
 
 ROUNDING = 1e-12
 """What the float64 computations below may be off by, relative: matrices of entries rounded once, of small order."""
-FLAT = 1e-6
-"""Where 1 - mu is below this, h is taken to be constant on the arc."""
-NEXT = 1e-6
-"""A neuron is taken to be a candidate's if they are closer than this."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +74,12 @@ def optimum(plane: Plane, Lambda: Whole, scale: int, excess: float) -> Optimum:
     kappa / lam) Lambda^T 1|^2 of its own excess are at most `excess`.
     """
     root = math.sqrt(excess) * (1.0 + ROUNDING)
-    X = inputs(plane)
-    q = np.array([float(share) for share in plane.shares])
+    X, q = plane.float_inputs, plane.float_shares
     delta = root / float(plane.kappa) * math.sqrt(float(q @ np.square(X).sum(axis=1)))
     bias = float(plane.beta) * math.sqrt(len(X) / float(plane.lam))
     outputs = np.array(plane.hidden_outputs(Lambda, scale), dtype=float).ravel()
     off = root * (1.0 / math.sqrt(q.min()) + bias) + ROUNDING * float(np.linalg.norm(outputs))
     return Optimum(delta * (1.0 + ROUNDING), outputs, off * (1.0 + ROUNDING))
-
-
-def inputs(plane: Plane) -> NDArray[np.float64]:
-    """Return X' (N, 2) in float64."""
-    return np.array([[int(x) / (1 << plane.inputs) for x in row] for row in plane.X])
 
 
 @dataclass(frozen=True)
@@ -107,7 +97,7 @@ class Found:
 
 def find(circle: Circle, Lambda: Whole, scale: int, delta: float) -> Found | None:
     """Return all directions of neurons, or None where an arc leaves their number open."""
-    arcs, X, p = circle.arcs(Lambda, scale), inputs(circle.plane), (2.0 * delta + delta * delta) * (1.0 + ROUNDING)
+    arcs, X, p = circle.arcs(Lambda, scale), circle.plane.float_inputs, (2.0 * delta + delta * delta) * (1.0 + ROUNDING)
     single, whole, blur = [], [], [[0.0] for _ in arcs]
     for arc in arcs:
         if arc.b > p or arc.peaked:
@@ -131,7 +121,7 @@ def find(circle: Circle, Lambda: Whole, scale: int, delta: float) -> Found | Non
             continue
         if len(turned) > 2 or max(turned) > 0.5:
             return None
-        w, steep = unit(circle.breaks[arc.start].w), max(_size(arc.A), _size(before.A))
+        w, steep = unit(circle.breaks[arc.start].w), max(float(np.linalg.norm(arc.A)), float(np.linalg.norm(before.A)))
         at = _candidate(circle, w, arc, X, (delta, max(turned), steep))
         single.append(replace(at, blurred=len(turned) > 1))
     return Found(single, whole)
@@ -140,14 +130,14 @@ def find(circle: Circle, Lambda: Whole, scale: int, delta: float) -> Found | Non
 def _uncertain_angle(arc: Arc, p: float) -> float | None:
     """Return an angle's largest error inside an arc, or None if h is nearly constant."""
     smaller = float(np.linalg.eigvalsh(arc.A.T @ arc.A)[0])
-    return 2.0 * (p + ROUNDING) / (1.0 - smaller) if 1.0 - smaller > FLAT and arc.b < -p else None
+    return 2.0 * (p + ROUNDING) / (1.0 - smaller) if 1.0 - smaller > 1e-6 and arc.b < -p else None
 
 
 def _inside(circle: Circle, arc: Arc, X: NDArray[np.float64], delta: float, turned: float) -> Candidate:
     """Return the direction inside an arc."""
     w = np.linalg.eigh(arc.A.T @ arc.A)[1][:, 1]
     w = w * (1.0 if w @ unit(circle.inside(arc.start)) > 0 else -1.0)
-    return replace(_candidate(circle, w, arc, X, (delta, turned, _size(arc.A))), inside=True)
+    return replace(_candidate(circle, w, arc, X, (delta, turned, float(np.linalg.norm(arc.A)))), inside=True)
 
 
 def _candidate(
@@ -162,23 +152,13 @@ def _candidate(
     return Candidate(w, arc.A @ w, phi, turned + ROUNDING, pulled)
 
 
-def _size(A: NDArray[np.float64]) -> float:
-    return float(np.linalg.norm(A))
-
-
-def unit(w: Whole) -> NDArray[np.float64]:
-    """Return the direction of a whole vector, as floats."""
-    size = math.isqrt(int(w @ w) << 256)
-    return np.array([(int(x) << 128) / size for x in w])
-
-
 def amounts(neurons: Neurons, candidates: list[Candidate]) -> NDArray[np.float64] | None:
     """Return sizes c_k >= 0 of the neurons at each candidate, or None; no proof rests on them."""
     total = np.zeros(len(candidates))
     W = np.stack([k.w for k in candidates]) if candidates else np.full((1, 2), np.inf)
     for w, size in zip(*units(neurons), strict=True):
         away = np.linalg.norm(W - w, axis=1)
-        if away.min() > NEXT:
+        if away.min() > 1e-6:  # it is none of the candidates
             return None
         total[away.argmin()] += size
     return total

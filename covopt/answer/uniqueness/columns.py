@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.answer.uniqueness.candidates import ROUNDING, Candidate, inputs
+from covopt.answer.uniqueness.candidates import ROUNDING, Candidate
 from covopt.answer.uniqueness.plane import Plane
 
 
@@ -47,4 +47,4 @@ def columns(parts: list[NDArray], candidates: list[Candidate], steep: float) -> 
 
 def features(plane: Plane, candidates: list[Candidate]) -> Columns:
     """Return what the neurons of these directions add to F', by size."""
-    return columns([k.phi for k in candidates], candidates, float(np.linalg.norm(inputs(plane))))
+    return columns([k.phi for k in candidates], candidates, float(np.linalg.norm(plane.float_inputs)))

@@ -26,11 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covopt.answer.uniqueness.arcs import Arc, Circle
-from covopt.answer.uniqueness.candidates import ROUNDING, Found, Optimum, inputs, unit, units
+from covopt.answer.uniqueness.candidates import ROUNDING, Found, Optimum, units
 from covopt.answer.uniqueness.columns import Columns, features
+from covopt.answer.uniqueness.plane import unit
 from covopt.answer.uniqueness.polish import Neurons
-
-BESIDE = 1e-9  # how far a neuron may be beyond the end of its arc
+from covopt.answer.uniqueness.uniqueness import SEVERAL, Examined, Uniqueness
+from covopt.runtime.errors import counted
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Cone:
     def of(circle: Circle, arc: Arc) -> Cone:
         """Return the cone of an arc; as sigma is continuous, its ends have the patterns inside."""
         ends = np.stack([unit(circle.breaks[k].w) for k in (arc.start, arc.end)], axis=1)
-        Z = inputs(circle.plane) @ ends
+        Z = circle.plane.float_inputs @ ends
         return Cone(ends, np.where(Z >= 0.0, Z, circle.plane.slope * Z), arc.A @ ends)
 
     @property
@@ -79,24 +80,7 @@ class Cone:
         return W / lengths, sizes[:, None] * lengths * (pairs @ self.d.T)
 
 
-@dataclass(frozen=True)
-class Continuum:
-    """The proof where arcs are whole.
-
-    Attributes:
-        certain: neurons that every optimum has besides those of the arcs; singles: how many it can have.
-        independence: the smallest singular value of (c, H) -> F'.
-        directions, outputs: one of the optima, with four neurons in each arc (K, 2) and |w| v (K, m).
-    """
-
-    certain: int
-    singles: int
-    independence: float
-    directions: NDArray[np.float64]
-    outputs: NDArray[np.float64]
-
-
-def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Optimum) -> Continuum | None:
+def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Optimum) -> Examined | None:
     """Prove that infinitely many networks are optimal; return None without a proof.
 
     Args:
@@ -108,7 +92,7 @@ def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Opt
     W, sizes = units(neurons)
     moments, is_single = [], np.full(len(W), True)
     for cone in cones:
-        within = is_single & (cone.coordinates(W.T) >= -BESIDE).all(axis=0)
+        within = is_single & (cone.coordinates(W.T) >= -1e-9).all(axis=0)  # or hardly beyond its end
         is_single = is_single & ~within
         moments.append(cone.moments(W[within], sizes[within]))
     c = np.zeros(len(candidates.single))
@@ -128,7 +112,17 @@ def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Opt
     outputs = np.concatenate(
         [*([size * k.d] for size, k in zip(c, candidates.single, strict=True)), *(v for _, v in spread)]
     )
-    return Continuum(int((c > off).sum()), len(c), matrix.smallest, directions, outputs)
+    singles, pairs = len(c), 2 * len(cones)
+    verdict = Uniqueness(
+        SEVERAL,
+        f"On {counted(len(cones), 'arc')} of directions every neuron can be part of an optimum, and those of an optimum"
+        " are not determined: two or more do the same.",
+        fewest=(int((c > off).sum()) + pairs, singles + pairs),
+        independence=matrix.smallest,
+    )
+    plane = circle.plane
+    bias, _ = plane.residuals(neurons.directions, neurons.V)
+    return Examined(verdict, directions, outputs / float(plane.units), np.array([float(b * plane.size) for b in bias]))
 
 
 def _columns(circle: Circle, candidates: Found, cones: list[Cone], delta: float) -> Columns:

@@ -14,7 +14,6 @@ these columns is above what is not known about it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -27,20 +26,16 @@ from covopt.answer.uniqueness.continuum import continuum
 from covopt.answer.uniqueness.plane import BITS, Plane, columns_used
 from covopt.answer.uniqueness.polish import Neurons, gather, polish
 from covopt.answer.uniqueness.polytope import polytope
-from covopt.answer.uniqueness.uniqueness import SEVERAL, UNIQUE, Uniqueness, undecided
+from covopt.answer.uniqueness.uniqueness import UNIQUE, Examined, Uniqueness, undecided
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights
-from covopt.runtime.errors import counted
 
-WORK = 250_000  # N^2 m: the multiplications of whole numbers on all arcs
-LARGEST = 400  # the order of the matrices of Newton's method: neurons times outputs
-FREE = 1e-20  # |Lambda^T X'| below this part of sum_i |Lambda_i| |x_i| is taken for 0, and then made 0
-TINIEST = 1e-300  # an excess that float64 still knows
 UNCLEAR = (
     "On an arc of directions the dual point is too close to constant, or its maximum too close to a kink, to tell which"
     " neurons an optimum can have."
 )
-POLISHED = 1e-18  # a relative gap above this is too wide to list the candidates
+POLISHED = 1e-18
+"""A relative gap above this is too wide to list the candidates."""
 
 
 def decide(problem: Problem, weights: Weights) -> Uniqueness:
@@ -57,27 +52,11 @@ def decide(problem: Problem, weights: Weights) -> Uniqueness:
     return examine(problem, weights).uniqueness
 
 
-@dataclass(frozen=True)
-class Examined:
-    """A verdict, and where there are several optima, one that is inside the set of them.
-
-    Attributes:
-        uniqueness: the verdict.
-        directions: unit w_k (K, 2), in the coordinates of `two_columns`; outputs: |w_k| v_k for them, in the units of
-            the problem (K, m); bias: of the output (m,).
-    """
-
-    uniqueness: Uniqueness
-    directions: NDArray[np.float64] | None = None
-    outputs: NDArray[np.float64] | None = None
-    bias: NDArray[np.float64] | None = None
-
-
 def examine(problem: Problem, weights: Weights) -> Examined:
     """Return the verdict of `decide`, with another optimum if there are several."""
     beyond = _beyond(problem, weights)
     if beyond:
-        return Examined(undecided(beyond))
+        return undecided(beyond)
     plane = Plane.of(problem)
     circle = Circle(plane)
     neurons = polish(plane, _neurons(problem, plane, circle, weights))
@@ -97,7 +76,8 @@ def _beyond(problem: Problem, weights: Weights) -> str:
     if len(columns_used(problem)) > 2:
         return "The inputs and their bias column have more than two columns; uniqueness is decided for at most two."
     N, m = problem.Y.shape
-    if N * N * m > WORK or len(weights[0]) * m > LARGEST:
+    # The multiplications of whole numbers on all arcs, and the order of the matrices of Newton's method.
+    if N * N * m > 250_000 or len(weights[0]) * m > 400:
         return "The question is too large to be decided in exact arithmetic."
     return ""
 
@@ -124,11 +104,11 @@ def _examined(circle: Circle, neurons: Neurons) -> Examined:
     excess = _above(plane.excess(neurons.directions, neurons.V, Lambda, scale))
     cost = float(plane.cost(neurons.directions, neurons.V, bias, residual))
     if not excess <= POLISHED * cost:
-        return Examined(undecided("The network could not be brought close enough to an optimum."))
+        return undecided("The network could not be brought close enough to an optimum.")
     estimate = optimum(plane, Lambda, scale, excess)
     candidates = find(circle, Lambda, scale, estimate.delta)
     if candidates is None:
-        return Examined(undecided(UNCLEAR))
+        return undecided(UNCLEAR)
     if candidates.whole:
         return _whole(circle, neurons, candidates, Lambda, scale)
     return _single(plane, neurons, candidates.single, estimate, free)
@@ -136,7 +116,7 @@ def _examined(circle: Circle, neurons: Neurons) -> Examined:
 
 def _above(excess: Fraction) -> float:
     """Return a float at or above it, which cannot underflow."""
-    return max(float(excess) * (1.0 + ROUNDING), TINIEST)
+    return max(float(excess) * (1.0 + ROUNDING), 1e-300)
 
 
 def _single(plane: Plane, neurons: Neurons, candidates: list[Candidate], estimate: Optimum, free: bool) -> Examined:
@@ -145,22 +125,19 @@ def _single(plane: Plane, neurons: Neurons, candidates: list[Candidate], estimat
         return Examined(Uniqueness(UNIQUE, "No neuron can be part of an optimum.", 0, (0, 0), (0, 0), 0))
     c = amounts(neurons, candidates)
     if c is None:
-        return Examined(undecided("The network has a neuron that no optimum can have.", candidates=len(candidates)))
+        return undecided("The network has a neuron that no optimum can have.", candidates=len(candidates))
     matrix = features(plane, candidates)
     if (only := _independent(matrix, c, estimate)) is not None:
         return Examined(only)
     several = polytope(plane, candidates, c, estimate) if free else None
-    if several is None:
-        return Examined(_dependent(matrix))
-    J, m = several.pairs, plane.outputs
-    verdict = Uniqueness(
-        SEVERAL,
-        f"The linear part of an optimum is free, and {J} pairs of opposite neurons share it: their parts of its"
-        f" {2 * m} numbers can be moved from one to another at no cost.",
-        *(len(candidates), (several.fewest, J + 2 * m), (2 * J, 2 * J), J - 2 * m, several.independence),
+    if several is not None:
+        return several
+    return undecided(
+        f"The {len(c)} neurons that an optimum can have are linearly dependent in what they add to the outputs, up to"
+        " what is known of them, and no second optimum is proved.",
+        candidates=len(c),
+        independence=matrix.smallest,
     )
-    # Lambda^T X' = 0 leaves no output bias.
-    return Examined(verdict, several.directions, several.outputs / float(plane.units), np.zeros(m))
 
 
 def _whole(circle: Circle, neurons: Neurons, candidates: Found, Lambda: NDArray, scale: int) -> Examined:
@@ -171,30 +148,18 @@ def _whole(circle: Circle, neurons: Neurons, candidates: Found, Lambda: NDArray,
     estimate = optimum(plane, Lambda, scale, excess)
     again = find(circle, Lambda, scale, estimate.delta)
     if again is None or [arc.start for arc in again.whole] != arcs or any(k.blurred for k in again.single):
-        return Examined(undecided(UNCLEAR))
+        return undecided(UNCLEAR)
     several = continuum(circle, neurons, again, estimate)
-    if several is None:
-        return Examined(undecided(UNCLEAR))
-    pairs = 2 * len(arcs)
-    verdict = Uniqueness(
-        SEVERAL,
-        f"On {counted(len(arcs), 'arc')} of directions every neuron can be part of an optimum, and those of an optimum"
-        " are not determined: two or more do the same.",
-        fewest=(several.certain + pairs, several.singles + pairs),
-        independence=several.independence,
-    )
-    bias, _ = plane.residuals(neurons.directions, neurons.V)
-    outer = np.array([float(b * plane.size) for b in bias])
-    return Examined(verdict, several.directions, several.outputs / float(plane.units), outer)
+    return undecided(UNCLEAR) if several is None else several
 
 
 def _is_free(plane: Plane, Lambda: NDArray) -> bool:
-    """Return True if Lambda^T X' is 0 up to rounding, and X' has rank 2."""
+    """Return True if Lambda^T X' is 0 up to rounding, 1e-20 of sum_i |Lambda_i| |x_i|, and X' has rank 2."""
     if not plane.spans:
         return False
     pulled = plane.X.T @ Lambda
     mass = np.abs(plane.X).T @ np.abs(Lambda)
-    return all(abs(int(p)) <= FREE * int(s) for p, s in zip(pulled.ravel(), mass.ravel(), strict=True))
+    return all(abs(int(p)) <= 1e-20 * int(s) for p, s in zip(pulled.ravel(), mass.ravel(), strict=True))
 
 
 def _independent(matrix: Columns, c: NDArray[np.float64], estimate: Optimum) -> Uniqueness | None:
@@ -206,14 +171,4 @@ def _independent(matrix: Columns, c: NDArray[np.float64], estimate: Optimum) -> 
         UNIQUE,
         "The neurons that an optimum can have are linearly independent in what they add to the outputs.",
         *(len(c), (certain, len(c)), (certain, len(c)), 0, matrix.smallest),
-    )
-
-
-def _dependent(matrix: Columns) -> Uniqueness:
-    count = matrix.T.shape[1]
-    return undecided(
-        f"The {count} neurons that an optimum can have are linearly dependent in what they add to the outputs, up to"
-        " what is known of them, and no second optimum is proved.",
-        candidates=count,
-        independence=matrix.smallest,
     )

@@ -16,8 +16,6 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-MOST = 2_000_000  # products of choices and signs that are gone through, at most
-
 
 def no_fewer(M: NDArray[np.float64], B: NDArray[np.float64], e: NDArray[np.float64], tolerance: float) -> bool:
     """Return True if it is proved that no optimum has fewer than J + k neurons.
@@ -30,7 +28,7 @@ def no_fewer(M: NDArray[np.float64], B: NDArray[np.float64], e: NDArray[np.float
     """
     k, J = M.shape
     remaining = J - k + 1
-    if math.comb(J, k - 1) << min(remaining, 64) > MOST:
+    if math.comb(J, k - 1) << min(remaining, 64) > 2_000_000:  # too many choices and signs to go through
         return False
     free = np.array(list(combinations(range(J), k - 1)), dtype=int).reshape(-1, k - 1)
     fixed = np.array([np.setdiff1d(np.arange(J), chosen) for chosen in free])

@@ -19,14 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covopt.answer.uniqueness.arcs import Circle, rounded
-from covopt.answer.uniqueness.plane import BITS, Plane, Whole
-
-SNAP = 1e-7  # neurons closer than this to the normal of a sample lie on it
-SAME = 1e-5  # neurons of one arc closer than this are one
-FAINT = 1e-11  # neurons below this part of the strongest are left out
-STEPS = 40  # of Newton's method, at most
-ENOUGH = 1e-45  # residuals below this leave nothing to correct
-CUTOFF = 1e-13  # singular values below this part of the largest are zero, in the steps
+from covopt.answer.uniqueness.plane import BITS, Plane, Whole, unit
 
 
 @dataclass
@@ -34,12 +27,11 @@ class Neurons:
     """The neurons of a network in the plane.
 
     Attributes:
-        angle: of w_k (K,); fixed: whether w_k is the normal of a sample (K,).
+        fixed: whether w_k is the normal of a sample (K,).
         directions: w_k in whole numbers of any length (K, 2).
         V: v'_k times 2^BITS for directions of that length (K, m).
     """
 
-    angle: NDArray[np.float64]
     fixed: NDArray[np.bool_]
     directions: Whole
     V: Whole
@@ -48,16 +40,13 @@ class Neurons:
     def amounts(self) -> NDArray[np.float64]:
         """|w_k| v'_k (K, m)."""
         sizes = [math.isqrt(int(w @ w) << 128) for w in self.directions]
-        rows = [[float(Fraction(int(v) * size, 1 << (BITS + 64))) for v in row] for row, size in _pairs(self.V, sizes)]
+        pairs = zip(self.V, sizes, strict=True)
+        rows = [[float(Fraction(int(v) * size, 1 << (BITS + 64))) for v in row] for row, size in pairs]
         return np.array(rows, dtype=float).reshape(self.V.shape)
 
     def without(self, gone: NDArray[np.bool_]) -> Neurons:
         """Those that stay."""
-        return Neurons(self.angle[~gone], self.fixed[~gone], self.directions[~gone], self.V[~gone])
-
-
-def _pairs(V: Whole, sizes: list[int]) -> list[tuple[Whole, int]]:
-    return list(zip(V, sizes, strict=True))
+        return Neurons(self.fixed[~gone], self.directions[~gone], self.V[~gone])
 
 
 def _length(w: Whole) -> Fraction:
@@ -72,30 +61,29 @@ def gather(circle: Circle, W: NDArray[np.float64], V: NDArray[np.float64], units
     put onto it.
     """
     sizes = np.linalg.norm(W, axis=1) * np.linalg.norm(V, axis=1)
-    significant = sizes > FAINT * sizes.max(initial=0.0)
+    significant = sizes > 1e-11 * sizes.max(initial=0.0)  # fainter neurons are left out
     W, V = W[significant], V[significant]
     angles = np.arctan2(W[:, 1], W[:, 0])
-    normals = [(k, b) for k, b in enumerate(circle.breaks) if b.sample]
-    at = np.array([math.atan2(b.w[1], b.w[0]) for _, b in normals])
+    normals = [b for b in circle.breaks if b.sample]
+    at = np.array([math.atan2(b.w[1], b.w[0]) for b in normals])
     groups: dict[int, list[int]] = {}
     loose: list[list[int]] = []
     for j in np.argsort(angles):
         away = np.abs((angles[j] - at + math.pi) % (2.0 * math.pi) - math.pi)
-        if len(away) and away.min() < SNAP:
+        if len(away) and away.min() < 1e-7:
             groups.setdefault(int(away.argmin()), []).append(int(j))
-        elif loose and angles[j] - angles[loose[-1][-1]] < SAME:
+        elif loose and angles[j] - angles[loose[-1][-1]] < 1e-5:  # they count as one
             loose[-1].append(int(j))
         else:
             loose.append([int(j)])
     strengths = V * np.linalg.norm(W, axis=1)[:, None]
-    angle = [at[k] for k in groups] + [_mean(angles[g], np.linalg.norm(strengths[g], axis=1)) for g in loose]
-    directions = [normals[k][1].w for k in groups] + [rounded(a) for a in angle[len(groups) :]]
+    means = [_mean(angles[g], np.linalg.norm(strengths[g], axis=1)) for g in loose]
+    directions = [*(normals[k].w for k in groups), *map(rounded, means)]
     totals = [strengths[g].sum(axis=0) for g in [*groups.values(), *loose]]
     fixed = np.array([True] * len(groups) + [False] * len(loose), dtype=bool)
     outputs = [[_on_grid(x, _length(w) / units) for x in total] for w, total in zip(directions, totals, strict=True)]
     shape = (len(outputs), V.shape[1])
     return Neurons(
-        np.array(angle, dtype=float),
         fixed,
         np.array(directions, dtype=object).reshape(-1, 2),
         np.array(outputs, dtype=object).reshape(shape),
@@ -113,13 +101,13 @@ def _on_grid(value: float, length: Fraction) -> int:
 
 def polish(plane: Plane, neurons: Neurons) -> Neurons:
     """Improve the neurons by Newton's method; leave out those that fade away."""
-    best = math.inf
-    for _ in range(STEPS):
+    best, enough = math.inf, 1e-45
+    for _ in range(40):
         if len(neurons.V) == 0:
             return neurons
         wrong, turning = _wrong(plane, neurons)
         size = float(np.abs(wrong).max(initial=0.0) + np.abs(turning).max(initial=0.0))
-        if size < ENOUGH or (size < 1e-25 and size > 0.5 * best):
+        if size < enough or (size < 1e-25 and size > 0.5 * best):
             return neurons
         best = min(best, size)
         neurons = _step(plane, neurons, wrong, turning)
@@ -156,33 +144,31 @@ def _step(plane: Plane, neurons: Neurons, wrong: NDArray, turning: NDArray) -> N
     right = np.concatenate([wrong.ravel(), (turning * sizes)[free]])
     # Neurons of very different strength; the columns are brought to one size.
     scale = 1.0 / np.sqrt(np.abs(np.diag(H)).clip(1e-300))
-    step = scale * np.linalg.lstsq(H * scale[:, None] * scale, right * scale, rcond=CUTOFF)[0]
+    step = scale * np.linalg.lstsq(H * scale[:, None] * scale, right * scale, rcond=1e-13)[0]
     dU, turn = step[: K * m].reshape(K, m), np.zeros(K)
     turn[free] = step[K * m :].clip(-0.1, 0.1)
     faded = np.einsum("km,km->k", U + dU, U) <= 0.0
     if faded.any():
         return neurons.without(faded & (sizes == sizes[faded].min()))
-    angle, directions = neurons.angle.copy(), neurons.directions.copy()
+    directions = neurons.directions.copy()
     for k in free:
         x, y = directions[k]
         part = round(math.ldexp(turn[k], 160))
         directions[k] = [x - (part * y >> 160), y + (part * x >> 160)]
-        angle[k] = math.atan2(directions[k][1], directions[k][0])
     V = neurons.V.copy()
     for k, (old, new) in enumerate(zip(neurons.directions, directions, strict=True)):
         longer = math.isqrt((int(old @ old) << (2 * BITS)) // int(new @ new)) if k in free else 1 << BITS
         V[k] = [(x * longer >> BITS) + _on_grid(change, _length(new)) for x, change in zip(V[k], dU[k], strict=True)]
-    return Neurons(angle, neurons.fixed, directions, V)
+    return Neurons(neurons.fixed, directions, V)
 
 
 def _hessian(plane: Plane, neurons: Neurons, U: NDArray, free: NDArray) -> NDArray[np.float64]:
     """Return the Hessian of the objective over 2 kappa in all u_k and the free angles."""
-    X = np.array([[float(Fraction(int(x), 1 << plane.inputs)) for x in row] for row in plane.X])
-    q, beta, lam = np.array([float(share) for share in plane.shares]), float(plane.beta), float(plane.lam)
-    a, kappa = plane.steep / (1 << plane.fine), float(plane.kappa)
-    w = np.stack([np.cos(neurons.angle), np.sin(neurons.angle)], axis=1)
+    X, q = plane.float_inputs, plane.float_shares
+    beta, lam, kappa = float(plane.beta), float(plane.lam), float(plane.kappa)
+    w = np.array([unit(direction) for direction in neurons.directions])
     Z = X @ w.T
-    slopes = np.where(Z >= 0, 1.0, a)
+    slopes = np.where(Z >= 0, 1.0, plane.slope)
     phi, across = slopes * Z, slopes[:, free] * (X @ np.stack([-w[free, 1], w[free, 0]]))
     Q = (np.diag(q) - beta**2 / (beta**2 + lam) * np.outer(q, q)) / kappa
     K, m = U.shape

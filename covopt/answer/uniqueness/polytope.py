@@ -15,39 +15,21 @@ the 2 m numbers in B, the same B has a whole polytope of o, and each is an optim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from covopt.answer.uniqueness.candidates import ROUNDING, Candidate, Optimum, inputs
+from covopt.answer.uniqueness.candidates import ROUNDING, Candidate, Optimum
 from covopt.answer.uniqueness.columns import Columns, columns
 from covopt.answer.uniqueness.narrowest import no_fewer
 from covopt.answer.uniqueness.plane import Plane
+from covopt.answer.uniqueness.uniqueness import SEVERAL, Examined, Uniqueness
 
 
-@dataclass(frozen=True)
-class Polytope:
-    """The proof of a polytope of optima.
-
-    Attributes:
-        pairs: J; fewest: a proved bound on the fewest neurons.
-        independence: the smallest singular value of (e, B) -> F'.
-        directions, outputs: the optimum that is farthest from losing a neuron (2 J, 2) and |w| v (2 J, m).
-    """
-
-    pairs: int
-    fewest: int
-    independence: float
-    directions: NDArray[np.float64]
-    outputs: NDArray[np.float64]
-
-
-def polytope(plane: Plane, candidates: list[Candidate], c: NDArray[np.float64], estimate: Optimum) -> Polytope | None:
+def polytope(plane: Plane, candidates: list[Candidate], c: NDArray[np.float64], estimate: Optimum) -> Examined | None:
     """Prove that a polytope of networks is optimal, with a free linear part; else None."""
     pairs = _pairs(candidates)
-    J, m, a, X = len(candidates) // 2, plane.outputs, plane.slope, inputs(plane)
+    J, m, a, X = len(candidates) // 2, plane.outputs, plane.slope, plane.float_inputs
     if pairs is None or 2 * m >= J:
         return None
     lines, size = [candidates[k] for k, _ in pairs], float(np.linalg.norm(X))
@@ -71,7 +53,19 @@ def polytope(plane: Plane, candidates: list[Candidate], c: NDArray[np.float64], 
     fewest = J + 2 * m if no_fewer(linear.T, B, e, known_to) else J
     D, W = (np.stack([getattr(k, name) for k in lines]) for name in ("d", "w"))
     sizes = 0.5 * np.concatenate([e + o, e - o])[:, None]
-    return Polytope(J, fewest, parts.smallest, np.concatenate([W, -W]), sizes * np.concatenate([D, D]))
+    verdict = Uniqueness(
+        SEVERAL,
+        f"The linear part of an optimum is free, and {J} pairs of opposite neurons share it: their parts of its"
+        f" {2 * m} numbers can be moved from one to another at no cost.",
+        candidates=2 * J,
+        fewest=(fewest, J + 2 * m),
+        most=(2 * J, 2 * J),
+        dimension=J - 2 * m,
+        independence=parts.smallest,
+    )
+    # Lambda^T X' = 0 leaves no output bias. The optimum stated is the one farthest from losing a neuron.
+    outputs = sizes * np.concatenate([D, D]) / float(plane.units)
+    return Examined(verdict, np.concatenate([W, -W]), outputs, np.zeros(m))
 
 
 def _pairs(candidates: list[Candidate]) -> list[tuple[int, int]] | None:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from covopt.records.record import VERDICTS
 
 UNIQUE, SEVERAL, UNDECIDED = VERDICTS
@@ -48,6 +51,22 @@ class Uniqueness:
         return cls(**facts)
 
 
-def undecided(reason: str, **facts: Any) -> Uniqueness:
+@dataclass(frozen=True)
+class Examined:
+    """A verdict, and where there are several optima, one that is inside the set of them.
+
+    Attributes:
+        uniqueness: the verdict.
+        directions: unit w_k (K, 2), in the coordinates of `two_columns`; outputs: |w_k| v_k for them, in the units of
+            the problem (K, m); bias: of the output (m,).
+    """
+
+    uniqueness: Uniqueness
+    directions: NDArray[np.float64] | None = None
+    outputs: NDArray[np.float64] | None = None
+    bias: NDArray[np.float64] | None = None
+
+
+def undecided(reason: str, **facts: Any) -> Examined:
     """Return the verdict that nothing is proved, with the reason."""
-    return Uniqueness(UNDECIDED, reason, **facts)
+    return Examined(Uniqueness(UNDECIDED, reason, **facts))

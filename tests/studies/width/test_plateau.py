@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import gaussian
+from references.grams import bipartite_gram, gram_data
 
 import covopt
 from covopt.app.cli import main
 from covopt.certify.spectral import spectral_bound
-from covopt.completely_positive.graphs import bipartite_gram, gram_data
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
 from covopt.solvers.training.exact_fit import fit_exactly
