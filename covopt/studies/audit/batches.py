@@ -97,8 +97,8 @@ class Batches:
 
     @classmethod
     def from_summary(cls, summary: Mapping[str, Any]) -> Batches | None:
-        """Read an audit's JSON; return None if it has no training, as in earlier versions."""
-        if not any(name in summary for name in ("training", "kept", "noise")) or summary["training"] is None:
+        """Read an audit's JSON; return None if it has no training."""
+        if summary["training"] is None:
             return None
         return cls(Training(**summary["training"]), summary["kept"], summary["noise"])
 

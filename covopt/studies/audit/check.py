@@ -24,7 +24,6 @@ from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
 from covopt.records import record
 from covopt.records.storing import FILES
-from covopt.runtime.errors import listed
 from covopt.runtime.loop import Certificate
 from covopt.solvers.deep.layers import report
 from covopt.solvers.deep.pruning import mergeable
@@ -43,24 +42,17 @@ BALANCE = 1e-12
 """Rounding of the unbalanced parts, which are at most 1: another order of summing squares changes them by less."""
 NOISE = 1e-8
 """Rounding of sums over the samples in another order, relative to the largest: a gradient of 0 is only that small."""
-LATER = ("finding", "descended", "constant", "hint", "stored", "rounded")
-"""Entries that audits lack if their version of covopt did not train further."""
-BATCHES = ("training", "kept", "noise")
-"""Entries on the batches of a training; earlier versions of covopt wrote none of them."""
 
 
 def unchecked(s: Summary) -> list[str]:
     """Return the names of the entries that nothing in the files of an audit proves."""
-    names = ["residuals", "inert", "trained"]
-    names += [] if s.get("function") else ["function"]
-    if _earlier(s):
-        return [*names, "verdict", "stationary", "neurons, blocks and words of the layers"]
-    names += ["hint", "descended.finished", "descended.residuals"]
+    names = ["residuals", "inert", "trained", "hint", "descended.finished", "descended.residuals"]
+    names += [] if s["function"] else ["function"]
     names += [] if s["rounded"] is None else ["rounded.residuals"]
     reports = ("stationarity", "direction", "output", "loss_with_neuron", "loss_trained_with_neuron", "loss_with_block")
     names += [f"layers.{name}" for name in reports]
     names += ["layers.gap", "layers.gap_certificate"] if s["solver"]["depth"] > 2 else []
-    names += [] if s.get("training") is None else ["training"]
+    names += [] if s["training"] is None else ["training"]
     return [*names, *([] if _worded(s) else ["verdict", "layers.verdict"])]
 
 
@@ -80,33 +72,28 @@ def audit(s: Summary, directory: Path, solution: Summary, result: Result, roundi
     if not equal(s["widths"], [len(W) for W in weights[:-1]]):
         yield "audit.json states other widths than those of the audited network."
     yield from _network(problem, directory / BETTER, "better network", s["escape"], rounding)
-    end = weights
-    if not _earlier(s):
-        yield from _descended(s, problem, directory, rounding)
-        end = weights_of(read_npz(directory / DESCENDED)) if (directory / DESCENDED).is_file() else weights
-        if not equal(s["constant"], is_constant(problem, weights)):
-            yield "audit.json states wrongly whether the network is constant."
-        if "in_passes" in s and s["in_passes"] is not has_many(problem, weights):
-            yield "audit.json states wrongly whether its samples are so many that it took passes."
-    losses = [s["loss"], solution["cost"], s["escape"], None if _earlier(s) else s["descended"]["loss"]]
+    end = weights_of(read_npz(directory / DESCENDED)) if (directory / DESCENDED).is_file() else weights
+    yield from _descended(s, problem, end, directory / DESCENDED, rounding)
+    if not equal(s["constant"], is_constant(problem, weights)):
+        yield "audit.json states wrongly whether the network is constant."
+    if s["in_passes"] is not has_many(problem, weights):
+        yield "audit.json states wrongly whether its samples are so many that it took passes."
+    losses = (s["loss"], solution["cost"], s["escape"], s["descended"]["loss"])
     best = min(value for value in losses if value is not None)
     yield from questions.crossed({"a network of the audit": best}, {"its solution": solution["lower"]}, rounding)
     excess = (s["loss"] - best) / best if best > 0.0 else 0.0
     if not (equal(s["best"], best) and equal(s["excess"], excess)):
         yield "audit.json states another best loss than the lowest of its networks, or another excess."
-    numbers = [layer["layer"] for layer in s["layers"]]
-    if not equal(numbers, list(range(1, problem.depth))) and (numbers or not _earlier(s)):
+    if not equal([layer["layer"] for layer in s["layers"]], list(range(1, problem.depth))):
         yield "audit.json does not list the hidden layers one by one."
         return
     for layer in s["layers"]:
         yield from _ranks(layer, problem, weights)
-        if not _earlier(s):
-            yield from _parts(layer, problem, weights)
-            yield from _gap(layer, problem, end, result, rounding)
-    yield from _batches(s, problem, weights, rounding)
+        yield from _parts(layer, problem, weights)
+        yield from _gap(layer, problem, end, result, rounding)
+    yield from _batches(s, problem, weights)
     yield from functions.function(s, problem, weights, directory, rounding)
-    if not _earlier(s):
-        yield from _finding(s, solution, result)
+    yield from _finding(s, solution, result)
 
 
 def _network(problem: Problem, file: Path, name: str, stated: float | None, rounding: float) -> Sentences:
@@ -119,17 +106,14 @@ def _network(problem: Problem, file: Path, name: str, stated: float | None, roun
             yield f"The {name} costs {cost.total:.12g}, but audit.json states {stated}."
 
 
-def _descended(s: Summary, problem: Problem, directory: Path, rounding: float) -> Sentences:
+def _descended(s: Summary, problem: Problem, end: list[Tensor], file: Path, rounding: float) -> Sentences:
     """Check the end of further training: its loss, its gain, and its loss after rounding."""
-    descended, file = s["descended"], directory / DESCENDED
+    descended = s["descended"]
     if file.is_file():
         yield from _network(problem, file, "network where training on ends", descended["loss"], rounding)
-        end = weights_of(read_npz(file))
     elif descended["loss"] != s["loss"]:
         yield "audit.json states that training on changed the loss, but no network where it ends is stored."
         return
-    else:
-        end = weights_of(read_npz(directory / record.NETWORK))
     gain = (s["loss"] - descended["loss"]) / s["loss"] if s["loss"] > 0.0 else 0.0
     if not equal(descended["gain"], gain):
         yield f"Training on gains {gain:.6g}, but audit.json states {descended['gain']}."
@@ -176,14 +160,11 @@ def _gap(layer: Summary, problem: Problem, end: list[Tensor], result: Result, ro
         yield "audit.json states another gap of layer 1 than the network and the solver's bound give."
 
 
-def _batches(s: Summary, problem: Problem, weights: list[Tensor], rounding: float) -> Sentences:
+def _batches(s: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
     """Check the effects of the batches against the network and the reported training."""
-    lacking = [name for name in BATCHES if name not in s]
-    if 0 < len(lacking) < len(BATCHES):
-        yield f"audit.json lacks {listed(lacking)}."
     batches = Batches.from_summary(s)
     if batches is None:
-        if s.get("kept") is not None or s.get("noise") is not None:
+        if s["kept"] is not None or s["noise"] is not None:
             yield "audit.json states the noise of batches, but no training that has any."
         return
     computed = batches_of(problem, weights, batches.training)
@@ -211,7 +192,7 @@ def _finding(s: Summary, solution: Summary, result: Result) -> Sentences:
     layers, batches = [LayerAudit.from_summary(layer) for layer in s["layers"]], Batches.from_summary(s)
     moving = verdicts.is_moving(losses, batches)
     for layer in layers:
-        missing = not moving and verdicts.lacks_neuron(layer, descended["loss"], s.get("in_passes", False))
+        missing = not moving and verdicts.lacks_neuron(layer, descended["loss"], s["in_passes"])
         if layer.missing is not missing:
             yield f"audit.json states wrongly whether a neuron is missing in layer {layer.facts.layer}."
     missing, last = any(layer.missing for layer in layers), s["solver"]["depth"] - 1
@@ -230,10 +211,6 @@ def _finding(s: Summary, solution: Summary, result: Result) -> Sentences:
         at = layer.facts.layer
         if layer.verdict != verdicts.of_layer(layer, losses, last=at == last, deep=last > 1, moving=moving):
             yield f"audit.json states another verdict on layer {layer.facts.layer} than its numbers give."
-
-
-def _earlier(s: Summary) -> bool:
-    return not any(name in s for name in LATER)
 
 
 def _worded(s: Summary) -> bool:
