@@ -22,12 +22,11 @@ from covopt.model.weights import Cost, evaluate
 from covopt.records import markup, record, storing
 from covopt.records.directories import Writer
 from covopt.records.provenance import ORIGIN, write_origin
-from covopt.studies.audit import verdicts
 from covopt.studies.audit.batches import Batches
 from covopt.studies.audit.examination import is_constant
 from covopt.studies.audit.function import FunctionAudit
 from covopt.studies.audit.layer_audit import LayerAudit
-from covopt.studies.audit.verdicts import Finding, Losses
+from covopt.studies.audit.verdicts import Finding, Judge, Losses
 
 DESCENDED, BETTER, AT, ORBITS = "descended.npz", "better.npz", "at.npz", "orbits.npz"
 
@@ -114,14 +113,19 @@ class Audit:
         return Losses(self.loss, descended, self.finished, self.best, self.escape_cost, self.reference.lower)
 
     @property
+    def judge(self) -> Judge:
+        """The rules for these numbers."""
+        return Judge(self.losses, self.batches, self.in_passes, self.problem.depth)
+
+    @property
     def finding(self) -> Finding:
         """The verdict as one word."""
-        return verdicts.finding(self.losses, any(layer.missing for layer in self.layers), self.moving)
+        return self.judge.finding(self.layers)
 
     @property
     def moving(self) -> bool:
         """True if the batches undo what further training would gain."""
-        return verdicts.is_moving(self.losses, self.batches)
+        return self.judge.moving
 
     @property
     def in_passes(self) -> bool:
@@ -131,7 +135,7 @@ class Audit:
     @property
     def stationary(self) -> bool:
         """True if neither further training nor one more neuron lowers the loss, as measured."""
-        return verdicts.is_stationary(self.finding, any(layer.missing for layer in self.layers))
+        return self.judge.is_stationary(self.layers)
 
     @cached_property
     def constant(self) -> bool:
@@ -141,10 +145,7 @@ class Audit:
     @property
     def verdict(self) -> str:
         """The verdict in sentences."""
-        last = self.problem.depth - 1
-        missing = [verdicts.of_neuron(layer, layer.facts.layer == last) for layer in self.layers[::-1] if layer.missing]
-        losses, solved, hint = self.losses, self.reference, self.hint
-        return verdicts.of_network(losses, solved, missing, constant=self.constant, hint=hint, batches=self.batches)
+        return self.judge.of_network(self.layers, self.reference, constant=self.constant, hint=self.hint)
 
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt validate`; unknown or unproved values are None."""

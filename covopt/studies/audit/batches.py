@@ -15,6 +15,7 @@ from covopt.model.noise import Noise, batch_noise, check_batch_size
 from covopt.model.problem import Problem, as_number
 from covopt.model.recursion import Decay
 from covopt.model.weights import Weights
+from covopt.records.numerals import percent
 from covopt.records.record import known
 from covopt.runtime.errors import ProblemError, shown
 
@@ -81,6 +82,10 @@ class Batches:
     def faded(self) -> bool:
         """True if the start is forgotten."""
         return self.kept is not None and abs(self.kept) < FADED
+
+    def fading(self) -> list[str]:
+        """Explain, unless the start is forgotten, why further training helps although batches move the network."""
+        return [] if self.faded or self.kept is None else [f"Of its start {percent(abs(self.kept))} is left."]
 
     @property
     def move(self) -> bool:

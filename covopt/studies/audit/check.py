@@ -28,12 +28,11 @@ from covopt.runtime.loop import Certificate
 from covopt.solvers.deep.layers import report
 from covopt.solvers.deep.pruning import mergeable
 from covopt.studies.audit import function_check as functions
-from covopt.studies.audit import verdicts
 from covopt.studies.audit.audited import BETTER, DESCENDED
 from covopt.studies.audit.batches import Batches, batches_of
 from covopt.studies.audit.examination import dead, is_constant, unbalanced
 from covopt.studies.audit.layer_audit import LayerAudit
-from covopt.studies.audit.verdicts import Losses
+from covopt.studies.audit.verdicts import Judge, Losses
 
 Summary = Mapping[str, Any]
 Sentences = Iterator[str]
@@ -189,27 +188,21 @@ def _finding(s: Summary, solution: Summary, result: Result) -> Sentences:
     """Check missing neurons, the finding and the sentences against the stated numbers."""
     descended, lower = s["descended"], s["lower"]
     losses = Losses(s["loss"], descended["loss"], descended["finished"], s["best"], s["escape"], lower)
-    layers, batches = [LayerAudit.from_summary(layer) for layer in s["layers"]], Batches.from_summary(s)
-    moving = verdicts.is_moving(losses, batches)
+    judge = Judge(losses, Batches.from_summary(s), s["in_passes"], s["solver"]["depth"])
+    layers = [LayerAudit.from_summary(layer) for layer in s["layers"]]
     for layer in layers:
-        missing = not moving and verdicts.lacks_neuron(layer, descended["loss"], s["in_passes"])
-        if layer.missing is not missing:
+        if layer.missing is not judge.lacks_neuron(layer):
             yield f"audit.json states wrongly whether a neuron is missing in layer {layer.facts.layer}."
-    missing, last = any(layer.missing for layer in layers), s["solver"]["depth"] - 1
-    finding = verdicts.finding(losses, missing, moving)
-    if s["finding"] != finding or s["stationary"] is not verdicts.is_stationary(finding, missing):
+    finding = judge.finding(layers)
+    if s["finding"] != finding or s["stationary"] is not judge.is_stationary(layers):
         yield f"By its numbers the network's finding is {finding}, but audit.json states another."
     if not _worded(s):
         return
     solver = replace(result, cost=math.nan if solution["cost"] is None else solution["cost"])
-    neurons = [verdicts.of_neuron(layer, layer.facts.layer == last) for layer in layers[::-1] if layer.missing]
-    hint = s["hint"] or ""
-    verdict = verdicts.of_network(losses, solver, neurons, constant=s["constant"], hint=hint, batches=batches)
-    if s["verdict"] != verdict:
+    if s["verdict"] != judge.of_network(layers, solver, constant=s["constant"], hint=s["hint"] or ""):
         yield "audit.json states another verdict than its numbers give."
     for layer in layers:
-        at = layer.facts.layer
-        if layer.verdict != verdicts.of_layer(layer, losses, last=at == last, deep=last > 1, moving=moving):
+        if layer.verdict != judge.of_layer(layer):
             yield f"audit.json states another verdict on layer {layer.facts.layer} than its numbers give."
 
 
