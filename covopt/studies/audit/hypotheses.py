@@ -53,13 +53,13 @@ def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, st
     """Name the problem that the network may have been trained for; empty if none stands out.
 
     Args:
-        problem: the problem of the audit.
+        problem: the problem of the audit, of a loss with a penalty.
         weights: the network.
         gain: the gain of further training on it, relative to the loss.
         scalings: X in other scales.
         stop: ends the search; called before each possibility.
     """
-    if problem.interpolates or gain <= SUSPICIOUS_GAIN:
+    if gain <= SUSPICIOUS_GAIN:
         return ""
     measured: list[tuple[float, Possibility]] = []
     for other in _possibilities(problem, list(weights), scalings):

@@ -17,7 +17,7 @@ from covopt.model.problem import as_matrix, make_problem
 from covopt.model.weights import check_network
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.threads import fitted
-from covopt.studies.audit.given import agreed_activation, weights_of
+from covopt.studies.audit.given import network_of
 
 KERNEL = 2**14
 """Rows of the largest kernel, N n_L; this one takes 2 GB."""
@@ -125,12 +125,11 @@ def ntk(
 
 def _passage(net: object, X: object, bias: float | None, activation: str | Activation | None) -> Passage:
     beta = bias if bias is not None else net.problem.beta if isinstance(net, Result) else 1.0
-    slope, arrays, _ = weights_of(net, beta, X)
+    given = network_of(net, beta, X)
     inputs = as_matrix(X, "X", None).double()
-    weights = [torch.as_tensor(W, dtype=torch.float64, device=inputs.device) for W in arrays]
+    weights = [W.to(inputs.device) for W in given.weights]
     like = inputs.new_zeros(len(inputs), len(weights[-1]))
-    chosen = agreed_activation(activation, slope)
-    problem = make_problem(inputs, like, depth=len(weights), bias=beta, activation=chosen)
+    problem = make_problem(inputs, like, depth=len(weights), bias=beta, activation=given.agreed(activation))
     check_network(problem, weights)
     return Passage(weights, inputs, problem.beta, problem.activation)
 

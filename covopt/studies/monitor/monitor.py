@@ -36,7 +36,7 @@ from covopt.runtime.files import columns_of, write_table
 from covopt.runtime.loop import Seed, check_seed
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
-from covopt.studies.audit.given import agreed_activation, amount_of_bias, weights_of
+from covopt.studies.audit.given import amount_of_bias, network_of
 
 # A bound above the loss by more than this, relative, contradicts it; float32 and other orders of summation change less.
 CONTRADICTS = 1e-4
@@ -191,9 +191,9 @@ class Monitor:
         return self.readings[-1]
 
     def _looked(self, net: object, step: int) -> Reading:
-        slope, arrays, _ = weights_of(net, self.problem.beta, self.problem.X[:CALLED])
-        exact = [torch.as_tensor(W, dtype=torch.float64, device=self.problem.X.device) for W in arrays]
-        problem = replace(self.problem, depth=len(exact), activation=agreed_activation(None, slope))
+        given = network_of(net, self.problem.beta, self.problem.X[:CALLED])
+        exact = [W.to(self.problem.X.device) for W in given.weights]
+        problem = replace(self.problem, depth=len(exact), activation=given.agreed(None))
         check_network(problem, exact)
         return self._reading(problem, exact, step)
 

@@ -30,7 +30,7 @@ from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.loop import Budget, Callback, Status
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
-from covopt.studies.audit.given import agreed_activation, weights_of
+from covopt.studies.audit.given import network_of
 from covopt.studies.ranks.rank_answer import Ranks
 from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting, cell_of, reference_of
 from covopt.studies.ranks.sgd import he_start, train_sgd
@@ -134,13 +134,13 @@ def ranks(
             raise ProblemError(
                 "A given network is not trained here; leave kept, epochs, width, depth and seeds out, or the network."
             )
-        slope, arrays, _ = weights_of(net, bias, X)
-        chosen = agreed_activation(activation, slope)
-        problem = make_problem(X, Y, lam=1.0, depth=len(arrays), activation=chosen, **options)  # type: ignore[arg-type]
+        given = network_of(net, bias, X)
+        chosen, layers = given.agreed(activation), len(given.weights)
+        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=chosen, **options)  # type: ignore[arg-type]
         setting = _of_given(problem, strengths, batch_size, rate, momentum, nesterov, steps)
         share = _seconds(reference, budget.time_limit) if any(strengths) else 0.0
-        first = None if start is None else _tensors(weights_of(start, bias)[1])
-        cells, status = [_given(problem.double(), setting, _tensors(arrays), first, tolerances, seed)], Status.CONVERGED
+        first = None if start is None else network_of(start, bias).weights
+        cells, status = [_given(problem.double(), setting, given.weights, first, tolerances, seed)], Status.CONVERGED
     references, refused = _references(
         problem, [strength for strength in strengths if strength > 0.0], share, tolerances, seed, callback
     )
@@ -377,7 +377,3 @@ def _whole(value: object, name: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= LONGEST:
         raise ProblemError(f"The {name} is {shown(value)}; give a whole number from {least} to {LONGEST:,}.")
     return int(value)
-
-
-def _tensors(weights: Sequence[object]) -> list[Tensor]:
-    return [torch.as_tensor(W, dtype=torch.float64) for W in weights]
