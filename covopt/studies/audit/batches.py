@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
-from covopt.model.noise import Noise, batch_noise, check_batch_size
+from covopt.model.noise import batch_noise, check_batch_size
 from covopt.model.problem import Problem, as_number
 from covopt.model.recursion import Decay
 from covopt.model.weights import Weights
 from covopt.records.numerals import percent
 from covopt.records.record import known
-from covopt.runtime.errors import ProblemError, shown
-
-# The start has faded once its remaining share is below this.
-FADED = 1e-2
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.options import whole
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class Batches:
     @property
     def faded(self) -> bool:
         """True if the start is forgotten."""
-        return self.kept is not None and abs(self.kept) < FADED
+        return self.kept is not None and abs(self.kept) < 1e-2
 
     def fading(self) -> list[str]:
         """Explain, unless the start is forgotten, why further training helps although batches move the network."""
@@ -115,12 +112,9 @@ def batches_of(problem: Problem, weights: Weights, training: Training) -> Batche
         ProblemError: a batch size, rate, momentum or number of steps out of range, or the loss `interpolate`.
     """
     noises = batch_noise(problem, weights, training.batch_size)
-    return Batches(training, training.kept(problem.lam), [_summary(noise) for noise in noises])
-
-
-def _summary(noise: Noise) -> dict[str, float | None] | None:
-    summary = noise.summary()
-    return None if summary is None else {**summary, "residual": noise.residual}
+    entries = [(noise, noise.summary()) for noise in noises]
+    by_layer = [None if entry is None else {**entry, "residual": noise.residual} for noise, entry in entries]
+    return Batches(training, training.kept(problem.lam), by_layer)
 
 
 def training_of(
@@ -149,10 +143,8 @@ def training_of(
             "Only a part of the training is told; give batch_size, rate and steps together, or none of them (and no"
             " momentum)."
         )
-    for name, number in (("batch_size", batch_size), ("steps", steps)):
-        if isinstance(number, bool) or not isinstance(number, Integral):
-            raise ProblemError(f"{name} is {shown(number)}; give a whole number.")
-    check_batch_size(problem, int(batch_size))
-    training = Training(int(batch_size), as_number(rate, "The rate"), int(steps), as_number(momentum, "The momentum"))
+    size, steps = whole(batch_size, "batch_size"), whole(steps, "steps")
+    check_batch_size(problem, size)
+    training = Training(size, as_number(rate, "The rate"), steps, as_number(momentum, "The momentum"))
     training.kept(problem.lam)
     return training

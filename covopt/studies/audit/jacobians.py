@@ -19,9 +19,6 @@ from covopt.runtime.errors import ProblemError
 from covopt.runtime.threads import fitted
 from covopt.studies.audit.given import network_of
 
-KERNEL = 2**14
-"""Rows of the largest kernel, N n_L; this one takes 2 GB."""
-
 
 @dataclass(frozen=True)
 class Spectra:
@@ -117,8 +114,9 @@ def ntk(
     """
     passage = _passage(net, X, bias, activation)
     size = passage.samples * passage.outputs
-    if size > KERNEL:
-        raise ProblemError(f"The kernel would have {size} rows; give at most {KERNEL // passage.outputs} inputs.")
+    most = 2**14  # rows; this kernel takes 2 GB
+    if size > most:
+        raise ProblemError(f"The kernel would have {size} rows; give at most {most // passage.outputs} inputs.")
     shape = (passage.samples, passage.outputs, passage.samples, passage.outputs)
     return _array(kernel(passage)).reshape(shape)
 
@@ -135,8 +133,7 @@ def _passage(net: object, X: object, bias: float | None, activation: str | Activ
 
 
 def _singular_values(A: Scaled) -> Tensor:
-    values = torch.linalg.svdvals(A.values) if A.values.numel() else A.values.new_zeros(0)
-    return Scaled(values, A.exponent).plain()
+    return Scaled(torch.linalg.svdvals(A.values), A.exponent).plain()
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -125,7 +125,8 @@ def audit_ranks(
     for tolerance in tolerances:
         check_tolerance(tolerance)
     noises, chains = _of_batches(problem, weights, batch_size, seed)
-    functional, totals = functional_ranks(problem, weights), total_ranks(problem, weights)
+    functional, has_window = functional_ranks(problem, weights), decay is not None and batch_size is not None
+    totals = total_ranks(problem, weights) if has_window else [0] * len(weights)
     smallest, rounding = min(tolerances), 1e-5  # of float32, relative to W: it has any rank, so no bound is below it
     audits = []
     for layer, (W, noise, chain, total) in enumerate(zip(weights, noises, chains, totals, strict=True), start=1):
