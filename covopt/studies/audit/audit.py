@@ -216,7 +216,7 @@ def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
     audit.descended_loss = _offer(audit, audit.descended)
     if not (audit.in_passes or exact):
         until = _until(SCHEDULE.suspected, budget)
-        audit.hint = hint(problem, audit.weights, audit.losses.gain, scalings, until.spent)
+        audit.hint = hint(problem, audit.weights, audit.judge.gain, scalings, until.spent)
 
 
 def _solve(audit: Audit, options: SolveOptions, columns: tuple[str, ...] | None) -> None:

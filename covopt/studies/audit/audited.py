@@ -26,7 +26,7 @@ from covopt.studies.audit.batches import Batches
 from covopt.studies.audit.examination import is_constant
 from covopt.studies.audit.function import FunctionAudit
 from covopt.studies.audit.layer_audit import LayerAudit
-from covopt.studies.audit.verdicts import Finding, Judge, Losses
+from covopt.studies.audit.verdicts import Finding, Judge
 
 DESCENDED, BETTER, AT, ORBITS = "descended.npz", "better.npz", "at.npz", "orbits.npz"
 
@@ -107,15 +107,19 @@ class Audit:
         return (self.loss - self.best) / self.best if self.best > 0.0 else 0.0
 
     @property
-    def losses(self) -> Losses:
-        """The losses that the verdict rests on."""
-        descended = self.descended_loss
-        return Losses(self.loss, descended, self.finished, self.best, self.escape_cost, self.reference.lower)
-
-    @property
     def judge(self) -> Judge:
-        """The rules for these numbers."""
-        return Judge(self.losses, self.batches, self.in_passes, self.problem.depth)
+        """The rules by which these numbers become a verdict."""
+        return Judge(
+            loss=self.loss,
+            descended=self.descended_loss,
+            finished=self.finished,
+            best=self.best,
+            reached=self.escape_cost,
+            lower=self.reference.lower,
+            batches=self.batches,
+            in_passes=self.in_passes,
+            depth=self.problem.depth,
+        )
 
     @property
     def finding(self) -> Finding:
@@ -162,7 +166,7 @@ class Audit:
             "verdict": self.verdict,
             "descended": {
                 "loss": record.known(self.descended_loss),
-                "gain": record.known(self.losses.gain),
+                "gain": record.known(self.judge.gain),
                 "finished": self.finished,
                 "residuals": _known(self.left),
             },

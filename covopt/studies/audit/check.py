@@ -25,22 +25,17 @@ from covopt.model.weights import evaluate
 from covopt.records import record
 from covopt.records.storing import FILES
 from covopt.runtime.loop import Certificate
-from covopt.solvers.deep.layers import report
+from covopt.solvers.deep.layers import relative_gap, report
 from covopt.solvers.deep.pruning import mergeable
 from covopt.studies.audit import function_check as functions
 from covopt.studies.audit.audited import BETTER, DESCENDED
 from covopt.studies.audit.batches import Batches, batches_of
 from covopt.studies.audit.examination import dead, is_constant, unbalanced
 from covopt.studies.audit.layer_audit import LayerAudit
-from covopt.studies.audit.verdicts import Judge, Losses
+from covopt.studies.audit.verdicts import Judge
 
 Summary = Mapping[str, Any]
 Sentences = Iterator[str]
-
-BALANCE = 1e-12
-"""Rounding of the unbalanced parts, which are at most 1: another order of summing squares changes them by less."""
-NOISE = 1e-8
-"""Rounding of sums over the samples in another order, relative to the largest: a gradient of 0 is only that small."""
 
 
 def unchecked(s: Summary) -> list[str]:
@@ -87,9 +82,12 @@ def audit(s: Summary, directory: Path, solution: Summary, result: Result, roundi
         yield "audit.json does not list the hidden layers one by one."
         return
     for layer in s["layers"]:
-        yield from _ranks(layer, problem, weights)
-        yield from _parts(layer, problem, weights)
-        yield from _gap(layer, problem, end, result, rounding)
+        yield from _layer(layer, problem, weights)
+        if problem.depth == 2:  # its only block is the network, so its bound is the solver's
+            gap, stated = relative_gap(problem, end, 1, result.lower), layer["gap"]
+            agrees = stated is None if gap is None else stated is not None and abs(stated - gap) <= rounding
+            if not agrees or layer["gap_certificate"] != (Certificate.NONE if gap is None else result.certificate):
+                yield "audit.json states another gap of layer 1 than the network and the solver's bound give."
     yield from _batches(s, problem, weights)
     yield from functions.function(s, problem, weights, directory, rounding)
     yield from _finding(s, solution, result)
@@ -127,36 +125,22 @@ def _descended(s: Summary, problem: Problem, end: list[Tensor], file: Path, roun
             yield f"Rounded, the network where training on ends costs {value:.12g}, but audit.json states {loss}."
 
 
-def _ranks(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
-    facts = report(problem, weights, layer["layer"], None, Certificate.NONE, None)
+def _layer(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
+    """Check a layer's ranks, and its dead, mergeable and unbalanced neurons."""
+    k = layer["layer"]
+    facts = report(problem, weights, k, None, Certificate.NONE, None)
     for name in ("width", "rank_K", "rank_Ks", "mergeable"):
         if not equal(layer[name], getattr(facts, name)):
-            yield f"Layer {facts.layer} has {name} {getattr(facts, name)}, but audit.json states {layer[name]}."
-
-
-def _parts(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
-    """Check the numbers of dead, mergeable and unbalanced neurons."""
-    k = layer["layer"]
+            yield f"Layer {k} has {name} {getattr(facts, name)}, but audit.json states {layer[name]}."
     if not equal(layer["dead"], dead(problem, weights, k)):
         yield f"audit.json states another number of dead neurons of layer {k} than the network has."
     if not equal(layer["merging"], mergeable(weights, k)):
         yield f"audit.json states other neurons of layer {k} that could be one than the network has."
+    rounding = 1e-12  # of parts of at most 1: another order of summing squares changes them by less
     for name, part in zip(("unbalanced", "unbalanced_neuron"), unbalanced(problem, weights, k), strict=True):
         stated = layer[name]
-        agrees = stated is None if record.known(part) is None else abs(stated - part) <= BALANCE
-        if not agrees:
+        if not (stated is None if record.known(part) is None else abs(stated - part) <= rounding):
             yield f"Layer {k} is {name} by {part:.6g}, but audit.json states {stated}."
-
-
-def _gap(layer: Summary, problem: Problem, end: list[Tensor], result: Result, rounding: float) -> Sentences:
-    """Check the gap of the only hidden layer at depth 2, whose bound is the solver's."""
-    if problem.depth > 2:
-        return
-    facts = report(problem, end, 1, result.lower, result.certificate, None)
-    gap, stated = facts.gap, layer["gap"]
-    agrees = stated is None if gap is None or stated is None else abs(stated - gap) <= rounding
-    if (gap is None) != (stated is None) or not agrees or layer["gap_certificate"] != facts.gap_certificate:
-        yield "audit.json states another gap of layer 1 than the network and the solver's bound give."
 
 
 def _batches(s: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
@@ -178,17 +162,27 @@ def _batches(s: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
 
 
 def _same_noise(ours: Summary | None, stated: Summary | None) -> bool:
+    """Return True if sums over the samples agree up to their order: a gradient of 0 is only small beside the rms."""
     if ours is None or stated is None or ours.keys() != stated.keys():
         return ours is None and stated is None
     pairs = [(ours[name], stated[name]) for name in ours]
-    return all(a is b if a is None or b is None else abs(a - b) <= NOISE * max(abs(a), ours["rms"]) for a, b in pairs)
+    return all(a is b if a is None or b is None else abs(a - b) <= 1e-8 * max(abs(a), ours["rms"]) for a, b in pairs)
 
 
 def _finding(s: Summary, solution: Summary, result: Result) -> Sentences:
     """Check missing neurons, the finding and the sentences against the stated numbers."""
-    descended, lower = s["descended"], s["lower"]
-    losses = Losses(s["loss"], descended["loss"], descended["finished"], s["best"], s["escape"], lower)
-    judge = Judge(losses, Batches.from_summary(s), s["in_passes"], s["solver"]["depth"])
+    descended = s["descended"]
+    judge = Judge(
+        loss=s["loss"],
+        descended=descended["loss"],
+        finished=descended["finished"],
+        best=s["best"],
+        reached=s["escape"],
+        lower=s["lower"],
+        batches=Batches.from_summary(s),
+        in_passes=s["in_passes"],
+        depth=s["solver"]["depth"],
+    )
     layers = [LayerAudit.from_summary(layer) for layer in s["layers"]]
     for layer in layers:
         if layer.missing is not judge.lacks_neuron(layer):

@@ -13,8 +13,6 @@ from covopt.answer.drawing import COST_COLOR, count_along
 from covopt.answer.layers import log_scale
 from covopt.records.svg import Picture, picture
 
-NOISE = 1e-8
-"""Singular values below this, relative to the largest one of all layers, are not drawn."""
 MEASURES = {"singular_values": "singular values of the weights", "activation_values": "singular values of Z / √N"}
 
 
@@ -51,7 +49,7 @@ def _curves(layers: list[Mapping[str, Any]], key: str) -> list[list[tuple[int, f
         [(layer["layer"], spectrum[i]) for layer, spectrum in zip(layers, values, strict=True) if i < len(spectrum)]
         for i in range(most)
     ]
-    visible = [[(layer, s) for layer, s in curve if s > NOISE * largest] for curve in curves]
+    visible = [[(layer, s) for layer, s in curve if s > 1e-8 * largest] for curve in curves]
     return [curve for curve in visible if curve]
 
 

@@ -17,9 +17,9 @@ from covopt.studies.audit.function import checked_inputs, function_of
 Summary = Mapping[str, Any]
 Sentences = Iterator[str]
 
-# Differences due to rounding: of the singular values of one list, relative to the largest of them; of a difference of
-# numbers, relative to these numbers or to 1.
 NOISE = 1e-12
+"""Rounding of the singular values of one list, relative to the largest of them, and of differences of numbers, relative
+to these numbers or to 1."""
 DIFFERENCES = ("distance", "R1_lower", "nonlinearity", "orbit_collapse", "sum", "at_most")
 
 
