@@ -133,11 +133,6 @@ def training_of(
             "Without a network there is no batch_size, rate or steps of its training; give the network, or leave them"
             " out."
         )
-    if problem.free:
-        raise ProblemError(
-            "What batches do is known of penalised biases; leave batch_size, rate and steps out, or ask with the decay"
-            " all."
-        )
     if batch_size is None or rate is None or steps is None:
         raise ProblemError(
             "Only a part of the training is told; give batch_size, rate and steps together, or none of them (and no"

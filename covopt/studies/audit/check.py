@@ -27,15 +27,20 @@ from covopt.records.storing import FILES
 from covopt.runtime.loop import Certificate
 from covopt.solvers.deep.layers import relative_gap, report
 from covopt.solvers.deep.pruning import mergeable
-from covopt.studies.audit import function_check as functions
-from covopt.studies.audit.audited import BETTER, DESCENDED
+from covopt.studies.audit.audited import AT, BETTER, DESCENDED, ORBITS
 from covopt.studies.audit.batches import Batches, batches_of
 from covopt.studies.audit.examination import dead, is_constant, unbalanced
+from covopt.studies.audit.function import checked_inputs, function_of
 from covopt.studies.audit.layer_audit import LayerAudit
 from covopt.studies.audit.verdicts import Judge
 
 Summary = Mapping[str, Any]
 Sentences = Iterator[str]
+
+NOISE = 1e-12
+"""Rounding of the singular values of one list, relative to the largest of them, and of differences of numbers, relative
+to these numbers or to 1."""
+DIFFERENCES = ("distance", "R1_lower", "nonlinearity", "orbit_collapse", "sum", "at_most")
 
 
 def unchecked(s: Summary) -> list[str]:
@@ -89,7 +94,7 @@ def audit(s: Summary, directory: Path, solution: Summary, result: Result, roundi
             if not agrees or layer["gap_certificate"] != (Certificate.NONE if gap is None else result.certificate):
                 yield "audit.json states another gap of layer 1 than the network and the solver's bound give."
     yield from _batches(s, problem, weights)
-    yield from functions.function(s, problem, weights, directory, rounding)
+    yield from _function(s, problem, weights, directory, rounding)
     yield from _finding(s, solution, result)
 
 
@@ -167,6 +172,49 @@ def _same_noise(ours: Summary | None, stated: Summary | None) -> bool:
         return ours is None and stated is None
     pairs = [(ours[name], stated[name]) for name in ours]
     return all(a is b if a is None or b is None else abs(a - b) <= 1e-8 * max(abs(a), ours["rms"]) for a, b in pairs)
+
+
+def _function(s: Summary, problem: Problem, weights: list[Tensor], directory: Path, rounding: float) -> Sentences:
+    """Check every entry of `function` against the network; an interrupted audit has none."""
+    stated = s["function"]
+    if stated is None:
+        return
+    if not isinstance(stated, Mapping):
+        yield "audit.json states nothing of the network as a function."
+        return
+    arrays = (read_npz(file)["X"] if file.is_file() else None for file in (directory / AT, directory / ORBITS))
+    at, orbits = checked_inputs(problem, *arrays)
+    computed = function_of(problem, weights, at=at, orbits=orbits).summary()
+    size = max(1.0, s["norm"])
+    for name in {**computed, **stated}:
+        if not _agrees(name, stated.get(name, ...), computed.get(name, ...), rounding, size):
+            yield f"audit.json states another {name} of the network as a function than the network has."
+
+
+def _agrees(name: str, stated: object, computed: object, rounding: float, size: float) -> bool:
+    """Return True if two entries are equal up to rounding; `size` is the network's |W|^2."""
+    if isinstance(computed, dict):
+        if not isinstance(stated, Mapping) or stated.keys() != computed.keys():
+            return False
+        return all(_agrees(key, stated[key], value, rounding, size) for key, value in computed.items())
+    if isinstance(computed, list):
+        if not isinstance(stated, list) or len(stated) != len(computed):
+            return False
+        numbers = [abs(value) for value in computed if isinstance(value, float)]
+        noise = NOISE * max(numbers, default=0.0)
+        return all(
+            _close(a, b, rounding, noise) if isinstance(b, float) else _agrees(name, a, b, rounding, size)
+            for a, b in zip(stated, computed, strict=True)
+        )
+    if isinstance(computed, float):
+        return _close(stated, computed, rounding, NOISE * size if name in DIFFERENCES else 0.0)
+    return type(stated) is type(computed) and stated == computed
+
+
+def _close(stated: object, computed: float, rounding: float, noise: float) -> bool:
+    if not isinstance(stated, float) or not math.isfinite(stated) or stated < 0.0 <= computed:
+        return False
+    return abs(stated - computed) <= rounding * abs(computed) + noise
 
 
 def _finding(s: Summary, solution: Summary, result: Result) -> Sentences:

@@ -172,7 +172,7 @@ def function_of(
         bottleneck=low,
         ntk_trace=_mean_of_logs(passage.kernel_trace(), problem.depth),
         sharpness=sharp,
-        stable_step=_step(sharp, 0.0 if problem.interpolates or problem.free else problem.lam),
+        stable_step=_step(sharp, problem.least_decay),
         layers=layers_of(problem, weights, passage, None if low is None else low.k, moved),
     )
 
