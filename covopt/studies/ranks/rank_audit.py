@@ -125,21 +125,13 @@ def audit_ranks(
     for tolerance in tolerances:
         check_tolerance(tolerance)
     noises, chains = _of_batches(problem, weights, batch_size, seed)
-    functional, has_window = functional_ranks(problem, weights), decay is not None and batch_size is not None
-    totals = total_ranks(problem, weights) if has_window else [0] * len(weights)
-    smallest, rounding = min(tolerances), 1e-5  # of float32, relative to W: it has any rank, so no bound is below it
-    audits = []
-    for layer, (W, noise, chain, total) in enumerate(zip(weights, noises, chains, totals, strict=True), start=1):
-        values, past, predicted, memory = torch.linalg.svdvals(W), [], None, None
+    functional, audits = functional_ranks(problem, weights), []
+    for layer, (W, noise, chain) in enumerate(zip(weights, noises, chains, strict=True), start=1):
+        values, past, predicted = torch.linalg.svdvals(W), [], None
         if start is not None and decay is not None and steps is not None:
             first = torch.linalg.svdvals(start[layer - 1])
             past, retained, norm = [Past(steps, largest(first))], decay.kept(steps), frobenius(values)
             predicted = {tolerance: predicted_rank(first, retained, norm, tolerance) for tolerance in tolerances}
-        if decay is not None and batch_size is not None:
-            sizes = {"norm": frobenius(W), "rank": min(batch_size, total), "total": total, "width": min(W.shape)}
-            memory = window(decay, tolerance=smallest, past=past, **sizes)
-            if memory is not None and smallest < rounding:
-                memory = replace(memory, bound=None)
         audits.append(
             LayerRanks(
                 layer=layer,
@@ -151,7 +143,7 @@ def audit_ranks(
                 predicted=predicted,
                 gradient_rank=None if chain is None else chain.gradient_rank,
                 gradient_bound=None if chain is None else chain.rank_bound,
-                window=memory,
+                window=_window(problem, weights, layer, batch_size, decay, min(tolerances), past),
                 batch_bound=chain,
                 noise=None if batch_size is None else noise,
                 residual=noise.residual,
@@ -172,6 +164,24 @@ def _of_batches(
     drawn = [torch.randperm(problem.samples, generator=generator)[:batch_size] for _ in range(30)]
     chains = [batch_bound(problem, weights, rows.to(problem.X.device)) for rows in drawn]
     return noises, [least(layer) for layer in zip(*chains, strict=True)]
+
+
+def _window(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    batch_size: int | None,
+    decay: Decay | None,
+    tolerance: float,
+    past: Sequence[Past],
+) -> Window | None:
+    if decay is None or batch_size is None:
+        return None
+    W, total = weights[layer - 1], total_ranks(problem, weights)[layer - 1]
+    rank, norm = min(batch_size, total), frobenius(W)
+    memory = window(decay, tolerance=tolerance, norm=norm, rank=rank, total=total, width=min(W.shape), past=past)
+    rounding = 1e-5  # of training in float32, relative to W: it has any rank, so that smaller tolerances have no bound
+    return memory if memory is None or tolerance >= rounding else replace(memory, bound=None)
 
 
 def _by_tolerance(ranks: dict[float, int]) -> dict[str, int]:
