@@ -152,14 +152,9 @@ def validate(
     training = training_of(problem, batch_size, rate, steps, momentum, has_net=given is not None)
     trained = None
     if given is None:
-        effort = {"method": "train", "certify": "none", "time_limit": SCHEDULE.trained * time_limit}
-        effort |= {
-            "seed": options.seed,
-            "width": width,
-            "starts": starts or 5,
-            **question,
-            "sample_weight": problem.weight,
-        }
+        effort = {**question, "sample_weight": problem.weight, "width": width, "starts": starts or 5}
+        limit = SCHEDULE.trained * time_limit
+        effort |= {"method": "train", "certify": "none", "time_limit": limit, "seed": options.seed}
         trained = solve(problem.X, problem.Y, **effort)  # type: ignore[arg-type]
         given = Given([W.double() for W in trained.weights])
     weights, cost = _checked(problem, given)
