@@ -61,11 +61,6 @@ class Batches:
     noise: Sequence[Mapping[str, Any] | None]
 
     @property
-    def batch_size(self) -> int:
-        """The batch size B."""
-        return self.training.batch_size
-
-    @property
     def rms(self) -> list[float]:
         """The root mean squares of the layers that are not 0."""
         return [layer["rms"] for layer in self._noises]

@@ -236,7 +236,8 @@ class Judge:
     def _unrest(self, batches: Batches) -> str:
         """Explain that further training in the same way is of no use, and what is."""
         at_least = "" if self.finished else "at least "
-        batch = f"batches of {batches.batch_size}" if batches.batch_size > 1 else "single samples"
+        size = batches.training.batch_size
+        batch = f"batches of {size}" if size > 1 else "single samples"
         retained = 0.0 if batches.kept is None else batches.kept
         return (
             "The network moves because of its batches; lower the rate or average the weights: gradients of"
