@@ -660,16 +660,16 @@ def spectral(run: Run, centred: bool) -> Any:  # |H D F|_* <= a prod |W_l|_F; du
 
 def listed(directory: Path, name: str) -> Any:  # the summary, once the files are those that it lists
     s = json.loads((directory / name).read_text(encoding="utf-8"))
-    earlier: Any = {} if name == "result.json" and "target" not in s and s.get("files") is None else None
-    need(earlier is not None or (type(s.get("files")) is dict and s["files"]), f"{name} lists no files")
-    for file, digest in (s["files"] if earlier is None else earlier).items():
+    need(type(s.get("files")) is dict and s["files"], f"{name} lists no files")
+    for file, digest in s["files"].items():
         actual = hashlib.sha256((directory / file).read_bytes()).hexdigest() if (directory / file).is_file() else None
         need(actual == digest, f"{file} is not the file that was stored: its SHA-256 is another")
+    need(s.get("kind") == name.removesuffix(".json"), f"{name} states another kind")
     return s
 
 
 def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.json states what follows from the files
-    s, lam = {"weighted": False, "skip": False} | run.stated, None if run.fits else float(run.lam)
+    s, lam = run.stated, None if run.fits else float(run.lam)
     follows = {"loss": run.loss, "lam": lam, "depth": run.depth, "bias": run.bias, "activation": run.activation}
     follows |= {"rows": run.N, "widths": [len(W) for W in run.W[:-1]], "weighted": run.weighted, "skip": run.skip}
     copies = (("lower", "f"), ("certificate", "U"))

@@ -117,7 +117,7 @@ def _summed_up(study: Path) -> None:
         for inner in inner_runs(study)
     }
     for one in solves.values():
-        one.pop("files")
+        del one["files"], one["kind"]
     if "solver" in told:
         told |= {"solver": solves[record.SOLUTION]}
     if "methods" in told:

@@ -23,7 +23,6 @@ Change = Callable[[Path], object]
 ALIASES = {
     "status": "why the search ended",
     "layers": "stationarity and gap of the layers",
-    "files": "whether its files belong together (an earlier version of covopt stored it)",
 }
 """What an entry is called where only a part of it is not checked."""
 ROUNDING = 1e-9
@@ -148,7 +147,7 @@ def _names(name: str, value: object, other: object) -> tuple[str, ...]:
     it no longer lists."""
     if name == "files" and isinstance(value, dict) and isinstance(other, dict):
         gone = [file for file in value if file not in other]
-        return (ALIASES[name], *gone, *(Path(file).name for file in gone))
+        return (*gone, *(Path(file).name for file in gone))
     return name, ALIASES.get(name, name), *(f"{name}.{key}" for key in _changed(value, other))
 
 

@@ -176,7 +176,13 @@ def dropped(name: str) -> Callable[[Path], None]:
 def raised(part: float) -> Callable[[Path], None]:
     """A higher bound, to which gap and status fit."""
     lower = lambda s: s["lower"] + part * (s["cost"] - s["lower"]) + 1e-8 * s["cost"]  # noqa: E731
-    return states(lower=lower, gap=lambda s: 1.0 - lower(s) / s["cost"], target=None)
+    return states(lower=lower, gap=lambda s: 1.0 - lower(s) / s["cost"], target=None, status="converged")
+
+
+def infeasible(run: Path) -> None:
+    """A longer dual point, whose D is above the bound, though some direction is above 1."""
+    arrays("certificate.npz", Lambda=lambda L: 1.05 * L)(run)
+    raised(0.5)(run)
 
 
 TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
@@ -194,6 +200,7 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     ("exact", arrays("problem.npz", loss=lambda name: np.array("interpolate"))),
     ("exact", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
     ("exact", arrays("certificate.npz", Lambda=lambda L: 0.999 * L)),
+    ("exact", infeasible),
     ("exact", arrays("certificate.npz", Lambda=lambda L: L[:-1])),
     ("exact", arrays("certificate.npz", Lambda=lambda L: np.full_like(L, np.nan))),
     ("exact", states(cost=lambda s: 0.9999 * s["cost"])),

@@ -38,7 +38,7 @@ def test_an_example_its_picture_and_who_it_is_for_come_first(page: Path) -> None
 def test_both_pages_show_the_same_output_of_the_first_command_with_a_gap_of_two_percent() -> None:
     lines, again = (example(page) for page in PAGES)
     assert lines == again
-    labels = [label for label, _ in words.solve_pairs(toy_result().summary())]
+    labels = [label for label, _ in words.pairs(toy_result().summary())]
     assert [line[:13].strip() for line in lines[1:]] == labels
     shown = {line[:13].strip(): line[13:] for line in lines[1:]}
     cost, lower, gap = (float(shown[name]) for name in ("cost", "lower bound", "gap"))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import covopt
-from covopt.studies.runs import PAGES
+from covopt.studies.runs import KINDS
 
 PACKAGE = Path(covopt.__file__).parent
 MAP = PACKAGE.parent / "docs" / "architecture.md"
@@ -51,7 +51,8 @@ def test_every_module_is_used_by_another() -> None:
     files = [path for path in PACKAGE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
     used = set().union(*(imported(path) for path in PACKAGE.rglob("*.py")))
     names = {path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in files}
-    found = {f"covopt.{place}.page" for place in PAGES} | {"covopt.check"}  # a program of its own (pyproject.toml)
+    of_kinds = {f"covopt.{kind.folder}.{name}" for kind in KINDS for name in ("words", "page", "check")}
+    found = of_kinds | {"covopt.check"}  # a program of its own (pyproject.toml)
     assert [name for name in names.values() if name not in used | found] == []
 
 

@@ -1,4 +1,4 @@
-"""Checks of a stored solve against its weights, its data and its proof.
+"""Load a stored solve, and check it against its weights, its data and its proof.
 
 Each check yields sentences that say what does not follow. Cheap checks come first.
 """
@@ -6,21 +6,24 @@ Each check yields sentences that say what does not follow. Cheap checks come fir
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from covopt.answer.result import Result
+from covopt.answer.stored import load
 from covopt.answer.uniqueness.decide import decide
+from covopt.answer.verify import Verification, loose, unbound
+from covopt.data.arrays import read_npz
 from covopt.data.networks import read_network
 from covopt.model.affine import skip_as_neurons
 from covopt.records import record
-from covopt.runtime.errors import CovoptError
+from covopt.records.record import CERTIFICATE, SUMMARY, Summary
+from covopt.runtime.errors import CovoptError, ProblemError
 from covopt.runtime.loop import Certificate, Status
 from covopt.solvers.deep.layers import report
 from covopt.solvers.penalised import METHODS
@@ -38,8 +41,52 @@ INDEPENDENCE = 1e-6
 # The data in the state dict went through a product with beta and a division by it.
 STATE = 1e-14
 
-Summary = Mapping[str, Any]
 Sentences = Iterator[str]
+
+
+def inside(directory: Path, names: Sequence[str], rounding: float) -> dict[str, Verification]:
+    """Run `verify` for the solves in a run of another kind."""
+    return {name: verify(directory / name, record.read_summary(directory / name), rounding) for name in names}
+
+
+def verify(directory: Path, stated: Summary, rounding: float) -> Verification:
+    """Check what the files of a solve prove; `stated` is its summary."""
+    result = load(directory)
+
+    def refused(message: str, proved: float | None = None) -> Verification:
+        return Verification(False, message, result.cost, proved)
+
+    for message in chain(numbers(result, stated, rounding), question(result, stated)):
+        return refused(message)
+    try:
+        proved = proved_bound(result)
+    except ProblemError as error:
+        return refused(f"The bound is not proved: {error}")
+    complaints = chain(
+        bound(result, proved, rounding),
+        copies(stated, read_npz(directory / CERTIFICATE)),
+        gap(stated),
+        history(result, stated),
+        layers(result, stated),
+        state_dict(result, directory),
+        uniqueness(result),
+        unbound(directory, SUMMARY, stated),
+    )
+    for message in complaints:
+        return refused(message, proved)
+    unchecked = list(NEVER)
+    if result.problem.depth > 2:
+        unchecked.append("stationarity and gap of the layers")
+    if stated["unique"] is None:
+        unchecked.append("unique")
+    if stated["status"] != Status.OPTIMAL:
+        unchecked.append("why the search ended")
+    unchecked += loose(directory, SUMMARY, stated)
+    text = "The cost is what the stored network costs"
+    if stated["cost"] is None:
+        text = "The stored network does not answer the question, as is stated"
+    text += ", and the stored certificate proves the bound" if proved is not None else ", and no bound is stated"
+    return Verification(True, f"{text}; not checked: {', '.join(unchecked)}.", result.cost, proved, unchecked)
 
 
 def numbers(result: Result, stated: Summary, rounding: float) -> Sentences:
@@ -85,9 +132,9 @@ def question(result: Result, stated: Summary) -> Sentences:
     for name, value in recomputed.items():
         if stated[name] != value:
             yield f"The stored problem and network have {name} {_shown(value)}, but result.json states another."
-    if stated.get("skip", False) is not p.skip:
+    if stated["skip"] is not p.skip:
         yield "The stored problem and result.json do not agree on whether a linear function is free."
-    if stated.get("weighted", False) is not (p.weight is not None):
+    if stated["weighted"] is not (p.weight is not None):
         yield "The stored problem and result.json do not agree on whether the rows have weights."
     if stated["method"] not in METHODS:
         yield "result.json states a method that covopt does not have."
@@ -117,7 +164,7 @@ def bound(result: Result, proved: float | None, rounding: float) -> Sentences:
         yield f"The stored certificate proves a bound of {proved:.12g} only, but result.json states {lower:.12g}."
 
 
-def copies(stated: Summary, certificate: Mapping[str, Any]) -> Sentences:
+def copies(stated: Summary, certificate: Summary) -> Sentences:
     """Check the copies of facts in certificate.npz."""
     for name in ("lower", "certificate"):
         if name in certificate and (certificate[name].size != 1 or certificate[name].item() != stated[name]):
@@ -140,7 +187,7 @@ def gap(stated: Summary) -> Sentences:
         yield f"result.json states a bound of {lower} above the cost of {cost}."
     if part is None or not math.isclose(part, expected, rel_tol=SAME, abs_tol=SAME):
         yield f"The gap between cost and bound is {expected:.6g}, but result.json states {part}."
-    target = stated.get("target")
+    target = stated["target"]
     if target is None or status == Status.INTERRUPTED:
         return
     if (status == Status.OPTIMAL) != (expected <= target):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from covopt.records.numerals import down, up
+from covopt.records.record import Pairs, Summary
 from covopt.runtime.errors import counted
-
-Summary = Mapping[str, Any]
-Pairs = list[tuple[str, str]]
 
 
 def pairs(s: Summary) -> Pairs:
     """Return the lines of an audit; none if the function was not audited."""
-    audit = s.get("function")
-    if not isinstance(audit, Mapping):
+    audit = s["function"]
+    if audit is None:
         return []
     layers = audit["layers"]
     hidden = layers[:-1]

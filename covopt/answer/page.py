@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from covopt.answer import words
-from covopt.answer.kind import Kind, Summary
-from covopt.records import record
+from covopt.answer import parts, stored, words
+from covopt.records import provenance
 from covopt.records.page import Page, Section, Table
-from covopt.runtime.lazy import lazy
-
-if TYPE_CHECKING:
-    from covopt.answer import parts, stored
-    from covopt.answer import verify as checks
-    from covopt.records import provenance
-else:
-    checks = lazy("covopt.answer.verify")
-    parts = lazy("covopt.answer.parts")
-    provenance = lazy("covopt.records.provenance")
-    stored = lazy("covopt.answer.stored")
+from covopt.records.record import Summary
 
 
-def _page(directory: Path, name: str, s: Summary) -> Page:
+def page(directory: Path, name: str, s: Summary) -> Page:
+    """Return the report of a stored run."""
     result, origin = stored.load(directory), provenance.read_origin(directory)
     starts = [[k, cost] for k, cost in enumerate(sorted(result.starts), start=1)]
     sections = [
@@ -43,17 +32,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         facts=parts.facts(s),
         asked=parts.asked(s, origin),
         proof=parts.proof(s),
-        check=parts.check(name),
         sections=sections,
-        command=origin.quoted,
         python=parts.in_python(s, name),
-        origin=parts.origin_pairs(origin, s),
-        finished=origin.finished,
+        **parts.made(name, s, origin),
     )
-
-
-def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    return checks.of_run(directory, s, rounding)
-
-
-KIND = Kind("solve", record.SUMMARY, words.solve_pairs, _page, _verify, read=record.read_checked)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
 from covopt.answer import layers as layer_figures
 from covopt.answer import pictures, words
@@ -14,6 +13,7 @@ from covopt.records import record
 from covopt.records.numerals import down, percent_at_most
 from covopt.records.page import Pairs, Section, Table
 from covopt.records.provenance import Origin
+from covopt.records.record import Summary
 from covopt.records.svg import Picture
 
 # Hidden layers whose figures are drawn, and samples up to which those of every sample are.
@@ -24,7 +24,7 @@ OTHERS = {"solve": (), "plateau": ("method",), "compare": ("method",), "validate
 """Those that are no options of the call."""
 
 
-def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
+def asked(s: Summary, origin: Origin) -> Pairs:
     """Return the options of the problem."""
     penalty = [] if s["lam"] is None else [("λ (lam)", f"{s['lam']:g}")]
     searched = [("method", str(s["method"])), ("certify", str(s["certify"]))] if "method" in s else []
@@ -49,12 +49,12 @@ def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
     ]
 
 
-def title(s: Mapping[str, object]) -> str:
+def title(s: Summary) -> str:
     """Return the data's name and number of rows."""
     return f"{s['data'] or 'Data'}, {s['rows']} row{'' if s['rows'] == 1 else 's'}"
 
 
-def facts(s: Mapping[str, object]) -> Pairs:
+def facts(s: Summary) -> Pairs:
     """Return the numbers of a solve's result."""
     cost, lower, gap = s["cost"], s["lower"], s["gap"]
     pairs = [
@@ -72,29 +72,24 @@ def facts(s: Mapping[str, object]) -> Pairs:
     return [*pairs, ("time", f"{number(s['seconds'], 3)} s"), *([("on held-out data", held_out)] if held_out else [])]
 
 
-def notes(s: Mapping[str, object]) -> list[str]:
+def notes(s: Summary) -> list[str]:
     """Say why the search ended, if that matters, and if its network ignores its inputs."""
     return [sentence for sentence in (words.status(s), record.ignores_inputs(s)) if sentence]
 
 
-def proof(s: Mapping[str, object]) -> list[str]:
+def proof(s: Summary) -> list[str]:
     """Say what proves the bound, what that means, and what a check of it does."""
     optima = optima_words.verdict(s)
     verdict = f"{optima[:1].upper()}{optima[1:]}"
     return [text for text in (words.proof(s), words.better_bound(s), verdict, words.checking(s)) if text]
 
 
-def check(directory: str | Path) -> str:
-    """Return the command that checks a run's files."""
-    return shlex.join(["covopt", "verify", str(directory)])
-
-
-def weights_in_python(s: Mapping[str, object]) -> list[str]:
+def weights_in_python(s: Summary) -> list[str]:
     """Return the call's argument for stored weights of rows, if there are any."""
     return ["sample_weight=data.weights"] if s.get("weighted") else []
 
 
-def in_python(s: Mapping[str, object], run: str, call: str = "solve", network: str | None = None) -> str:
+def in_python(s: Summary, run: str, call: str = "solve", network: str | None = None) -> str:
     """Return the call that repeats a run on its stored data, with a network's file if needed."""
     repeated = {key: s[key] for key in REPEATED if key not in OTHERS[call] and s.get(key) is not None}
     options = [f"{key}={value!r}" for key, value in repeated.items() if value is not False]
@@ -104,10 +99,15 @@ def in_python(s: Mapping[str, object], run: str, call: str = "solve", network: s
     return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\ncovopt.{call}({arguments})"
 
 
-def origin_pairs(origin: Origin, s: Mapping[str, object]) -> Pairs:
-    """Return versions, machine and seed."""
+def made(name: str, s: Summary, origin: Origin) -> dict[str, Any]:
+    """Return what every page says of how its answer was made: command, check, versions, machine and seed, and when."""
     machine = origin.machine or {"covopt": str(s["version"])}
-    return [("seed", str(s["seed"])), *machine.items()]
+    return {
+        "check": shlex.join(["covopt", "verify", name]),
+        "command": origin.quoted,
+        "origin": [("seed", str(s["seed"])), *machine.items()],
+        "finished": origin.finished,
+    }
 
 
 def search(result: Result, origin: Origin, audited: float | None = None) -> Section:

@@ -7,10 +7,9 @@ plain arrays, lie below this one.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from covopt.answer.uniqueness.uniqueness import Uniqueness
 from covopt.certify.proof import Proof
 from covopt.data.coding import Coding
 from covopt.data.data import Dataset
-from covopt.data.networks import as_sequential
+from covopt.data.networks import as_sequential, named
 from covopt.data.tables import order_of
 from covopt.data.tensors import write_torch
 from covopt.model import weights as weight_form
@@ -31,7 +30,8 @@ from covopt.model.activation import Activation
 from covopt.model.affine import skip_as_neurons
 from covopt.model.forces import Forces, forces_on
 from covopt.model.problem import Problem, as_matrix, as_numbers, check_penalised, make_problem, with_bias
-from covopt.records import record, storing
+from covopt.records import record
+from covopt.records.answer import Answer
 from covopt.records.directories import Writer, spare
 from covopt.records.provenance import ORIGIN, write_origin
 from covopt.runtime.errors import ProblemError, RecordError, counted, shown
@@ -50,11 +50,10 @@ if TYPE_CHECKING:
     from covopt.answer import look as looks
     from covopt.answer.uniqueness import decide
     from covopt.answer.uniqueness import segment as segments
-    from covopt.records import markup
 else:
     figures, pyplot = lazy("covopt.answer.drawing"), lazy("matplotlib.pyplot")
     forces_figures, looks = lazy("covopt.answer.forces"), lazy("covopt.answer.look")
-    markup, decide = lazy("covopt.records.markup"), lazy("covopt.answer.uniqueness.decide")
+    decide = lazy("covopt.answer.uniqueness.decide")
     segments = lazy("covopt.answer.uniqueness.segment")
 
 
@@ -80,7 +79,7 @@ class DualPoint:
 
 
 @dataclass(repr=False)
-class Result:
+class Result(Answer):
     """The result of a solve; numbers are NaN and the status `unsolved` until the solver ends.
 
     Attributes:
@@ -104,6 +103,8 @@ class Result:
         test: the network on held-out data: `data`, `rows`, `loss`, and `accuracy` or `r2`; it bounds nothing.
         decided: what `unique` found, once it has been asked for.
     """
+
+    file: ClassVar[str] = record.SUMMARY
 
     problem: Problem
     method: str
@@ -375,42 +376,34 @@ class Result:
             "version": __version__,
         }
 
-    def save(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        others: Mapping[str, Writer] | None = None,
-    ) -> None:
-        """Write the run into a new directory, whole or not at all.
+    def sentence(self) -> str:
+        """Return the network's cost, and how much lower the minimum can be."""
+        return words.answer(self.summary())
 
-        Args:
-            directory: gets result.json, network.npz, network.pt, problem.npz, certificate.npz, history.csv, figure.png
-                and origin.json.
-            force: replace an earlier run there.
-            others: further files, or others in place of these, each written by its function into the path it is given.
+    def describe(self) -> record.Pairs:
+        """Return the result as a person reads it: pairs of a label and its text."""
+        return words.pairs(self.summary())
 
-        Raises:
-            RecordError: the directory exists, or cannot be written, or there is no network to store.
+    def files(self) -> dict[str, Writer]:
+        """Return the writers of the files beside result.json.
+
+        They are network.npz, network.pt, problem.npz, certificate.npz, history.csv, figure.png and origin.json.
         """
         if not self.weights:
             raise RecordError("This result holds no network yet; solve before saving.")
-        writers = {
-            **record.writers(_to_stored(self)),
+        return {
+            record.NETWORK: record.archive(lambda: named(self._double())),
+            record.PROBLEM: record.archive(lambda: _question_arrays(self)),
+            record.CERTIFICATE: record.archive(lambda: _certificate_arrays(self)),
+            record.HISTORY: record.table(lambda: record.history_lines(self.history)),
             "network.pt": lambda path: write_torch(path, self.to_torch().state_dict()),
             "figure.png": spare(lambda path: figures.draw_run(self.run_picture(), path)),
             ORIGIN: write_origin(columns=self.columns),
-            **(others or {}),
         }
-        storing.put(directory, record.SUMMARY, writers, force=force)
 
     def __repr__(self) -> str:
         """Return five lines: problem, cost, bound with its proof, width and status."""
         return words.short(self.summary())
-
-    def _repr_html_(self) -> str:
-        s = self.summary()
-        return markup.summary(words.answer(s), words.solve_pairs(s))
 
     def _double(self) -> list[Tensor]:
         return [W.double() for W in self.weights]
@@ -420,7 +413,8 @@ class Result:
             raise ProblemError(f"There is no layer {layer}; give one from 1 to {self.problem.depth}.")
 
 
-def _to_stored(result: Result) -> record.Stored:
+def _question_arrays(result: Result) -> dict[str, NDArray]:
+    """Return the content of problem.npz."""
     p = result.problem
     options = {
         "loss": p.loss.name,
@@ -430,22 +424,22 @@ def _to_stored(result: Result) -> record.Stored:
         "skip": p.skip,
         "activation": p.activation.name,
     }
-    weights = {} if p.weight is None else {"weights": p.weight.cpu().numpy()}
-    certificate: dict[str, NDArray] = {}
+    weights = {} if p.weight is None else {"weights": p.weight}
+    columns = None if result.columns is None else Coding.unscaled(p.X.shape[1], result.columns)
+    coding = result.coding or columns
+    return {
+        **record.numpy_of(X=p.X, Y=p.Y, **weights),
+        **{name: np.array(value) for name, value in options.items()},
+        **({} if coding is None else coding.arrays()),
+    }
+
+
+def _certificate_arrays(result: Result) -> dict[str, NDArray]:
+    """Return the content of certificate.npz, nothing without a proof."""
     arrays = {} if result.proof is None else result.proof.arrays()
-    if result.lower is not None and arrays:
-        certificate = {"lower": np.array(result.lower), "certificate": np.array(str(result.certificate)), **arrays}
-    named = None if result.columns is None else Coding.unscaled(p.X.shape[1], result.columns)
-    coding = result.coding or named
-    return record.Stored(
-        summary=result.summary(),
-        network={f"W{i}": W.detach().double().cpu().numpy() for i, W in enumerate(result.weights, start=1)},
-        problem={"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy(), **weights}
-        | {k: np.array(v) for k, v in options.items()}
-        | ({} if coding is None else coding.arrays()),
-        certificate=certificate,
-        history=result.history,
-    )
+    if result.lower is None or not arrays:
+        return {}
+    return {"lower": np.array(result.lower), "certificate": np.array(str(result.certificate)), **arrays}
 
 
 def _sample_labels(p: Problem) -> tuple[NDArray, str]:

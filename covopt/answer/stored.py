@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,12 +15,14 @@ from covopt.answer.result import Result
 from covopt.answer.uniqueness.uniqueness import Uniqueness
 from covopt.certify.proof import Proof
 from covopt.certify.proofs import read_proof
+from covopt.data.arrays import read_npz
 from covopt.data.coding import Coding
 from covopt.model.problem import make_problem
 from covopt.model.weights import check_network, evaluate
 from covopt.records import record
+from covopt.records.record import Summary
 from covopt.runtime.errors import DataError, ProblemError
-from covopt.runtime.loop import Certificate, Status
+from covopt.runtime.loop import Certificate, Progress, Status
 from covopt.solvers.deep.layer import Layer
 
 
@@ -35,9 +38,13 @@ def load(directory: str | os.PathLike[str]) -> Result:
     Raises:
         RecordError: no run there, or an incomplete or damaged one.
     """
-    stored = record.read(directory)
+    path, summary = Path(directory), record.read_summary(directory)
     try:
-        return _from_stored(stored)
+        network, question, certificate = (
+            read_npz(path / name) for name in (record.NETWORK, record.PROBLEM, record.CERTIFICATE)
+        )
+        history = record.read_history(path / record.HISTORY)
+        return _result(summary, network, question, certificate, history)
     except (DataError, ProblemError) as error:
         raise record.broken(directory, error) from error
 
@@ -49,11 +56,11 @@ def _matrix(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
     return arrays[name]
 
 
-def _proof(summary: Mapping[str, Any], free: bool, arrays: Mapping[str, NDArray]) -> Proof | None:
+def _proof(summary: Summary, free: bool, arrays: Mapping[str, NDArray]) -> Proof | None:
     """Return what the stored bound rests on, None without one, or raise a DataError."""
     if summary["lower"] is None:
         return None
-    kind, lower = Certificate(summary["certificate"]), float(str(summary["lower"]))
+    kind, lower = Certificate(summary["certificate"]), float(summary["lower"])
     try:
         return read_proof(kind, free, lower, arrays)
     except ValueError as error:
@@ -73,65 +80,60 @@ def _option(arrays: Mapping[str, NDArray], name: str) -> Any:
 
 def _flag(arrays: Mapping[str, NDArray], name: str) -> bool:
     """Return a truth value, or raise a DataError."""
-    if arrays[name].size != 1 or arrays[name].dtype.kind != "b":
+    if name not in arrays or arrays[name].size != 1 or arrays[name].dtype.kind != "b":
         raise DataError(f"{record.PROBLEM} holds a {name} of another kind; solve again.")
     return bool(arrays[name].item())
 
 
-def _from_stored(stored: record.Stored) -> Result:
-    options = {key: _option(stored.problem, key) for key in OPTIONS}
-    options["skip"] = "skip" in stored.problem and _flag(stored.problem, "skip")
+def _result(
+    s: Summary,
+    network: Mapping[str, NDArray],
+    question: Mapping[str, NDArray],
+    certificate: Mapping[str, NDArray],
+    history: list[Progress],
+) -> Result:
+    options = {key: _option(question, key) for key in OPTIONS}
+    options["skip"] = _flag(question, "skip")
     if options["loss"] == "interpolate":
         if options["lam"] != 1.0:  # which stands for none
             raise DataError(f"{record.PROBLEM} holds a lam, which the loss interpolate does not have; solve again.")
         options["lam"] = None
-    X, Y = (torch.from_numpy(_matrix(stored.problem, name, record.PROBLEM)) for name in ("X", "Y"))
-    problem = make_problem(X, Y, sample_weight=stored.problem.get("weights"), **options, free=True)
+    X, Y = (torch.from_numpy(_matrix(question, name, record.PROBLEM)) for name in ("X", "Y"))
+    problem = make_problem(X, Y, sample_weight=question.get("weights"), **options, free=True)
     if problem.samples < len(X):
         raise DataError(f"{record.PROBLEM} holds rows of weight 0; solve again.")
     names = [f"W{i}" for i in range(1, problem.depth + 1)]
-    weights = [torch.from_numpy(_matrix(stored.network, name, record.NETWORK)).double() for name in names]
+    weights = [torch.from_numpy(_matrix(network, name, record.NETWORK)).double() for name in names]
     check_network(problem, weights)
-    s = stored.summary
     cost = evaluate(problem.double(), weights)
-    coding = Coding.of_arrays(stored.problem, problem.X.shape[1], problem.Y.shape[1])
+    coding = Coding.of_arrays(question, problem.X.shape[1], problem.Y.shape[1])
     return Result(
         problem=problem,
-        method=str(s["method"]),
-        certify=str(s["certify"]),
-        seed=int(str(s["seed"])),
+        method=s["method"],
+        certify=s["certify"],
+        seed=s["seed"],
         weights=weights,
         status=Status(s["status"]),
         certificate=Certificate(s["certificate"]),
-        attainable=Certificate(s.get("attainable", Certificate.NONE)),
+        attainable=Certificate(s["attainable"]),
         cost=cost.total,
         fit=cost.fit,
         norm=cost.norm,
         residual=cost.residual,
-        lower=None if s["lower"] is None else float(str(s["lower"])),
-        target=None if s.get("target") is None else float(str(s["target"])),
-        seconds=math.nan if s["seconds"] is None else float(str(s["seconds"])),
-        timing=_timing(s.get("timing")),
-        history=stored.history,
-        proof=_proof(s, problem.free, stored.certificate),
-        layers=[Layer.from_summary(layer) for layer in _listed(s["layers"])],
-        starts=[math.nan if start is None else float(start) for start in _listed(s["starts"])],
-        data=None if s["data"] is None else str(s["data"]),
-        scale=None if s["scale"] is None else str(s["scale"]),
-        targets=None if s.get("targets") is None else str(s["targets"]),
-        shuffle=None if s.get("shuffle") is None else int(str(s["shuffle"])),
+        lower=None if s["lower"] is None else float(s["lower"]),
+        target=None if s["target"] is None else float(s["target"]),
+        seconds=math.nan if s["seconds"] is None else float(s["seconds"]),
+        timing=dict(s["timing"]),
+        history=history,
+        proof=_proof(s, problem.free, certificate),
+        layers=[Layer.from_summary(layer) for layer in s["layers"]],
+        starts=[math.nan if start is None else float(start) for start in s["starts"]],
+        data=s["data"],
+        scale=s["scale"],
+        targets=s["targets"],
+        shuffle=s["shuffle"],
         columns=None if coding is None else coding.columns,
         coding=coding,
-        test=test if isinstance(test := s.get("test"), dict) else None,
-        decided=Uniqueness.from_summary(unique) if isinstance(unique := s.get("unique"), dict) else None,
+        test=s["test"],
+        decided=None if s["unique"] is None else Uniqueness.from_summary(s["unique"]),
     )
-
-
-def _timing(value: object) -> dict[str, float]:
-    return {str(phase): float(seconds) for phase, seconds in value.items()} if isinstance(value, dict) else {}
-
-
-def _listed(value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("a list is missing in result.json")
-    return value

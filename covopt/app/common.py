@@ -84,7 +84,7 @@ def print_summary(summary: dict[str, object], as_json: bool) -> None:
     if as_json:
         print(record.as_json(summary))
         return
-    print_pairs(words.solve_pairs(summary))
+    print_pairs(words.pairs(summary))
 
 
 def print_pairs(pairs: list[tuple[str, str]]) -> None:

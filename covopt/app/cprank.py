@@ -49,7 +49,6 @@ def cprank_command(
     """
     with interruptible("Interrupted before there was an answer; nothing is written."):
         from covopt.completely_positive import completely_positive
-        from covopt.completely_positive import page as kind
         from covopt.data import arrays
         from covopt.records import record, storing
         from covopt.runtime import files
@@ -71,7 +70,7 @@ def cprank_command(
         if as_json:
             print(record.as_json(answer.summary()))
         else:
-            print_pairs(kind.pairs(answer.summary()))
+            print_pairs(answer.describe())
 
     def store_arrays() -> None:
         if file is None:

@@ -93,8 +93,8 @@ def ranks_command(
     """
     with interruptible():
         from covopt.records import record
-        from covopt.studies.ranks import rank_words
         from covopt.studies.ranks import ranks as study
+        from covopt.studies.ranks import words as rank_words
 
         output.check()
         check_device(device)

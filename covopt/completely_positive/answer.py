@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import networkx as nx
 import numpy as np
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from covopt import __version__
-from covopt.completely_positive import copositive, factorization
+from covopt.completely_positive import copositive, factorization, words
 from covopt.completely_positive.connected import Part, Verdict
 from covopt.completely_positive.copositive import Witness
 from covopt.completely_positive.ends import (
@@ -37,19 +37,19 @@ from covopt.completely_positive.moments import MomentBound
 from covopt.completely_positive.prepared import Matrix, Prepared, check_matrix, prepare, whole
 from covopt.completely_positive.zeros import ByZeros
 from covopt.data.arrays import read_matrix, read_npz
-from covopt.records import record, storing
+from covopt.records import record
+from covopt.records.answer import Answer
 from covopt.records.directories import Writer
 from covopt.records.packed import pack, unpack
-from covopt.records.provenance import ORIGIN, write_origin
 from covopt.runtime.errors import ProblemError, RecordError
 
-SUMMARY, MATRIX, PROOF = "cprank.json", "matrix.npz", "proof"
+MATRIX, PROOF = "matrix.npz", "proof"
 LEAST, MOST = 4 * EPS, 0.1
 """The range of tolerances that `cp_rank` accepts."""
 
 
-@dataclass(frozen=True)
-class CPRank:
+@dataclass(frozen=True, repr=False)
+class CPRank(Answer):
     """An interval for the cp-rank of a matrix, with the proofs of its ends.
 
     Attributes:
@@ -67,6 +67,8 @@ class CPRank:
             of the matrix with them.
         A, rank, seed: the matrix (n, n), its rounding asymmetry averaged, and the options of `cp_rank`.
     """
+
+    file: ClassVar[str] = "cprank.json"
 
     verdict: Verdict
     exact: bool
@@ -173,34 +175,28 @@ class CPRank:
             "separation": None if self.witness is None else self.witness.value,
         }
 
-    def save(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        others: Mapping[str, Writer] | None = None,
-    ) -> None:
-        """Write the answer with its proofs into a directory.
+    def sentence(self) -> str:
+        """Return the verdict and the interval."""
+        return words.answer(self.stated())
 
-        The files are cprank.json, matrix.npz (A), proof.json and proof.npz (all that `check` needs, with the factor B
-        and the witness C) and origin.json; force and others as for `Result.save`.
+    def describe(self) -> record.Pairs:
+        """Return the answer as a person reads it: pairs of a label and its text."""
+        return words.pairs(self.stated())
 
-        Raises:
-            RecordError: the directory exists, or cannot be written.
+    def files(self) -> dict[str, Writer]:
+        """Return the writers of matrix.npz (A), and of proof.json and proof.npz.
+
+        These hold all that `check` needs, with the factor B and the witness C.
         """
         if self.A is None:
             raise RecordError("This answer does not hold its matrix; ask for it again before saving.")
-        stated, matrix, arrays = self.stated(), self.A, {}
+        matrix, arrays = self.A, {}
         tree = pack(replace(self, A=None), arrays)
-        writers: dict[str, Writer] = {
-            SUMMARY: lambda path: record.write_summary(path, stated),
-            MATRIX: lambda path: np.savez(path, allow_pickle=False, A=matrix),
+        return {
+            MATRIX: record.archive(lambda: {"A": matrix}),
             f"{PROOF}.json": lambda path: path.write_text(json.dumps(tree) + "\n", encoding="utf-8"),
-            f"{PROOF}.npz": lambda path: np.savez(path, allow_pickle=False, **arrays),
-            ORIGIN: write_origin(),
-            **(others or {}),
+            f"{PROOF}.npz": record.archive(lambda: arrays),
         }
-        storing.put(directory, SUMMARY, writers, force=force)
 
     def stated(self) -> dict[str, object]:
         """Return the content of cprank.json: the summary, and the options of the call."""

@@ -55,7 +55,8 @@ def _unpacked(tree: object, arrays: Mapping[str, NDArray], classes: Mapping[str,
         return array
     made = classes[tree[IS]]
     values = {name: _unpacked(part, arrays, classes) for name, part in tree.items() if name != IS}
-    for name, hint in get_type_hints(made).items():
+    hints = get_type_hints(made)
+    for name, hint in ((field.name, hints[field.name]) for field in fields(made)):
         if isinstance(hint, type) and issubclass(hint, Enum):
             values[name] = hint(values[name])
         if not fits(values[name], hint):

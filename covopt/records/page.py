@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from covopt.records.numerals import shown
+from covopt.records.record import Pairs
 from covopt.runtime.lazy import lazy
 
 if TYPE_CHECKING:
     from covopt.records import markup, svg
 else:
     svg, markup = lazy("covopt.records.svg"), lazy("covopt.records.markup")
-
-Pairs = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)

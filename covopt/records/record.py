@@ -1,8 +1,6 @@
 """Runs on disk: one directory for each run, with plain arrays in it.
 
-The content of its files, and its summary for a reader. This package knows files, not solvers: `Stored` is what a run
-consists of, and `Result` (result.py) turns itself into one and back. It needs no torch, so that `covopt show` answers
-at once.
+The content of its files, and its summary for a reader. It needs no torch, so that `covopt show` answers at once.
 """
 
 from __future__ import annotations
@@ -11,17 +9,15 @@ import csv
 import json
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.data.arrays import check_readable, read_npz
+from covopt.data.arrays import check_readable
 from covopt.model.wording import CERTIFICATES, STATUSES
 from covopt.records import numerals
 from covopt.records.directories import Writer
@@ -35,53 +31,21 @@ COMPARISON, PLATEAU, AUDIT = "comparison.json", "plateau.json", "audit.json"
 REPORT = "report.html"
 PICTURES = ("figure.png", REPORT)
 """The files that take longest to write; `covopt show --report` makes the report at any time."""
-NAMED = (SUMMARY, PLATEAU, COMPARISON, AUDIT)
-"""The summaries with fixed names; those of later kinds begin with the entry KIND."""
 KIND = "kind"
+"""The first entry of a summary: the name of its file without .json, which tells a run of covopt from other files."""
 SOLUTION = "solution"
 """The directory of the solver's run inside a plateau or an audit."""
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Summary = Mapping[str, Any]
+"""An answer as JSON has it."""
+Pairs = list[tuple[str, str]]
+"""An answer as a person reads it: labels and texts."""
 COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
 
 DIGITS = 8
 """Digits of the numbers of a result as a person reads it."""
-
-
-@dataclass(frozen=True)
-class Stored:
-    """The content of a run on disk.
-
-    Attributes:
-        summary: `result.json`; None where something is unknown or unproved.
-        network: W1 ... WL, shapes (n_l, n_{l-1} + 1), the bias column last.
-        problem: X (N, n_0), Y (N, n_L) and the options.
-        certificate: what the lower bound rests on; empty without one.
-        history: cost, bound and width over time.
-    """
-
-    summary: dict[str, object]
-    network: dict[str, NDArray]
-    problem: dict[str, NDArray]
-    certificate: dict[str, NDArray]
-    history: list[Progress]
-
-
-def read(directory: str | os.PathLike[str]) -> Stored:
-    """Read a run as it was written.
-
-    Raises:
-        RecordError: no such directory, a file of the run is missing or damaged.
-    """
-    path, summary = Path(directory), read_summary(directory)
-    try:
-        return Stored(
-            summary=summary,
-            network=read_npz(path / NETWORK),
-            problem=read_npz(path / PROBLEM),
-            certificate=read_npz(path / CERTIFICATE),
-            history=_read_history(path / HISTORY),
-        )
-    except DataError as error:
-        raise broken(directory, error) from error
 
 
 def broken(directory: str | os.PathLike[str], error: CovoptError) -> RecordError:
@@ -90,7 +54,7 @@ def broken(directory: str | os.PathLike[str], error: CovoptError) -> RecordError
     return RecordError(f"{directory} is not a complete run ({reason}); solve again with --out.")
 
 
-def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
+def read_summary(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """Read `result.json` of a run.
 
     Raises:
@@ -103,13 +67,9 @@ def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
 
 
 def kind_of(directory: Path) -> str | None:
-    """Return the name of a run's summary, which tells its kind; None if there is none.
-
-    It has one of NAMED's names, or that of its kind, with which it begins; so this module needs no list of kinds.
-    """
-    marked = (path for path in sorted(directory.glob("*.json")) if path.is_file() and is_marked(path))
-    named = (name for name in NAMED if (directory / name).is_file())
-    return next(chain(named, (path.name for path in marked)), None)
+    """Return the name of a run's summary, which tells its kind; None if there is none."""
+    marked = (path.name for path in sorted(directory.glob("*.json")) if path.is_file() and is_marked(path))
+    return next(marked, None)
 
 
 def is_marked(file: Path) -> bool:
@@ -117,7 +77,7 @@ def is_marked(file: Path) -> bool:
     return starts_with(file, b'"%s": "%s"' % (KIND.encode(), os.fsencode(file.stem)))
 
 
-def read_checked(file: Path) -> dict[str, object]:
+def read_checked(file: Path) -> dict[str, Any]:
     """Read `result.json` and check the kinds of its entries.
 
     Raises:
@@ -133,23 +93,20 @@ def read_checked(file: Path) -> dict[str, object]:
 def wrong_entry(summary: dict[str, Any]) -> str | None:
     """Return the first entry that is missing or of a wrong kind; None if all are right."""
     wrong = [name for name, kinds in ENTRIES.items() if not _is(summary.get(name, ...), kinds)]
-    wrong += [name for name, kinds in LATER.items() if not _is(summary.get(name), kinds)]
-    wrong += [name for name in ("weighted", "skip") if not isinstance(summary.get(name), bool | NoneType)]
+    wrong += [name for name in ("weighted", "skip") if not isinstance(summary.get(name), bool)]
     if wrong:
         return wrong[0]
-    for name, words in (("status", STATUSES), ("certificate", CERTIFICATES)):
+    for name, words in (("status", STATUSES), ("certificate", CERTIFICATES), ("attainable", CERTIFICATES)):
         if summary[name] not in words:
             return name
-    if str(summary.get("attainable", "none")) not in CERTIFICATES:
-        return "attainable"
     for name, kinds in (("widths", (int,)), ("starts", _NUMBER)):
         if not all(_is(entry, kinds) for entry in summary[name]):
             return name
-    if not _is_test(summary.get("test")):
+    if not _is_test(summary["test"]):
         return "test"
-    if not _is_verdict(summary.get("unique")):
+    if not _is_verdict(summary["unique"]):
         return "unique"
-    if not all(_is(seconds, (int, float)) for seconds in (summary.get("timing") or {}).values()):
+    if not all(_is(seconds, (int, float)) for seconds in summary["timing"].values()):
         return "timing"
     return None if all(_is_layer(layer) for layer in summary["layers"]) else "layers"
 
@@ -189,20 +146,18 @@ def as_json(summary: Mapping[str, object], indent: int | None = None) -> str:
 
 _NUMBER, _TEXT = (int, float, NoneType), (str, NoneType)
 ENTRIES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("cost", "fit", "norm", "residual", "lower", "gap", "seconds", "lam"), _NUMBER),
-    **dict.fromkeys(("loss", "activation", "status", "certificate", "method", "certify"), (str,)),
-    **dict.fromkeys(("data", "scale"), _TEXT),
+    **dict.fromkeys(("cost", "fit", "norm", "residual", "lower", "gap", "seconds", "lam", "target"), _NUMBER),
+    **dict.fromkeys(("loss", "activation", "status", "certificate", "attainable", "method", "certify"), (str,)),
+    **dict.fromkeys(("data", "scale", "targets"), _TEXT),
     **dict.fromkeys(("rows", "depth", "seed"), (int,)),
     "bias": (int, float, str),
+    "shuffle": (int, NoneType),
     "version": (str,),
     **dict.fromkeys(("widths", "starts", "layers"), (list,)),
+    "timing": (dict,),
+    **dict.fromkeys(("test", "unique"), (dict, NoneType)),
 }
 """The kind of each entry of `result.json` that covopt reads again."""
-LATER: dict[str, tuple[type, ...]] = {
-    **{"target": _NUMBER, "targets": _TEXT, "shuffle": (int, NoneType)},
-    **dict.fromkeys(("timing", "test", "unique"), (dict, NoneType)),
-}
-"""The same for entries that earlier versions did not write."""
 TEST: dict[str, tuple[type, ...]] = {
     "data": (str,),
     "rows": (int,),
@@ -296,7 +251,7 @@ def _short(value: object, digits: int = DIGITS) -> str:
     return f"{value:.{digits}g}" if isinstance(value, (int, float)) else "unknown"
 
 
-def read_object(file: Path) -> dict[str, object]:
+def read_object(file: Path) -> dict[str, Any]:
     """Read the JSON object in a file.
 
     Raises:
@@ -311,20 +266,40 @@ def read_object(file: Path) -> dict[str, object]:
     return summary
 
 
-def writers(run: Stored) -> dict[str, Writer]:
-    """Return the writer of each file of a run."""
-    return {
-        SUMMARY: lambda path: write_summary(path, run.summary),
-        NETWORK: lambda path: np.savez(path, allow_pickle=False, **run.network),
-        PROBLEM: lambda path: np.savez(path, allow_pickle=False, **run.problem),
-        CERTIFICATE: lambda path: np.savez(path, allow_pickle=False, **run.certificate),
-        HISTORY: lambda path: _write_history(path, run.history),
-    }
+def archive(arrays: Callable[[], Mapping[str, NDArray]]) -> Writer:
+    """Return the writer of an .npz file, whose arrays are made when it is written."""
+    return lambda path: np.savez(path, allow_pickle=False, **arrays())
+
+
+def numpy_of(**tensors: Tensor) -> dict[str, NDArray]:
+    """Return tensors by name as arrays for a file."""
+    return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+
+
+def table(lines: Callable[[], Iterable[Iterable[object]]]) -> Writer:
+    """Return the writer of a .csv file, whose lines are made when it is written; None is an empty field."""
+
+    def write(path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows(as_text(lines()))
+
+    return write
+
+
+def as_text(lines: Iterable[Iterable[object]]) -> list[list[str]]:
+    """Return the fields of a table as its file holds them."""
+    return [["" if value is None else str(value) for value in line] for line in lines]
+
+
+def read_table(file: Path) -> list[list[str]]:
+    """Return the lines of a .csv file, its head first."""
+    with file.open(newline="", encoding="utf-8") as stream:
+        return list(csv.reader(stream))
 
 
 def write_summary(path: Path, summary: Mapping[str, object]) -> None:
-    """Write a summary as JSON; one that is not known by its name begins with its kind."""
-    mark = {} if path.name in NAMED or path.suffix != ".json" else {KIND: path.stem}
+    """Write a summary as JSON; it begins with its kind."""
+    mark = {KIND: path.stem} if path.suffix == ".json" else {}  # a draft's summary has its mark already
     path.write_text(as_json(mark | dict(summary), indent=2) + "\n", encoding="utf-8")
 
 
@@ -341,16 +316,12 @@ def _integer(digits: str) -> int:
     return number
 
 
-def _write_history(path: Path, history: list[Progress]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        table = csv.writer(stream)
-        table.writerow(COLUMNS)
-        for line in history:
-            lower = "" if line.lower is None else line.lower
-            table.writerow([line.iteration, line.seconds, line.cost, lower, line.width])
+def history_lines(history: list[Progress]) -> list[list[object]]:
+    """Return the table of a run's history."""
+    return [list(COLUMNS), *([line.iteration, line.seconds, line.cost, line.lower, line.width] for line in history)]
 
 
-def _read_history(file: Path) -> list[Progress]:
+def read_history(file: Path) -> list[Progress]:
     """Read the history of a run.
 
     Raises:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from covopt.records import directories, record
 from covopt.records.directories import Listing, Writer
-from covopt.records.record import AUDIT, COMPARISON, PICTURES, PLATEAU, SUMMARY
+from covopt.records.record import PICTURES
 from covopt.runtime.errors import RecordError
 from covopt.runtime.files import reason_of, umask, write_file
 from covopt.runtime.interrupts import interrupted, shielded
@@ -58,7 +58,7 @@ def put(
 
     Args:
         directory: where; its parents are made.
-        kind: the name of its summary: one of record.NAMED, or a kind's own with .json.
+        kind: the name of its summary.
         writers: for each file the function that writes it into a path.
         force: replace an earlier run.
         spared: files that are omitted after Ctrl-C, because the user waits for the end.
@@ -90,8 +90,6 @@ def put(
 
 def adopt(file: Path) -> None:
     """List a rewritten file anew in the summary of its run, and of the runs around this.
-
-    Runs of earlier versions, which list no files, stay as they are.
 
     Raises:
         RecordError: a summary is damaged or cannot be written.
@@ -135,44 +133,15 @@ def _replaceable(path: Path, shown: str | os.PathLike[str]) -> Listing:
 def listing(directory: Path) -> Listing | None:
     """Return the files of a stored run that covopt wrote, with digests; None if it is no run.
 
-    Among them is its summary, which binds the others. Runs of earlier versions list none; their files have fixed names.
+    Among them is its summary, which binds the others.
     """
     kind = record.kind_of(directory)
     if kind is None:
         return None
     try:
-        summary = record.read_object(directory / kind)
+        listed = record.read_object(directory / kind).get(FILES)
     except RecordError:
         return None
-    if not MARKS.get(kind, {"version"}) <= summary.keys():
-        return None
-    if kind == SUMMARY and record.wrong_entry(summary) is not None:
-        return None
-    listed = summary.get(FILES)
-    if listed is None and kind in EARLIER:
-        return dict.fromkeys(EARLIER[kind])
     if not isinstance(listed, dict) or not all(isinstance(digest, str) for digest in listed.values()):
         return None
     return listed | {kind: None}
-
-
-MARKS: dict[str, set[str]] = {
-    SUMMARY: {"cost", "lower", "certificate", "status", "widths", "version"},
-    PLATEAU: {"status", "seconds", "version"},
-    COMPARISON: {"best", "method", "lower", "methods"},
-    AUDIT: {"loss", "best", "verdict", "solver"},
-}
-"""Entries that mark a summary with a fixed name as one of covopt."""
-_COMMON = ("figure.png", "origin.json", record.REPORT)
-_RUN = (SUMMARY, record.NETWORK, "network.pt", record.PROBLEM, record.CERTIFICATE, record.HISTORY, *_COMMON)
-_INNER = tuple(f"{record.SOLUTION}/{name}" for name in _RUN)
-EARLIER: dict[str, tuple[str, ...]] = {
-    SUMMARY: _RUN,
-    PLATEAU: (PLATEAU, "curve.csv", "trials.csv", "networks.npz", *_COMMON, *_INNER),
-    COMPARISON: (
-        *(COMPARISON, record.HISTORY, *_COMMON),
-        *(f"{method}/{name}" for method in ("cone", "hidden", "train") for name in _RUN),
-    ),
-    AUDIT: (AUDIT, record.NETWORK, "better.npz", *_COMMON, *_INNER),
-}
-"""The files of a run of each kind, from before summaries listed them."""

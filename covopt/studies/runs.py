@@ -1,6 +1,6 @@
 """Operations on a stored run of any kind: find, load, verify, report.
 
-Each kind of answer has a `page.py` in its folder, which holds its `KIND`.
+Each kind of answer is a folder with the modules that `Kind` (answer/kind.py) names, and its line in KINDS.
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from covopt.answer.kind import Kind, Pairs, Summary
+from covopt.answer.kind import Kind
 from covopt.records import record, storing
 from covopt.records.directories import Writer, spare
 from covopt.records.page import as_html
-from covopt.records.record import REPORT
+from covopt.records.record import REPORT, Pairs, Summary
 from covopt.runtime.errors import CovoptError, DataError, ProblemError, RecordError, shown
 from covopt.runtime.files import check_free, starts_with, write_file
 from covopt.runtime.lazy import lazy
@@ -32,12 +31,16 @@ else:
     stored = lazy("covopt.answer.stored")
 
 
-PAGES = (
-    "studies.compare", "completely_positive", "studies.depth", "studies.path", "studies.width", "studies.ranks",
-    "answer", "studies.audit",
-)  # fmt: skip
-_MODULES = [import_module(f"covopt.{place}.page") for place in PAGES]
-KINDS: tuple[Kind, ...] = tuple(module.KIND for module in _MODULES)
+KINDS = (
+    Kind("compare", "studies.compare", record.COMPARISON),
+    Kind("cprank", "completely_positive"),
+    Kind("depth", "studies.depth"),
+    Kind("path", "studies.path"),
+    Kind("plateau", "studies.width"),
+    Kind("ranks", "studies.ranks"),
+    Kind("solve", "answer", record.SUMMARY),
+    Kind("validate", "studies.audit", record.AUDIT),
+)
 """Every kind of answer that covopt stores."""
 
 
@@ -47,16 +50,19 @@ def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:
     Raises:
         RecordError: there is no run of any kind, or its summary is damaged.
     """
+    own = _kind_of(directory)
+    if own is not None:
+        return own, own.read(Path(directory) / own.file)
     file = record.kind_of(Path(directory))
     if file is None:
         names = ", ".join(kind.file for kind in KINDS)
         raise RecordError(f"{directory} holds no run ({names}: none is there); give one that --out wrote.")
     path = Path(directory) / file
-    own = next((kind for kind in KINDS if kind.file == file), None)
-    summary = record.read_object(path) if own is None else own.read(path)
-    if own is None:
-        raise RecordError(f"{path} is of a kind that this version of covopt does not know; use the one that stored it.")
-    return own, summary
+    raise RecordError(f"{path} is of a kind that this version of covopt does not know; use the one that stored it.")
+
+
+def _kind_of(directory: str | os.PathLike[str]) -> Kind | None:
+    return next((kind for kind in KINDS if (Path(directory) / kind.file).is_file()), None)
 
 
 def pairs_of(kind: Kind, summary: Summary) -> Pairs:
@@ -67,7 +73,7 @@ def pairs_of(kind: Kind, summary: Summary) -> Pairs:
     """
     try:
         return kind.pairs(summary)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
         message = f"{kind.file} is damaged: it lacks what a run of its kind has ({error}); run it again."
         raise RecordError(message) from error
 
@@ -81,14 +87,14 @@ def load(directory: str | os.PathLike[str]) -> Any:
         directory: of the run.
 
     Returns:
-        For `solve` the `Result`, its cost recomputed from the stored weights; for `cprank`, `depth`, `path` and
-        `ranks` their answers. Plateaus, comparisons and audits cannot be loaded as a whole: load the solves in them,
-        `DIR/solution` or `DIR/METHOD`.
+        The answer of the command that stored it; for `solve` the `Result`, its cost recomputed from the stored
+        weights. An audit does not come back as a whole: load the solve in it, `DIR/solution`.
 
     Raises:
         RecordError: there is no run, one of another kind, or an incomplete or damaged one.
     """
-    if record.kind_of(Path(directory)) in (None, record.SUMMARY):
+    own = _kind_of(directory)
+    if own is None or own.file == record.SUMMARY:
         return stored.load(directory)
     return _guarded(directory, lambda kind, _: kind.load(Path(directory)))
 

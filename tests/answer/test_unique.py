@@ -12,7 +12,7 @@ import torch
 
 import covopt
 from covopt.answer.uniqueness.arcs import Circle
-from covopt.answer.uniqueness.candidates import Candidate, Optimum
+from covopt.answer.uniqueness.candidates import Candidate, Optimum, optimum
 from covopt.answer.uniqueness.columns import Columns
 from covopt.answer.uniqueness.decide import _independent, decide
 from covopt.answer.uniqueness.narrowest import no_fewer
@@ -324,3 +324,36 @@ def test_a_neuron_that_may_be_missing_is_not_counted_as_certain():
     known = Optimum(0.0, np.array([1.0, 0.5, 0.0]), 1e-6)
     only = _independent(Columns(np.eye(3), 0.0), np.array([1.0, 0.5, 0.0]), known)
     assert (only.fewest, only.most) == ((2, 3), (2, 3))
+
+
+CONE = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+"""Three neurons of the quadrant; with X = I and outputs alike, F = [[2, 1], [1, 2]] is what they give."""
+
+
+def test_the_outputs_of_an_optimum_are_located_by_every_dual_point():
+    """X = I and Y = F + lam N I: Lambda = I is the optimum, and a dual point s I is off by lam N (1 - s) in F."""
+    F, lam = np.array([[2.0, 1.0], [1.0, 2.0]]), 0.125
+    plane = Plane.of(make_problem(np.eye(2), F + 2 * lam * np.eye(2), lam=lam, bias=0.0))
+    directions = CONE.astype(int).astype(object)
+    size = int(plane.size)
+    outer = directions * ((1 << BITS) // size)
+    for sixteenths in (15, 12, 4):
+        Lambda = np.array([[sixteenths, 0], [0, sixteenths]], dtype=object)
+        excess = float(plane.excess(directions, outer, Lambda, 16))
+        located = optimum(plane, Lambda, 16, excess)
+        distance = np.linalg.norm(located.outputs - F.ravel() / size)
+        assert distance * size == pytest.approx(2 * lam * (1 - sixteenths / 16) * np.sqrt(2.0))
+        assert distance <= located.off
+
+
+@pytest.mark.parametrize(("size", "fewest"), [(0.0, (2, 3)), (0.5, (3, 3))])
+def test_a_neuron_beside_a_cone_is_certain_only_where_it_gives_something(size, fewest):
+    """The third sample alone sees the direction (-1, 0), whose neuron gives -size: h is 1 there for every size >= 0."""
+    lam = 0.125
+    F = np.array([[2.0, 1.0], [1.0, 2.0], [0.0, -size]])
+    Lambda = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    problem = make_problem([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], F + 3 * lam * Lambda, lam=lam, bias=0.0)
+    W, V = np.vstack([CONE, [[-1.0, 0.0]]]), np.vstack([CONE, [[0.0, -size]]])
+    weights = [torch.from_numpy(np.pad(A, ((0, 0), (0, 1)))) for A in (W, V.T)]
+    verdict = decide(problem, weights)
+    assert (verdict.verdict, verdict.fewest) == (SEVERAL, fewest)

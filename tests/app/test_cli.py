@@ -119,7 +119,7 @@ def test_json_is_one_object_and_nothing_else(run: Run, solver: FakeSolver, tmp_p
     assert (summary["data"], summary["scale"], summary["rows"]) == ("iris", "max", 12)
     stored = json.loads((tmp_path / "run" / "result.json").read_text())
     assert "report.html" in stored.pop("files")
-    assert stored == summary
+    assert stored == {"kind": "result", **summary}
 
 
 def test_summary_is_readable(run: Run, solver: FakeSolver, tmp_path: Path) -> None:

@@ -168,8 +168,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("one layer too many pays", "problem.lam * problem.depth * ratio", "problem.lam * (problem.depth + 1) * ratio"),
         (
             "probabilities without the targets' means",
-            "p = with_column_means(self.problem, p, self.mean)",
-            "p = p.clone()",
+            "if self.centred:\n            p = with",
+            "if False:\n            p = with",
         ),
         (
             "a factor on the steepness of an entropy line",
@@ -422,7 +422,8 @@ MUTANTS: tuple[Mutant, ...] = (
         " relaxation::test_no_number_is_proved_that_leaves_the_matrix_indefinite"
         " relaxation::test_negative_multipliers_prove_nothing relaxation::test_any_multipliers_prove_a_true_bound"
         " relaxation::test_never_below_the_exact_maximum"
-        " relaxation::test_inputs_or_duals_of_zero relaxation::test_damaged_trees_are_refused",
+        " relaxation::test_inputs_or_duals_of_zero relaxation::test_damaged_trees_are_refused"
+        " relaxation::test_what_a_computed_span_misses_is_paid_for",
         ("negative multipliers", "return torch.where(piece.rule == EQUAL, Pi, Pi.clamp_min(0.0))", "return Pi"),
         ("multipliers of pairs that say nothing", "Pi = torch.where(piece.rule == NONE, 0.0, Pi)", "Pi = Pi + 0.0"),
         ("no proof of positivity", "if int(torch.linalg.cholesky_ex(T).info) == 0:", "if True:"),
@@ -882,11 +883,21 @@ MUTANTS: tuple[Mutant, ...] = (
         ("no complaints", "for message in chain(failed, complaints, unbound(", "for message in chain(failed, unbound("),
     ),
     *_of(
-        "studies/width/check",
+        "studies/compare/check",
         "forging",
         ("any method's entry", "if not equal(entry.get(key, ...), value)]", "if False]"),
-        ("another best", 'if s["best"] != min(run_costs', 'if False and s["best"] != min(run_costs'),
-        ("any history", "if _rows(directory / record.HISTORY) != lines:", "if False:"),
+        ("another best", 'if s["best"] != min(costs', 'if False and s["best"] != min(costs'),
+        ("any history", "if record.read_table(directory / record.HISTORY)[1:] != lines:", "if False:"),
+    ),
+    *_of(
+        "studies/width/check",
+        "tampering::test_a_plateau_follows_from_its_networks",
+        ("any width of a network", "> width:", "> math.inf:"),
+        (
+            "any summary",
+            "yield from checks.differences(Plateau.file, stated, answer.summary(), rounding)",
+            "yield from ()",
+        ),
     ),
     *_of(
         "studies/audit/check",

@@ -313,3 +313,13 @@ def test_outputs_that_turn_round_inside_a_cone_are_bounded_on_both_sides():
     at_sum = float((torch.relu(X.sum(dim=1)) @ Lambda).norm())
     assert at_sum == pytest.approx(0.8)
     assert at_sum <= float(D.sum())
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations((2.0**60, 1.0, -(2.0**60)))))
+def test_a_cone_s_bound_is_charged_for_what_a_sum_rounds_away(order):
+    """Three equal samples, of which h = q_1 + q_2 is left, at most sqrt(2); float64 adds some orders up to 0."""
+    Lambda = torch.tensor(order, dtype=torch.float64)[:, None]
+    bounds = ConeBounds(torch.ones(3, 2, dtype=torch.float64), Activation(), Lambda)
+    V, side = torch.eye(2, dtype=torch.float64)[None], torch.ones(1, dtype=torch.float64)
+    for enough in (0.0, 0.5, math.inf):
+        assert float(bounds(V, side, enough).upper) >= math.sqrt(2.0)

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from covopt.certify.relaxation.admm import softmax_solve
 from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, relaxed_bound, whole_maximum
 from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, make_ground, make_span
 from covopt.certify.relaxation.lift import NONE, make_piece
-from covopt.certify.relaxation.multipliers import WALL, Multipliers, make_stationarity, side
+from covopt.certify.relaxation.multipliers import WALL, Multipliers, make_stationarity, pack, side
 from covopt.certify.relaxation.nodes import BranchOptions
 from covopt.certify.relaxation.repair import _with_rounding, clip, prove
 from covopt.model.activation import Activation
@@ -377,3 +378,44 @@ def test_dependent_samples_span_nothing_that_is_known() -> None:
         states[0] = states[other] = POSITIVE
         found = make_span(ground, states).members
         assert members == (None if found is None else found.tolist())
+
+
+def test_what_a_computed_span_misses_is_paid_for() -> None:
+    """A kink leaves one w in the plane; the other sample's z is 1e-4 of its length there, and in fractions exactly."""
+    for seed in range(12):
+        kink = gaussian(2, seed=seed)
+        w = torch.stack([-kink[1], kink[0]])
+        # Two samples that are off at w turn the coordinates of the row space away from those of the others.
+        X = torch.stack([kink, kink + 1e-4 * w, 3.0 * kink - 10.0 * w, -5.0 * kink - 1.5 * w])
+        ground = make_ground(X, Activation(0.0))
+        piece = make_piece(ground, torch.tensor([KINK, POSITIVE, NEGATIVE, NEGATIVE]))
+        (a, b), (c, d), *_ = [[Fraction(entry) for entry in row] for row in ground.P.tolist()]
+        square = (a * d - b * c) ** 2 / (a * a + b * b)
+        Lambda = torch.tensor([[0.0], [1.0], [0.0], [0.0]], dtype=torch.float64)
+        proved = prove(piece, Lambda, torch.zeros_like(piece.rule).double())
+        assert square <= Fraction(proved) <= square * (1 + Fraction(1, 10**4))
+
+
+@pytest.mark.parametrize(
+    ("splits", "stages", "message"),
+    [
+        pytest.param([], [], "do not fit their tree", id="no tree"),
+        pytest.param([0, -1], [0, 1], "do not fit their tree", id="one of two sides"),
+        pytest.param([-1], [0], "out of order", id="a leaf that ends before the last stage"),
+        pytest.param([0, -1, -1], [0, 0, 0], "out of order", id="two such leaves"),
+        pytest.param([0, -1, -1], [1, 1, 1], "out of order", id="a split after the last stage"),
+    ],
+)
+def test_trees_whose_leaves_do_not_cover_the_sphere_prove_nothing(
+    splits: list[int], stages: list[int], message: str
+) -> None:
+    """The maximum is 1. No tree, or leaves that no stage looks at, would prove 0; one side is half of the sphere."""
+    Xt, Lambda = torch.eye(2, dtype=torch.float64)[:1], torch.ones(1, 1, dtype=torch.float64)
+    first = make_piece(make_ground(Xt, Activation(0.0)), torch.tensor([POSITIVE]))
+    values = pack(first, torch.zeros_like(first.rule).double()) if len(splits) == 2 else torch.zeros(0).double()
+    heights = torch.zeros(1, dtype=torch.float64)
+    tree = Multipliers(
+        torch.tensor(splits).long(), torch.tensor(stages).long(), heights, gaussian(0, 2, seed=0), values
+    )
+    with pytest.raises(ProblemError, match=message):
+        check_maximum(Xt, Activation(0.0), Lambda, tree)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import covopt
-from covopt.certify.spectral import SpectralOptions, _steepest_pair, spectral_bound
+from covopt.certify.spectral import SpectralOptions, _EntropyLines, _steepest_pair, spectral_bound, weighted_rows
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective, preactivations
 
@@ -139,12 +139,15 @@ def test_data_that_no_network_fits() -> None:
 
 
 @pytest.mark.parametrize("lam", [1e-3, 0.02, 0.2, 5.0])
-def test_mse_of_linear_shallow_networks_on_the_identity_is_soft_thresholding(lam: float) -> None:
+@pytest.mark.parametrize("rank", [None, 0, 1, 2])
+def test_mse_of_linear_shallow_networks_on_the_identity_is_soft_thresholding(lam: float, rank: int | None) -> None:
+    """With so many hidden neurons at most, the other singular values of the targets are missed as they are."""
     Y = np.random.default_rng(1).standard_normal((5, 3))
     s = np.linalg.svd(Y, compute_uv=False)
     f = np.maximum(s - 5 * lam, 0.0)
+    f[rank if rank is not None else len(f) :] = 0.0
     value = ((s - f) ** 2).sum() / 5 + 2 * lam * f.sum()
-    bound = spectral_bound(make_problem(np.eye(5), Y, lam=lam, bias=0.0, activation="linear"))
+    bound = spectral_bound(make_problem(np.eye(5), Y, lam=lam, bias=0.0, activation="linear"), rank=rank)
     assert bound == pytest.approx(value, rel=1e-5)
     assert bound <= value
 
@@ -182,6 +185,23 @@ def test_centred_cross_entropy_of_constant_inputs_is_the_entropy_of_the_classes(
     p = np.array([1, 2, 3]) / 6
     assert spectral_bound(problem) == pytest.approx(-(p * np.log(p)).sum(), rel=1e-5)
     assert spectral_bound(problem) <= -(p * np.log(p)).sum()
+
+
+def test_a_line_of_cross_entropy_is_below_the_loss_for_any_probabilities() -> None:
+    """Their means need not be those of the targets, as with uniform ones, whose entropy no line may have as height."""
+    generator = torch.Generator().manual_seed(0)
+    Y = torch.eye(3).double()[[0, 0, 1, 0, 2, 1]]
+    problem = make_problem(Y, Y, lam=0.1, loss="cross_entropy", sample_weight=[1.0, 2.0, 1.0, 0.5, 0.5, 1.0])
+    lines = _EntropyLines(problem, centred=True, ascents=1)
+    constant = problem.mean(Y).log().expand(6, 3)  # of all constants it costs least
+    spread = 3.0 * torch.randn(20, 6, 3, generator=generator).double()
+    for probabilities in (torch.full((6, 3), 1 / 3).double(), torch.softmax(spread[0], dim=1), Y):
+        height, steepness = lines._line(probabilities)
+        for F in (constant, *(constant + t * noise for noise in spread for t in (0.01, 1.0))):
+            size = float(torch.linalg.matrix_norm(weighted_rows(problem, F, centred=True), "nuc"))
+            assert height - steepness * size <= float(problem.loss_at(F))
+    height, _ = lines._line(torch.full((6, 3), 1 / 3).double())
+    assert height == pytest.approx(float(problem.loss_at(constant)), rel=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])

@@ -74,14 +74,14 @@ def states(**values: object) -> Callable[[Path], None]:
     return change
 
 
-def nearly(**values: object) -> Callable[[Path], None]:
-    """A matrix of rank 2 within the tolerance of one of rank 1, with one atom."""
+def nearly(entry: float = 1e-12, **values: object) -> Callable[[Path], None]:
+    """A matrix of rank 2 within the tolerance of one of rank 1, with one atom, if its second entry is that small."""
 
     def change(run: Path) -> None:
-        np.savez(run / "matrix.npz", A=np.diag([1.0, 1e-12]))
+        np.savez(run / "matrix.npz", A=np.diag([1.0, entry]))
         np.savez(run / "proof.npz", B=np.array([[1.0, 0.0]]))
         told = json.loads((run / "cprank.json").read_text())
-        told |= {"order": 2, "exact": False, "atoms": 1, "residual": 1e-12} | values
+        told |= {"order": 2, "exact": False, "atoms": 1, "residual": entry / np.hypot(1.0, entry)} | values
         (run / "cprank.json").write_text(json.dumps(told))
 
     return change
@@ -196,6 +196,19 @@ def test_what_was_tampered_with_is_refused(stored: Path, tmp_path: Path) -> None
         if code not in (REFUSED, UNREAD) or not told["why"]:
             missed.append((place, name, code, told))
     assert missed == []
+
+
+@pytest.mark.parametrize(("entry", "verdict"), [(1e-12, PROVED), (1e-3, REFUSED)])
+def test_a_factor_counts_within_the_tolerance_only(stored: Path, tmp_path: Path, entry: float, verdict: int) -> None:
+    """The residual is stated as it is, so that nothing else is wrong."""
+    shutil.copytree(stored / "diagonal", tmp_path / "run")
+    nearly(entry, lower=1, upper=1)(tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "cprank.json").read_text())
+    digests = directories.digests(tmp_path / "run")
+    states(files={name: digests[name] for name in told["files"]})(tmp_path / "run")
+    code, facts = checker.check(tmp_path / "run", DEADLINE)
+    assert code == verdict, facts
+    assert verdict == PROVED or "misses the matrix" in facts["why"]
 
 
 def test_files_of_another_run_and_no_list_of_files_are_refused(stored: Path, tmp_path: Path) -> None:

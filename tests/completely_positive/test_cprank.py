@@ -20,7 +20,7 @@ import covopt
 from covopt import CovoptError, cp_rank
 from covopt.app.cli import main
 from covopt.completely_positive.connected import Part, Verdict
-from covopt.completely_positive.ends import ByEdges, ByFactor, ByRank, End
+from covopt.completely_positive.ends import ByEdges, ByFactor, ByRank, ByTheorem, End
 from covopt.completely_positive.graphs import bipartite_gram, edge_gram
 from covopt.completely_positive.page import pairs
 from covopt.completely_positive.prepared import prepare, whole
@@ -509,3 +509,22 @@ def test_a_factor_proves_no_fewer_atoms_than_it_has() -> None:
     factor = ByFactor(np.full((2, 1), math.sqrt(0.5)))
     assert factor.check(one, 2, 1e-12)
     assert not factor.check(one, 1, 1e-12)
+
+
+def test_a_matrix_of_rank_3_needs_as_many_atoms_as_the_theorem_allows() -> None:
+    """The r (r + 1) / 2 - 1 = 5 corners of a pentagon that a circle passes through, over the pentagon's sides.
+
+    Each atom is H z for a point z of the cone over the pentagon. The atoms of A sum up to 0 in the quadratic form that
+    is 0 on the circle and positive inside it, so that each is a corner, and the outer products of the corners are
+    linearly independent: A is a sum of corners in one way only.
+    """
+    corners = np.array([[5, 0, 5], [3, 4, 5], [-4, 3, 5], [-3, -4, 5], [4, -3, 5]])
+    assert (corners**2 @ [1, 1, -1] == 0).all()
+    H = np.cross(corners, np.roll(corners, -1, axis=0))
+    atoms = (corners @ H.T).astype(float)
+    assert (atoms >= 0).all()
+    assert np.linalg.matrix_rank(np.einsum("ki,kj->kij", corners, corners).reshape(5, 9)) == 5
+    A = atoms.T @ atoms
+    assert ByTheorem(3).check(A, 5, 0.0)
+    assert not ByTheorem(3).check(A, 4, 0.0)
+    assert ByFactor(atoms).check(A, 5, 1e-12)

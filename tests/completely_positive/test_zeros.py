@@ -180,3 +180,15 @@ def test_weights_of_a_matrix_that_is_no_sum_of_the_zeros() -> None:
     Z = np.array([[1, 0]], dtype=object)
     assert zeros._weights(np.eye(2), Z) is None
     assert zeros._weights(np.diag([3.0, 0.0]), Z) == [3]
+
+
+def test_weights_with_more_than_one_dependency_are_not_decided() -> None:
+    """Five outer products of the plane have two: the last two zeros are enough, and elimination takes the first three.
+
+    I + 4 (1, 1)(1, 1)^T = (1, 2)(1, 2)^T + (2, 1)(2, 1)^T.
+    """
+    Z = np.array([[1, 0], [0, 1], [1, 1], [1, 2], [2, 1]], dtype=object)
+    A = np.array([[5.0, 4.0], [4.0, 5.0]])
+    assert ((Z[3:].T @ Z[3:]) == A).all()
+    assert zeros._weights(A, Z) is None
+    assert sum(weight > 0 for weight in zeros._weights(A, Z[[0, 1, 3, 4]])) == 2  # one dependency: the fewest

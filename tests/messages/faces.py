@@ -69,9 +69,10 @@ def met_another(here: Path) -> object:
     return SOLVED.save(here / "run", others=others)
 
 
-def of_study(here: Path) -> object:
-    covopt.compare(X, Y, lam=0.1, methods=["train"], starts=1, max_iterations=1).save(here / "study")
-    return covopt.load(here / "study")
+def of_audit(here: Path) -> object:
+    network = [np.ones((2, X.shape[1] + 1)), np.ones((Y.shape[1], 3))]
+    covopt.validate(network, X, Y, lam=0.1, time_limit=1.0).save(here / "audit")
+    return covopt.load(here / "audit")
 
 
 def emptied_study(here: Path) -> object:
@@ -236,12 +237,6 @@ ROWS = [
     Row("drop is 3; give the names of columns.", lambda here: covopt.read_data("iris", drop=3)),
     Row("The matrix is no dense array of numbers; give one.", lambda here: covopt.cp_rank([[1.0, 2.0], [3.0]])),
     Row("Another program has written HERE/run meanwhile; this run is in ....", met_another),
-    Row(
-        "HERE/study holds a study, whose solves do not come back as one answer; load one of them, such as HERE/study/train.",
-        of_study,
-    ),
-    Row(
-        "HERE/study holds a study, whose solves do not come back as one answer; run the command again with --out.",
-        emptied_study,
-    ),
+    Row("HERE/audit holds an audit, which does not come back; load HERE/audit/solution.", of_audit),
+    Row("HERE/study/train holds no run (result.json is missing); give a directory that --out wrote.", emptied_study),
 ]

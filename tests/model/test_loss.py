@@ -1,6 +1,8 @@
 """Losses: gradients against finite differences, conjugates against a numerical supremum and Fenchel-Young."""
 
 import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -112,3 +114,26 @@ def test_names() -> None:
     assert parse_loss(LOSSES["mse"]) is LOSSES["mse"]
     with pytest.raises(ProblemError, match="use one of mse, cross_entropy, interpolate"):
         parse_loss("hinge")
+
+
+def exact_conjugate(name: str, G: list[float], Y: list[float]) -> Fraction:
+    """Return c*(G) by hand: in fractions, or to 50 digits for p log p + (1 - p) log(1 - p), p = -y G."""
+    if name == "logistic":
+        with localcontext(prec=50):
+            p = -Decimal(Y[0]) * Decimal(G[0])
+            return Fraction(p * p.ln() + (1 - p) * (1 - p).ln())
+    curvature = {"mse": Fraction(1, 4), "huber": Fraction(1, 2), "interpolate": Fraction(0)}[name]
+    pairs = [(Fraction(g), Fraction(y)) for g, y in zip(G, Y, strict=True)]
+    return sum((g * y + curvature * g * g for g, y in pairs), Fraction(0))
+
+
+@pytest.mark.parametrize("name", ["mse", "huber", "interpolate", "logistic"])
+def test_conjugates_are_charged_for_their_rounding(name: str) -> None:
+    """About half of the float64 values are below the exact ones, which no bound may rest on."""
+    loss, generator = LOSSES[name], torch.Generator().manual_seed(0)
+    G = torch.rand(50, 1 if name == "logistic" else 3, generator=generator).double() / 3.0
+    Y = -torch.ones_like(G) if name == "logistic" else torch.randn(G.shape, generator=generator).double() / 3.0
+    computed = zip(G.tolist(), Y.tolist(), loss.conjugates(G, Y).tolist(), strict=True)
+    missing = [float(exact_conjugate(name, g, y) - Fraction(value)) for g, y, value in computed]
+    assert max(missing) > 0.0
+    assert all(short <= paid for short, paid in zip(missing, loss.conjugate_rounding(G, Y).tolist(), strict=True))

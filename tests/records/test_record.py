@@ -22,9 +22,9 @@ from covopt.runtime.errors import DataError, RecordError
 from covopt.runtime.loop import Status
 
 FIELDS = (
-    "cost fit norm residual lower gap certificate attainable status widths depth bias skip loss lam activation layers"
-    " starts unique method certify target data scale rows weighted targets shuffle test seconds timing seed version"
-    " files"
+    "kind cost fit norm residual lower gap certificate attainable status widths depth bias skip loss lam activation"
+    " layers starts unique method certify target data scale rows weighted targets shuffle test seconds timing seed"
+    " version files"
 ).split()
 FILES = "certificate.npz figure.png history.csv network.npz network.pt origin.json problem.npz result.json".split()
 
@@ -130,7 +130,7 @@ def test_force_never_replaces_what_is_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_nothing_half_written_is_left(tmp_path: Path, failure: BaseException) -> None:
     toy_result().save(tmp_path / "run")
-    stored = record.read(tmp_path / "run")
+    writers = toy_result().files()
 
     def fail(path: Path) -> None:
         path.write_text("half")
@@ -139,7 +139,7 @@ def test_nothing_half_written_is_left(tmp_path: Path, failure: BaseException) ->
     expected = RecordError if isinstance(failure, OSError) else KeyboardInterrupt
     for target, force in ((tmp_path / "new", False), (tmp_path / "run", True)):
         with pytest.raises(expected):
-            storing.put(target, record.SUMMARY, record.writers(stored) | {"more": fail}, force=force)
+            storing.put(target, record.SUMMARY, writers | {"more": fail}, force=force)
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == FILES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forging import Forgery, changed, holds, of_cp_rank, of_solve, states
+from forging import PLAIN, Forgery, changed, holds, of_cp_rank, of_solve, restated, states
 from forging_studies import of_study
 
 import covopt
@@ -15,7 +15,7 @@ from covopt import check
 from covopt.answer.check import gap, numbers
 from covopt.records import record
 from covopt.runtime.loop import Status
-from covopt.studies.width.check import comparison
+from covopt.studies.compare.check import complaints
 
 X = np.linspace(-1.0, 1.0, 5)[:, None]
 SAMPLED = 8
@@ -92,8 +92,8 @@ def test_the_best_of_a_comparison_is_the_one_of_lowest_cost(stored: Path) -> Non
     worst = max(costs, key=costs.__getitem__)
     assert worst != told["method"]
     forged = told | {"best": costs[worst], "method": worst}
-    assert list(comparison(told, stored / BOTH, list(costs), 1e-9)) == []
-    assert list(comparison(forged, stored / BOTH, list(costs), 1e-9)) == [
+    assert list(complaints(stored / BOTH, told, list(costs), 1e-9)) == []
+    assert list(complaints(stored / BOTH, forged, list(costs), 1e-9)) == [
         "comparison.json names another best network than its runs."
     ]
 
@@ -110,6 +110,16 @@ def test_a_cost_follows_from_the_stored_weights(stored: Path) -> None:
     assert list(numbers(result, told, 1e-9)) == []
     (found,) = numbers(result, told | {"cost": 1.001 * result.cost}, 1e-9)
     assert "The stored network costs" in found
+
+
+def test_the_cost_of_a_network_that_misses_its_targets_is_refused(stored: Path, tmp_path: Path) -> None:
+    """Cost, misfit, gap and history follow from weights that are 1.1 times as large, and all files agree."""
+    honest = covopt.load(stored / FIT)
+    larger = restated(honest, weights=[1.1 * W for W in honest.weights])
+    assert larger.residual > 0.1
+    forgery = Forgery("no fit", lambda path: larger.save(path, others=PLAIN))
+    assert accepted(forgery, tmp_path / "forged") == []
+    assert "misses the targets" in covopt.verify(tmp_path / "forged").message
 
 
 def test_a_run_is_optimal_exactly_where_its_gap_is_within_the_target() -> None:

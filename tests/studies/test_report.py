@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
@@ -26,8 +26,9 @@ from matplotlib.image import imread
 from runs import toy_result
 
 import covopt
-from covopt.answer import page as solve
+from covopt.answer import page as answer_page
 from covopt.answer import parts, words
+from covopt.answer.stated import alike
 from covopt.app.cli import main
 from covopt.records import record
 from covopt.records.numerals import Lower
@@ -35,6 +36,8 @@ from covopt.records.page import Page, Table
 from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Status
 from covopt.studies import runs as stored_runs
+from covopt.studies.compare import words as compare_words
+from covopt.studies.width import words as width_words
 
 KINDS = ("solve", "plateau", "compare", "validate", "cprank")
 FIGURES = {"cprank": 2}
@@ -141,15 +144,25 @@ def test_a_report_says_what_was_asked_and_how_to_repeat_and_check_it(runs: Path,
     assert all(image["alt"] for image in page.images)
 
 
+@pytest.mark.parametrize("kind", ["solve", "plateau", "compare", "cprank"])
+def test_a_stored_answer_comes_back(runs: Path, kind: str, tmp_path: Path) -> None:
+    answer = covopt.load(runs / kind)
+    answer.save(tmp_path / "again")
+    stored, again = (json.loads((run / answer.file).read_text()) for run in (runs / kind, tmp_path / "again"))
+    assert alike(again | {"files": stored["files"]}, stored, 1e-9)
+    label, text = answer.describe()[-1]
+    assert f"{label:<13}{text}" in repr(answer) or kind == "solve"
+
+
 def test_the_answer_is_the_runs(runs: Path) -> None:
     summary = json.loads((runs / "solve" / "result.json").read_text())
     assert words.answer(summary) in read(runs / "solve" / "report.html").text
     comparison = json.loads((runs / "compare" / "comparison.json").read_text())
-    assert words.comparison_answer(comparison) in read(runs / "compare" / "report.html").text
+    assert compare_words.answer(comparison) in read(runs / "compare" / "report.html").text
     verdict = json.loads((runs / "validate" / "audit.json").read_text())["verdict"]
     assert verdict.split(". ")[0] in read(runs / "validate" / "report.html").text
     plateau = json.loads((runs / "plateau" / "plateau.json").read_text())
-    assert words.plateau_answer(plateau) in read(runs / "plateau" / "report.html").text
+    assert width_words.answer(plateau) in read(runs / "plateau" / "report.html").text
 
 
 def test_a_shell_takes_the_command_as_it_was_given(runs: Path) -> None:
@@ -287,11 +300,9 @@ def test_every_sentence_against_a_run_of_which_it_would_be_false() -> None:
         "lower": None,
         "methods": [{"method": m, "cost": 2.0} for m in ("cone", "train")],
     }
-    assert (
-        words.comparison_answer(equal) == "Cone reached the lowest cost, 2; train reached the same. Nothing is proved."
-    )
+    assert compare_words.answer(equal) == "Cone reached the lowest cost, 2; train reached the same. Nothing is proved."
     empty = equal | {"methods": [{"method": "cone", "cost": None}], "best": None, "lower": 1.99999999998}
-    assert words.comparison_answer(empty).endswith("No network costs less than 1.9999, which is proved.")
+    assert compare_words.answer(empty).endswith("No network costs less than 1.9999, which is proved.")
 
 
 def test_one_is_no_plural() -> None:
@@ -302,9 +313,9 @@ def test_one_is_no_plural() -> None:
     told = {
         "start": {"0.01": [1, 1]}, "estimate": {"0.01": 1}, "layer": None, "depth": 2, "level": 2.0, "lower": None,
     }  # fmt: skip
-    assert words.plateau_answer(told).startswith("To come within 1 % of the minimum, 1 neuron is enough and no fewer")
+    assert width_words.answer(told).startswith("To come within 1 % of the minimum, 1 neuron is enough and no fewer")
     several = told | {"start": {"0.01": [1, 9]}, "estimate": {"0.01": 2}}
-    assert words.plateau_answer(several).startswith(
+    assert width_words.answer(several).startswith(
         "To come within 1 % of the minimum, at least 1 and at most 9 neurons are needed, which is proved; the narrowest"
         " network found within 1 % of the lowest cost known has 2."
     )
@@ -322,9 +333,9 @@ def test_bounds_are_rounded_down_wherever_they_are_shown() -> None:
         "start": {}, "estimate": {}, "reasons": {"0": ["", ""]}, "exact_start": [1, 2], "level": 2.0,
         "lower": 1.99999999998, "certificate": "exact", "status": "converged", "seconds": 1.0,
     }  # fmt: skip
-    assert dict(words.plateau_pairs(summary() | plateau))["level"] == "2, at least 1.9999999 (exact)"
+    assert dict(width_words.pairs(summary() | plateau))["level"] == "2, at least 1.9999999 (exact)"
     compared = {"method": "cone", "methods": [{**summary(), "method": "cone", "median": 2.0}], "lower": 1.99999999998}
-    assert dict(words.comparison_pairs(compared))["lower bound"] == "1.9999999"
+    assert dict(compare_words.pairs(compared))["lower bound"] == "1.9999999"
 
 
 @given(st.floats(1e-12, 1e12), st.floats(0.0, 1.0))
@@ -425,7 +436,7 @@ def test_a_page_that_fails_does_not_cost_the_run(
     def fail(directory: Path, name: str, summary: object) -> Page:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(stored_runs, "KINDS", (replace(solve.KIND, page=fail),))
+    monkeypatch.setattr(answer_page, "page", fail)
     command("solve", "iris", "--rows", 5, "--lam", 1, "--time-limit", 1, "--out", tmp_path / "run")
     assert "report.html cannot be made (a bug); the rest is stored without it." in capsys.readouterr().err
     assert covopt.load(tmp_path / "run").cost > 0.0
@@ -442,7 +453,7 @@ def test_a_plateau_without_a_network_has_a_page(runs: Path, tmp_path: Path) -> N
     file.write_text(json.dumps(told))
     page = read(covopt.write_report(tmp_path / "run", force=True))
     assert "needed, which is proved." in page.text
-    assert "no network was found" in dict(words.plateau_pairs(told))["level"]
+    assert "no network was found" in dict(width_words.pairs(told))["level"]
 
 
 def test_a_damaged_origin_is_named(tmp_path: Path) -> None:

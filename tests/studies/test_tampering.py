@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from forging import changed, holds, states
 from tampering import Tampering, forgeries, judge, tamperings
 
 import covopt
@@ -60,21 +62,6 @@ def test_a_network_that_no_longer_fits_is_refused(stored: Path, tmp_path: Path) 
     scaled = next(each for each in forgeries(stored / "interpolate") if "0.9" in each.name)
     assert judge(stored / "interpolate", tmp_path / "run", scaled) == "noticed"
     assert "misses the targets" in covopt.verify(tmp_path / "run").message
-
-
-def test_a_run_of_an_earlier_version_is_checked_without_its_list(stored: Path, tmp_path: Path) -> None:
-    def to_earlier(path: Path) -> None:
-        told = json.loads((path / "result.json").read_text())
-        del told["files"], told["target"]
-        (path / "result.json").write_text(json.dumps(told))
-
-    assert judge(stored / "exact", tmp_path / "run", Tampering("", to_earlier, ("figure.png",))) == "named"
-    checked = covopt.verify(tmp_path / "run")
-    assert "an earlier version of covopt stored it" in checked.message
-    for name in ("figure.png", "origin.json", "history.csv before its end"):
-        assert name in checked.unchecked
-    (tmp_path / "run" / "network.pt").write_bytes(b"")
-    assert "network.pt" in covopt.verify(tmp_path / "run").message
 
 
 @pytest.mark.parametrize("entry", ["timing", "starts", "seconds", "cost", "lower", "seed"])
@@ -182,3 +169,33 @@ def test_a_network_of_an_audit_is_bound_to_its_loss(audited: Path, tmp_path: Pat
 
     assert judge(audited, tmp_path / "run", Tampering("", forge, ())) == "noticed"
     assert "where training on ends costs" in covopt.verify(tmp_path / "run").message
+
+
+def is_refused(run: Path) -> bool:
+    try:
+        return not covopt.verify(run).passed
+    except covopt.RecordError:
+        return True
+
+
+def test_a_plateau_follows_from_its_networks(tmp_path: Path) -> None:
+    """Every file is whole and listed; one statement in them is not what the networks give."""
+    stored = tmp_path / "stored"
+    covopt.plateau(X, Y, lam=1e-2, widths=[1, 2], starts=1, time_limit=4.0).save(stored)
+    assert covopt.verify(stored).passed
+    widths = [int(line[0]) for line in record.read_table(stored / "curve.csv")[1:]]
+    wide = max(widths)
+    forged = {
+        "scaled": holds("networks.npz", **{f"n{wide}_W1": lambda W: 1.01 * W}),
+        "lower": states("plateau.json", level=lambda told: 0.99 * told["level"]),
+        "ends": states("plateau.json", exact_start=[9, 8]),
+    }
+    for name, change in forged.items():
+        changed(stored, change)(tmp_path / name)
+        assert is_refused(tmp_path / name), name
+    answer = covopt.load(stored)
+    *narrow, widest = answer.points
+    swapped = [replace(point, weights=widest.weights, cost=widest.cost) for point in narrow]
+    replace(answer, points=[*swapped, widest]).save(tmp_path / "wider")
+    with pytest.raises(covopt.RecordError, match="a network that is wider than 1"):
+        covopt.verify(tmp_path / "wider")

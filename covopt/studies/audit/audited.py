@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from covopt.answer import words
 from covopt.answer.result import Result
-from covopt.data.arrays import write_npz
 from covopt.data.networks import FoundWeights, named, write_network
 from covopt.model.passes import has_many
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, evaluate
-from covopt.records import markup, record, storing
+from covopt.records import markup, record
+from covopt.records.answer import Answer
 from covopt.records.directories import Writer
-from covopt.records.provenance import ORIGIN, write_origin
+from covopt.studies.audit import words
 from covopt.studies.audit.batches import Batches
 from covopt.studies.audit.examination import is_constant
 from covopt.studies.audit.function import FunctionAudit
@@ -31,8 +31,8 @@ from covopt.studies.audit.verdicts import Finding, Judge
 DESCENDED, BETTER, AT, ORBITS = "descended.npz", "better.npz", "at.npz", "orbits.npz"
 
 
-@dataclass
-class Audit:
+@dataclass(repr=False)
+class Audit(Answer):
     """The answer of `validate`.
 
     Attributes:
@@ -61,6 +61,8 @@ class Audit:
         orbits: these inputs after a transformation.
         batches: the effects of the batches of its training; None if they are not reported.
     """
+
+    file: ClassVar[str] = record.AUDIT
 
     problem: Problem
     weights: list[Tensor]
@@ -188,46 +190,35 @@ class Audit:
             "solver": self.reference.summary(),
         }
 
-    def describe(self) -> list[tuple[str, str]]:
+    def sentence(self) -> str:
+        """Return the verdict."""
+        return self.verdict
+
+    def describe(self) -> record.Pairs:
         """Return the audit as a person reads it: pairs of a label and its text."""
-        return words.audit_pairs(self.summary())
+        return words.pairs(self.summary())
 
     def _repr_html_(self) -> str:
         return markup.summary(self.verdict, [pair for pair in self.describe() if pair[0] != "verdict"])
 
-    def save(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        others: Mapping[str, Writer] | None = None,
-    ) -> None:
-        """Write the audit into a directory.
+    def files(self) -> dict[str, Writer]:
+        """Return the writers of the files beside audit.json.
 
-        The files are audit.json, network.npz (the audited network), descended.npz (the end of further training),
-        better.npz (a better network, if one was found), at.npz and orbits.npz (the inputs, if they were given),
-        origin.json and the solver's run, `solution`; force and others as for `Result.save`.
-
-        Raises:
-            RecordError: the directory exists, or cannot be written.
+        They are network.npz (the audited network), descended.npz (the end of further training), better.npz (a better
+        network, if one was found), at.npz and orbits.npz (the inputs, if they were given) and the solver's run,
+        `solution`.
         """
-        writers: dict[str, Writer] = {
-            record.AUDIT: lambda path: record.write_summary(path, self.summary()),
-            record.NETWORK: lambda path: write_npz(path, named(self.weights)),
-            ORIGIN: write_origin(),
+        networks = {
+            record.NETWORK: self.weights,
+            DESCENDED: self.descended or None,
+            BETTER: self.escape,
         }
-        if self.descended:
-            writers[DESCENDED] = lambda path: write_npz(path, named(self.descended))
-        if self.reference.weights:
-            writers[record.SOLUTION] = self.reference.save
-        for name, inputs in ((AT, self.at), (ORBITS, self.orbits)):
-            if inputs is not None:
-                arrays = {"X": inputs.cpu().numpy()}
-                writers[name] = lambda path, held=arrays: write_npz(path, held)
-        if self.escape is not None:
-            better = named(self.escape)
-            writers[BETTER] = lambda path: write_npz(path, better)
-        storing.put(directory, record.AUDIT, writers | dict(others or {}), force=force)
+        inputs = {AT: self.at, ORBITS: self.orbits}
+        return {
+            **{name: record.archive(partial(named, W)) for name, W in networks.items() if W is not None},
+            **{name: record.archive(partial(record.numpy_of, X=X)) for name, X in inputs.items() if X is not None},
+            **({record.SOLUTION: self.reference.save} if self.reference.weights else {}),
+        }
 
     def save_escape(self, path: str | os.PathLike[str], *, force: bool = False) -> bool:
         """Write the better network into a file; return False if there is none.

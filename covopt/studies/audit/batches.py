@@ -6,16 +6,15 @@ is smaller than the noise of drawing a batch, the batches move the network, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from covopt.model.noise import batch_noise, check_batch_size
 from covopt.model.problem import Problem, as_number
 from covopt.model.recursion import Decay
 from covopt.model.weights import Weights
 from covopt.records.numerals import percent
-from covopt.records.record import known
+from covopt.records.record import Summary, known
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.options import whole
 
@@ -58,7 +57,7 @@ class Batches:
 
     training: Training
     kept: float | None
-    noise: Sequence[Mapping[str, Any] | None]
+    noise: Sequence[Summary | None]
 
     @property
     def rms(self) -> list[float]:
@@ -85,7 +84,7 @@ class Batches:
         return self.faded and bool(self._noises) and all(noise["residual"] < noise["spread"] for noise in self._noises)
 
     @property
-    def _noises(self) -> list[Mapping[str, Any]]:
+    def _noises(self) -> list[Summary]:
         return [noise for noise in self.noise if noise is not None and None not in noise.values()]
 
     def summary(self) -> dict[str, object]:
@@ -93,7 +92,7 @@ class Batches:
         return {"training": vars(self.training), "kept": self.kept, "noise": self.noise}
 
     @classmethod
-    def from_summary(cls, summary: Mapping[str, Any]) -> Batches | None:
+    def from_summary(cls, summary: Summary) -> Batches | None:
         """Read an audit's JSON; return None if it has no training."""
         if summary["training"] is None:
             return None

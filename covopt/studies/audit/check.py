@@ -9,21 +9,26 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Never
 
 import torch
 from torch import Tensor
 
 from covopt import __version__
+from covopt.answer import check as runs
 from covopt.answer import questions
+from covopt.answer import verify as checks
 from covopt.answer.result import Result
 from covopt.answer.stated import equal, evaluated, same, weights_of
+from covopt.answer.stored import load as load_run
 from covopt.data.arrays import read_npz
 from covopt.model.passes import has_many
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
 from covopt.records import record
+from covopt.records.record import KIND, Summary
 from covopt.records.storing import FILES
+from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Certificate
 from covopt.solvers.deep.layers import relative_gap, report
 from covopt.solvers.deep.pruning import mergeable
@@ -34,7 +39,6 @@ from covopt.studies.audit.function import checked_inputs, function_of
 from covopt.studies.audit.layer_audit import LayerAudit
 from covopt.studies.audit.verdicts import Judge
 
-Summary = Mapping[str, Any]
 Sentences = Iterator[str]
 
 NOISE = 1e-12
@@ -43,7 +47,24 @@ to these numbers or to 1."""
 DIFFERENCES = ("distance", "R1_lower", "nonlinearity", "orbit_collapse", "sum", "at_most")
 
 
-def unchecked(s: Summary) -> list[str]:
+def load(directory: Path) -> Never:
+    """Refuse: the examination of a network is not stored as a whole.
+
+    Raises:
+        RecordError: always; it names the solve that can be loaded.
+    """
+    raise RecordError(f"{directory} holds an audit, which does not come back; load {directory / record.SOLUTION}.")
+
+
+def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
+    """Check the solver's run in it as a solve, and the rest against the stored networks."""
+    solution = directory / record.SOLUTION
+    solves = runs.inside(directory, [record.SOLUTION], rounding)
+    complaints = _complaints(s, directory, record.read_summary(solution), load_run(solution), rounding)
+    return checks.of_study(directory, record.AUDIT, s, solves, complaints, _unchecked(s))
+
+
+def _unchecked(s: Summary) -> list[str]:
     """Return the names of the entries that nothing in the files of an audit proves."""
     names = ["residuals", "inert", "trained", "hint", "descended.finished", "descended.residuals"]
     names += [] if s["function"] else ["function"]
@@ -55,9 +76,9 @@ def unchecked(s: Summary) -> list[str]:
     return [*names, *([] if _worded(s) else ["verdict", "layers.verdict"])]
 
 
-def audit(s: Summary, directory: Path, solution: Summary, result: Result, rounding: float) -> Sentences:
+def _complaints(s: Summary, directory: Path, solution: Summary, result: Result, rounding: float) -> Sentences:
     """Check the losses and layers against the networks, and the rest against the solver's run."""
-    if not equal(s["solver"], {key: value for key, value in solution.items() if key != FILES}):
+    if not equal(s["solver"], {key: value for key, value in solution.items() if key not in (KIND, FILES)}):
         yield "audit.json and its solution state different things of the solver."
     for name in ("lower", "certificate"):
         if s[name] != solution[name]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from covopt.answer.drawing import COST_COLOR, count_along
 from covopt.answer.layers import log_scale
+from covopt.records.record import Summary
 from covopt.records.svg import Picture, picture
 
 MEASURES = {"singular_values": "singular values of the weights", "activation_values": "singular values of Z / √N"}
 
 
-def spectra(function: Mapping[str, Any]) -> Picture | None:
+def spectra(function: Summary) -> Picture | None:
     """Draw the largest singular values of W and Z against the layer; None if all are 0.
 
     Args:
@@ -40,7 +38,7 @@ def spectra(function: Mapping[str, Any]) -> Picture | None:
     )
 
 
-def _curves(layers: list[Mapping[str, Any]], key: str) -> list[list[tuple[int, float]]]:
+def _curves(layers: list[Summary], key: str) -> list[list[tuple[int, float]]]:
     """Return the curve of the i-th singular value over the layers for each i, without noise."""
     values = [layer[key] or [] for layer in layers]
     largest = max((s for spectrum in values for s in spectrum), default=0.0)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from covopt.records import record
+from covopt.records.record import Summary
 from covopt.solvers.deep.layer import Layer
 from covopt.solvers.deep.missing_neuron import MissingNeuron
 
@@ -61,7 +60,7 @@ class LayerAudit:
         }
 
     @classmethod
-    def from_summary(cls, summary: Mapping[str, Any]) -> LayerAudit:
+    def from_summary(cls, summary: Summary) -> LayerAudit:
         """Read what `summary` returned; missing values are NaN, and so is the neuron's size."""
         facts = Layer.from_summary({name: summary[name] for name in record.LAYER})
         escape = None

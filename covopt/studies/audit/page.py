@@ -4,35 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import torch
 
 from covopt.answer import function_words as function
-from covopt.answer import words
-from covopt.answer.kind import Kind, Summary
+from covopt.answer import parts, pictures, stored, words
 from covopt.data.arrays import read_npz
-from covopt.records import record
-from covopt.records.numerals import Lower
+from covopt.records import provenance, record
+from covopt.records.numerals import Lower, percent
 from covopt.records.page import Page, Section, Table
-from covopt.runtime.lazy import lazy
-
-if TYPE_CHECKING:
-    import torch
-
-    from covopt.answer import parts, pictures, stored
-    from covopt.answer import verify as checks
-    from covopt.records import provenance
-    from covopt.studies.audit import check as audits
-    from covopt.studies.audit import figure as function_figures
-else:
-    audits = lazy("covopt.studies.audit.check")
-    checks = lazy("covopt.answer.verify")
-    function_figures = lazy("covopt.studies.audit.figure")
-    parts = lazy("covopt.answer.parts")
-    pictures = lazy("covopt.answer.pictures")
-    provenance = lazy("covopt.records.provenance")
-    stored = lazy("covopt.answer.stored")
-    torch = lazy("torch")
-
+from covopt.records.record import Summary
+from covopt.studies.audit import figure as function_figures
+from covopt.studies.audit import words as audit_words
 
 LEGEND = (
     "Training on is L-BFGS on the loss itself from the network's weights; layers are looked at where it ends. |Mᵀs| is"
@@ -50,13 +33,14 @@ FUNCTION = (
 """The same of what the network is as a function."""
 
 
-def _page(directory: Path, name: str, s: Summary) -> Page:
+def page(directory: Path, name: str, s: Summary) -> Page:
+    """Return the report of a stored run."""
     origin = provenance.read_origin(directory)
     solution, reference = s["solver"], stored.load(directory / record.SOLUTION)
     network = read_npz(directory / record.NETWORK)
     weights = [torch.from_numpy(network[f"W{i}"]).double() for i in range(1, reference.problem.depth + 1)]
     audited = replace(reference, weights=weights, layers=[], history=[])
-    descended = s.get("descended") or {"loss": None}
+    descended = s["descended"]
     further = [] if descended["loss"] is None else [["after training on from it", descended["loss"]]]
     reached = [] if s["escape"] is None else [["reached from there by neurons, blocks and descents", s["escape"]]]
     bound = [] if s["lower"] is None else [["proved lower bound on the minimum", Lower(s["lower"])]]
@@ -64,13 +48,13 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
     trained = [[k, cost] for k, cost in enumerate(sorted(s["trained"] or []), start=1)]
     first, _, details = s["verdict"].removesuffix(".").partition(". ")
     still = s["residuals"] or [None] * len(weights)
-    after = descended.get("residuals") or [None] * len(weights)
+    after = descended["residuals"] or [None] * len(weights)
     columns = ["layer", "neurons", "|Mᵀs|", "loss with that neuron", "loss with its block solved", "unbalanced"]
     keys = ("layer", "width", "stationarity", "loss_with_neuron", "loss_with_block", "unbalanced_neuron")
     rows = [[layer[key] for key in keys] for layer in s["layers"]]
     measured = ["residual of stationarity", "after training on", "part without effect on the data"]
     measures = [still, after, s["inert"]]
-    if s.get("noise"):
+    if s["noise"]:
         measured += ["gradient of a batch (root mean square)", "at least"]
         measures += [[None if layer is None else layer[name] for layer in s["noise"]] for name in ("rms", "floor")]
     matrices = [[f"W{i}", *row] for i, row in enumerate(zip(*measures, strict=True), start=1)]
@@ -84,8 +68,8 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
             "What the network lacks",
             [
                 *(f"Hidden layer {layer['layer']}: {layer['verdict']}" for layer in s["layers"]),
-                *([f"Precision: {text}."] if (text := words.precision(s)) else []),
-                *([f"Batches {text}."] if (text := words.batches(s)) else []),
+                *([f"Precision: {text}."] if (text := audit_words.precision(s)) else []),
+                *([f"Batches {text}."] if (text := audit_words.batches(s)) else []),
                 LEGEND,
             ],
             tables=[
@@ -110,24 +94,21 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
             ("loss of the network", parts.number(s["loss"], 8)),
             ("best known", parts.number(s["best"], 8)),
             ("proved lower bound", parts.bound(s["lower"])),
-            ("above the best", words.percent(s["excess"])),
+            ("above the best", percent(s["excess"])),
             ("hidden neurons", " × ".join(map(str, s["widths"]))),
-            ("stationary", words.stationary(s)),
+            ("stationary", audit_words.stationary(s)),
         ],
         asked=parts.asked(solution, origin),
         proof=parts.proof(solution),
-        check=parts.check(name),
         sections=sections,
-        command=origin.quoted,
         python=parts.in_python(solution, f"{name}/{record.SOLUTION}", "validate", f"{name}/{record.NETWORK}"),
-        origin=parts.origin_pairs(origin, solution),
-        finished=origin.finished,
+        **parts.made(name, solution, origin),
     )
 
 
 def _function(s: Summary) -> list[Section]:
-    """Describe the network as a function; return nothing for audits of earlier versions."""
-    measured = s.get("function")
+    """Describe the network as a function; return nothing if Ctrl-C came before."""
+    measured = s["function"]
     if not measured:
         return []
     names = {
@@ -151,13 +132,3 @@ def _function(s: Summary) -> list[Section]:
     drawn = function_figures.spectra(measured)
     text = [*function.sentences(s), FUNCTION]
     return [Section("As a function", text, [] if drawn is None else [drawn], tables)]
-
-
-def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    solution = directory / record.SOLUTION
-    runs = checks.inside(directory, [record.SOLUTION], rounding)
-    differences = audits.audit(s, directory, record.read_summary(solution), stored.load(solution), rounding)
-    return checks.of_study(directory, KIND.file, s, runs, differences, audits.unchecked(s))
-
-
-KIND = Kind("validate", record.AUDIT, words.audit_pairs, _page, _verify)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from covopt.answer import words
 from covopt.answer.result import Result
 from covopt.answer.solve import METHODS, solve
-from covopt.records import markup, record, storing
+from covopt.records import record
+from covopt.records.answer import Answer
 from covopt.records.directories import Writer, spare
 from covopt.records.numerals import Lower
-from covopt.records.provenance import ORIGIN, write_origin
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.lazy import lazy
@@ -25,6 +22,7 @@ from covopt.runtime.loop import Progress, Status, Whole
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
 from covopt.solvers.attempt import WIDEST, as_count
+from covopt.studies.compare import words
 
 if TYPE_CHECKING:
     from covopt.answer import drawing as figures
@@ -68,13 +66,15 @@ class Contender:
         return self.result.summary() | {"median": record.known(self.median), "starts": starts}
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Answer):
     """Every method's answer to one problem.
 
     Attributes:
         contenders: one for each method, in the order in which they ran.
     """
+
+    file: ClassVar[str] = record.COMPARISON
 
     contenders: list[Contender]
 
@@ -125,52 +125,31 @@ class Comparison:
             "methods": [contender.summary() for contender in self.contenders],
         }
 
-    def _repr_html_(self) -> str:
-        s = self.summary()
-        return markup.summary(words.comparison_answer(s), words.comparison_pairs(s))
+    def sentence(self) -> str:
+        """Return which method reached the lowest cost, and how far the others are above it."""
+        return words.answer(self.summary())
 
-    def save(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        others: Mapping[str, Writer] | None = None,
-    ) -> None:
-        """Write the comparison's files, and each method's run in a directory of its own.
+    def describe(self) -> record.Pairs:
+        """Return the comparison as a person reads it: pairs of a label and its text."""
+        return words.pairs(self.summary())
 
-        The files are comparison.json, history.csv, figure.png and origin.json; force and others as for `Result.save`.
-
-        Args:
-            directory: a new one.
-            force: replace an earlier comparison there.
-
-        Raises:
-            RecordError: the directory exists, or cannot be written.
-        """
-        writers: dict[str, Writer] = {
-            record.COMPARISON: lambda path: record.write_summary(path, self.summary()),
-            "history.csv": self._write_history,
+    def files(self) -> dict[str, Writer]:
+        """Return the writers of history.csv and figure.png, and of each method's run in a directory of its own."""
+        return {
+            record.HISTORY: record.table(self._history_lines),
             "figure.png": spare(self.draw),
-            ORIGIN: write_origin(),
+            **{method: result.save for method, result in self.results.items() if result.weights},
         }
-        for method, result in self.results.items():
-            if result.weights:
-                writers[method] = result.save
-        storing.put(directory, record.COMPARISON, writers | dict(others or {}), force=force)
 
     def draw(self, path: Path) -> None:
         """Draw the cost of each method against time, as a PNG at `path`."""
         curves = [figures.Curve(c.method, c.result.history, c.starts) for c in self.contenders if c.result is not None]
         figures.draw_curves(record.headline(self.best.summary()), curves, self.lower, path)
 
-    def _write_history(self, path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            table = csv.writer(stream)
-            table.writerow(("method", "iteration", "seconds", "cost", "lower", "width"))
-            for method, result in self.results.items():
-                for p in result.history:
-                    lower = "" if p.lower is None else p.lower
-                    table.writerow((method, p.iteration, p.seconds, p.cost, lower, p.width))
+    def _history_lines(self) -> list[list[object]]:
+        histories = {method: record.history_lines(result.history) for method, result in self.results.items()}
+        lines = [[method, *line] for method, (_, *history) in histories.items() for line in history]
+        return [["method", *record.COLUMNS], *lines]
 
 
 @checked

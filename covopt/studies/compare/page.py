@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from covopt.answer import words
-from covopt.answer.kind import Kind, Summary
-from covopt.records import record
+from covopt.answer import drawing, parts, pictures, stored, words
+from covopt.records import provenance
 from covopt.records.numerals import Lower
 from covopt.records.page import Page, Section, Table
-from covopt.runtime.lazy import lazy
-
-if TYPE_CHECKING:
-    from covopt.answer import drawing, parts, pictures, stored
-    from covopt.answer import verify as checks
-    from covopt.records import provenance
-    from covopt.solvers import penalised as methods
-    from covopt.studies.width import check as studies
-else:
-    checks = lazy("covopt.answer.verify")
-    drawing = lazy("covopt.answer.drawing")
-    methods = lazy("covopt.solvers.penalised")
-    parts = lazy("covopt.answer.parts")
-    pictures = lazy("covopt.answer.pictures")
-    provenance = lazy("covopt.records.provenance")
-    stored = lazy("covopt.answer.stored")
-    studies = lazy("covopt.studies.width.check")
+from covopt.records.record import Summary
+from covopt.studies.compare import words as compare_words
 
 
-def _page(directory: Path, name: str, s: Summary) -> Page:
+def page(directory: Path, name: str, s: Summary) -> Page:
+    """Return the report of a stored run."""
     origin = provenance.read_origin(directory)
     solved = [m for m in s["methods"] if "cost" in m]
     runs = {m["method"]: stored.load(directory / m["method"]) for m in solved if (directory / m["method"]).is_dir()}
@@ -47,17 +31,14 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         kind="compare",
         data=parts.title(best),
         question=words.question(best),
-        answer=words.comparison_answer(s),
+        answer=compare_words.answer(s),
         notes=parts.notes(best),
         facts=parts.facts(best | {"lower": s["lower"], "gap": _gap(s["best"], s["lower"])}),
         asked=[pair for pair in parts.asked(best, origin) if pair[0] != "method"],
         proof=parts.proof(proving),
-        check=parts.check(name),
         sections=sections,
-        command=origin.quoted,
         python=parts.in_python(best, f"{name}/{s['method']}", "compare"),
-        origin=parts.origin_pairs(origin, best),
-        finished=origin.finished,
+        **parts.made(name, best, origin),
     )
 
 
@@ -71,13 +52,3 @@ def _method_row(m: Summary) -> list[object]:
 
 def _gap(cost: float | None, lower: float | None) -> float | None:
     return None if cost is None or lower is None or not cost > 0.0 else (cost - lower) / cost
-
-
-def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    names = [name for name in methods.METHODS if (directory / name).is_dir()]
-    runs = checks.inside(directory, names, rounding)
-    differences = studies.comparison(s, directory, names, rounding)
-    return checks.of_study(directory, KIND.file, s, runs, differences, studies.COMPARISON)
-
-
-KIND = Kind("compare", record.COMPARISON, words.comparison_pairs, _page, _verify)

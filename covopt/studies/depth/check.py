@@ -7,33 +7,30 @@ networks with a layer of one neuron, from the multipliers and the path in rank_o
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from covopt.answer import check as runs
 from covopt.answer import questions
+from covopt.answer import verify as checks
 from covopt.answer.result import Result
-from covopt.answer.stated import alike
 from covopt.answer.stored import load as load_run
 from covopt.certify.rank_one import measured
 from covopt.data.arrays import read_npz
 from covopt.model.weights import check_network
 from covopt.records import record
+from covopt.records.record import Summary
 from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Status
-from covopt.studies.depth.depth_answer import FILE, Depths, Family
+from covopt.studies.depth.depth_answer import Depths, Family, curve_lines
 from covopt.studies.depth.depth_search import Member
 from covopt.studies.width.width_search import cost_of
-
-Summary = Mapping[str, Any]
 
 UNCHECKED = (
     *("status", "seconds", "version", "seed", "data", "scale", "refused", "starts"),
@@ -63,7 +60,7 @@ def load(directory: Path) -> Depths:
         RecordError: a run in it is missing or damaged.
         ValueError: another file is damaged.
     """
-    stated = record.read_object(directory / FILE)
+    stated = record.read_object(directory / Depths.file)
     results = {depth: load_run(directory / name) for depth, name in directories_of(directory).items()}
     for depth, result in results.items():
         if result.problem.depth != depth:
@@ -78,43 +75,40 @@ def load(directory: Path) -> Depths:
         path = measured(results[last].problem.double(), evidence["multipliers"], evidence["order"])
     return Depths(
         results=results,
-        sources={int(p["depth"]): str(p["source"]) for p in stated["curve"]},  # type: ignore[attr-defined]
-        families=[_family(family, arrays, results) for family in stated["families"]],  # type: ignore[attr-defined]
-        refused={int(r["depth"]): str(r["reason"]) for r in stated["refused"]},  # type: ignore[attr-defined]
+        sources={int(p["depth"]): str(p["source"]) for p in stated["curve"]},
+        families=[_family(family, arrays, results) for family in stated["families"]],
+        refused={int(r["depth"]): str(r["reason"]) for r in stated["refused"]},
         path=path,
         status=Status(stated["status"]),
-        seconds=float(str(stated["seconds"])),
+        seconds=float(stated["seconds"]),
     )
 
 
-def complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[str]:
+def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
+    """Check the runs in it as solves, and the rest against them."""
+    solves = runs.inside(directory, list(directories_of(directory).values()), rounding)
+    return checks.of_study(directory, Depths.file, s, solves, _complaints(directory, s, rounding), UNCHECKED)
+
+
+def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[str]:
     """Yield a sentence for each statement in the files that networks and proofs contradict."""
     answer = load(directory)
     yield from questions.others({f"of depth {L}": answer.results[L].problem for L in answer.results}, {"depth"})
     for L, result in answer.results.items():
         costs = {f"the network of rank {f.rank}": f.members[L].cost for f in answer.families if L in f.members}
         yield from questions.crossed(costs, {f"depth {L}": result.lower}, rounding)
-    summary = json.loads(record.as_json(answer.summary()))
-    for name in summary:
-        if name != "version" and not alike(stated.get(name, ...), summary[name], rounding):
-            yield f"{FILE} states another {name} than its networks and proofs give."
-    if stated.keys() - {record.KIND, "files"} != summary.keys():
-        yield f"{FILE} does not hold what covopt stores in it."
+    yield from checks.differences(Depths.file, stated, answer.summary(), rounding)
     arrays, networks = read_npz(directory / "networks.npz"), answer.networks()
     if arrays.keys() != networks.keys() or not all(np.array_equal(arrays[name], networks[name]) for name in networks):
-        yield f"networks.npz holds other networks than the runs, or than {FILE} lists."
+        yield f"networks.npz holds other networks than the runs, or than {Depths.file} lists."
     ranks = [family.rank for family in answer.families]
     lines = [[line["depth"] for line in family["curve"]] for family in stated["families"]]
     if ranks != sorted(set(ranks)) or not all(depths == sorted(set(depths)) for depths in lines):
-        yield f"{FILE} lists a family or a depth twice."
+        yield f"{Depths.file} lists a family or a depth twice."
     spectra, stored = answer.spectra(), read_npz(directory / "spectra.npz")
     if spectra.keys() != stored.keys() or not all(_near(stored[n], spectra[n]) for n in spectra):
         yield "spectra.npz holds other singular values than the networks have."
-    with (directory / "curve.csv").open(newline="", encoding="utf-8") as stream:
-        lines = list(csv.DictReader(stream))
-    rows = [{k: "" if v is None else str(v) for k, v in p.items() if k != "nonlinearity"} for p in stated["curve"]]
-    if lines != rows:
-        yield f"curve.csv and {FILE} state different curves."
+    yield from checks.table(directory / "curve.csv", curve_lines(stated), Depths.file)
 
 
 def _family(stated: Summary, arrays: Mapping[str, NDArray], results: Mapping[int, Result]) -> Family:

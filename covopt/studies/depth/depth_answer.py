@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -20,14 +17,14 @@ from covopt.certify.rank_one import RankOne
 from covopt.data.data import Dataset
 from covopt.model.bottleneck import LayerShape, bottleneck, layer_shapes, spectrum
 from covopt.model.weights import preactivations
-from covopt.records import markup, record, storing
+from covopt.records import record
+from covopt.records.answer import UNDRAWN, Answer
 from covopt.records.directories import Writer, spare
 from covopt.records.numerals import Lower
-from covopt.records.provenance import ORIGIN, write_origin
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Status
-from covopt.studies.depth import depth_words
+from covopt.studies.depth import words as depth_words
 from covopt.studies.depth.depth_limit import Limit, limit_of
 from covopt.studies.depth.depth_search import Member
 from covopt.studies.depth.expansion import Expansion, expansions
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 else:
     depth_figures = lazy("covopt.studies.depth.figure")
 
-FILE = "depth.json"
 COLUMNS = ("depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from")
 
 
@@ -120,8 +116,8 @@ class Family:
         return {"rank": self.rank, "curve": lines}
 
 
-@dataclass(frozen=True)
-class Depths:
+@dataclass(frozen=True, repr=False)
+class Depths(Answer):
     """The effect of depth on cost, bounds and dimensions.
 
     Attributes:
@@ -133,6 +129,8 @@ class Depths:
         status: the end of the search.
         seconds: the time of everything.
     """
+
+    file: ClassVar[str] = "depth.json"
 
     results: dict[int, Result]
     sources: dict[int, str]
@@ -263,60 +261,29 @@ class Depths:
             for s in [p.summary()]
         ]
 
-    def __repr__(self) -> str:
-        """Return the answer in a few lines."""
-        return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
+    def sentence(self) -> str:
+        """Return the cheapest depth found, and the proved limits."""
+        return depth_words.answer(self.summary())
 
-    def _repr_html_(self) -> str:
-        s = self.summary()
-        return markup.summary(depth_words.answer(s), depth_words.pairs(s))
+    def files(self) -> dict[str, Writer]:
+        """Return the writers of the files beside depth.json.
 
-    def save(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        others: Mapping[str, Writer] | None = None,
-    ) -> None:
-        """Write the answer into a directory.
-
-        The files are depth.json, curve.csv, networks.npz (d5_W1 is W_1 at depth 5, k1_d5_W1 the same for the family of
-        rank 1), spectra.npz, rank_one.npz, figure.png, origin.json, the last depth's run, `solution`, and the runs of
-        the other depths, such as `depths/5`; force and others as for `Result.save`.
-
-        Args:
-            directory: a new one.
-            force: replace an earlier run there.
-
-        Raises:
-            RecordError: the directory exists, or cannot be written.
+        They are curve.csv, networks.npz (d5_W1 is W_1 at depth 5, k1_d5_W1 the same for the family of rank 1),
+        spectra.npz, rank_one.npz, figure.png, the last depth's run, `solution`, and the runs of the other depths, such
+        as `depths/5`.
         """
-        last = max(self.results)
-        plain: Mapping[str, Writer] = {"figure.png": lambda path: None}
-        runs: dict[str, Writer] = {
-            f"depths/{depth}": lambda path, result=result: result.save(path, others=plain)
-            for depth, result in self.results.items()
-            if depth != last
-        }
+        *earlier, last = self.results
         path = self.path
         evidence = {} if path is None else {"multipliers": path.multipliers, "order": path.order}
-        storing.put(
-            directory,
-            FILE,
-            {
-                FILE: lambda path: record.write_summary(path, self.summary()),
-                "curve.csv": self._write_curve,
-                "networks.npz": lambda path: np.savez(path, allow_pickle=False, **self.networks()),
-                "spectra.npz": lambda path: np.savez(path, allow_pickle=False, **self.spectra()),
-                "rank_one.npz": lambda path: np.savez(path, allow_pickle=False, **evidence),
-                "figure.png": spare(self.draw),
-                **runs,
-                record.SOLUTION: self.results[last].save,
-                ORIGIN: write_origin(),
-                **(others or {}),
-            },
-            force=force,
-        )
+        return {
+            "curve.csv": record.table(lambda: curve_lines(self.summary())),
+            "networks.npz": record.archive(self.networks),
+            "spectra.npz": record.archive(self.spectra),
+            "rank_one.npz": record.archive(lambda: evidence),
+            "figure.png": spare(self.draw),
+            record.SOLUTION: self.results[last].save,
+            **{f"depths/{depth}": partial(self.results[depth].save, others=UNDRAWN) for depth in earlier},
+        }
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw cost and proved bound against the depth.
@@ -354,13 +321,11 @@ class Depths:
             for layer, W in enumerate(weights, start=1)
         }
 
-    def _write_curve(self, path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            table = csv.writer(stream)
-            lines = [point.summary() for point in self.curve]
-            names = [name for name in lines[0] if name != "nonlinearity"]
-            table.writerow(names)
-            table.writerows(["" if line[name] is None else line[name] for name in names] for line in lines)
+
+def curve_lines(summary: record.Summary) -> list[list[object]]:
+    """Return the table of curve.csv."""
+    names = [name for name in summary["curve"][0] if name != "nonlinearity"]
+    return [list(names), *([point[name] for name in names] for point in summary["curve"])]
 
 
 def _spread(result: Result) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, CURVE_COLORS, count_along
+from covopt.records.record import Summary
 from covopt.runtime.errors import counted
 from covopt.runtime.lazy import lazy
 
@@ -49,7 +50,7 @@ class CurvePicture:
     unit: float = 1.0
 
 
-def picture_of(s: Mapping[str, Any], title: str = "") -> CurvePicture:
+def picture_of(s: Summary, title: str = "") -> CurvePicture:
     """Return the picture of the summary of a `depth`."""
     curve = s["curve"]
     families = [(f["rank"], _column(f["curve"], "depth"), _column(f["curve"], "cost")) for f in s["families"]]
@@ -142,7 +143,7 @@ def nonlinearity_panel(axes: Axes, lines: Mapping[int, Sequence[float]]) -> None
     axes.legend(frameon=False, fontsize=8)
 
 
-def _column(lines: Sequence[Mapping[str, Any]], name: str) -> Float[np.ndarray, " n"]:
+def _column(lines: Sequence[Summary], name: str) -> Float[np.ndarray, " n"]:
     return np.array([line[name] for line in lines], dtype=np.float64)
 
 

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from covopt.answer import words
-from covopt.answer.kind import Kind, Summary
+from covopt.answer import parts, stored, words
 from covopt.data.arrays import read_npz
-from covopt.records import record
+from covopt.records import provenance, record, svg
 from covopt.records.numerals import Lower
 from covopt.records.page import Page, Section, Table
-from covopt.runtime.lazy import lazy
-from covopt.studies.depth import depth_words
-
-if TYPE_CHECKING:
-    from covopt.answer import parts, stored
-    from covopt.answer import verify as checks
-    from covopt.records import provenance, svg
-    from covopt.studies.depth import check as depth_runs
-    from covopt.studies.depth import figure as depth_figures
-else:
-    checks = lazy("covopt.answer.verify")
-    depth_figures = lazy("covopt.studies.depth.figure")
-    depth_runs = lazy("covopt.studies.depth.check")
-    parts = lazy("covopt.answer.parts")
-    provenance = lazy("covopt.records.provenance")
-    stored = lazy("covopt.answer.stored")
-    svg = lazy("covopt.records.svg")
-
+from covopt.records.record import Summary
+from covopt.studies.depth import figure as depth_figures
+from covopt.studies.depth import words as depth_words
 
 # Depths whose spectra and nonlinearity are drawn.
 DRAWN = 4
 
 
-def _page(directory: Path, name: str, s: Summary) -> Page:
+def page(directory: Path, name: str, s: Summary) -> Page:
+    """Return the report of a stored run."""
     origin = provenance.read_origin(directory)
     last = record.read_summary(directory / record.SOLUTION)
     result = stored.load(directory / record.SOLUTION)
@@ -55,12 +40,9 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         facts=[("depths", _depths(s)), ("time", f"{s['seconds']:.3g} s")],
         asked=parts.asked(dict(s) | {"depth": _depths(s)}, origin),
         proof=[PROOFS.format(last["depth"]), *parts.proof(last)],
-        check=parts.check(name),
         sections=sections,
-        command=origin.quoted,
         python=_in_python(s, f"{name}/{record.SOLUTION}"),
-        origin=parts.origin_pairs(origin, s),
-        finished=origin.finished,
+        **parts.made(name, s, origin),
     )
 
 
@@ -166,12 +148,3 @@ def _in_python(s: Summary, run: str) -> str:
     depths = [p["depth"] for p in s["curve"]]
     call = f"covopt.depth(data.X, data.Y, depths={depths!r}, {', '.join(options)})"
     return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n{call}"
-
-
-def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    runs = checks.inside(directory, list(depth_runs.directories_of(directory).values()), rounding)
-    differences = depth_runs.complaints(directory, s, rounding)
-    return checks.of_study(directory, KIND.file, s, runs, differences, depth_runs.UNCHECKED)
-
-
-KIND = Kind("depth", "depth.json", depth_words.pairs, _page, _verify, lambda directory: depth_runs.load(directory))

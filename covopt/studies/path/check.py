@@ -6,17 +6,17 @@ these, between the points too, and the costs from the networks. Nothing in the s
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path as File
-from typing import Any
 
 from numpy.typing import NDArray
 
+from covopt.answer import check as runs
 from covopt.answer import questions
+from covopt.answer import verify as checks
 from covopt.answer.stated import alike, weights_of
 from covopt.answer.stored import load as load_run
 from covopt.certify.proofs import read_proof
@@ -24,20 +24,19 @@ from covopt.data.arrays import read_npz
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_network, evaluate
 from covopt.records import record
+from covopt.records.record import Summary
 from covopt.runtime.loop import Certificate, Status
 from covopt.studies.path.folds import HeldOut
 from covopt.studies.path.lam_max import LamMax
-from covopt.studies.path.path_answer import FILE, Path
+from covopt.studies.path.path_answer import Path, curve_lines
 from covopt.studies.path.path_search import Point, at
-
-Summary = Mapping[str, Any]
 
 # Entries of the summary that nothing in the files proves.
 NEVER = ("lam_max", "status", "seconds", "seed", "version", "data", "scale", "targets", "shuffle")
 OPTIONS = {"loss": "U", "depth": "iu", "bias": "fiuU", "activation": "U"}
 
 
-def unchecked(s: Summary) -> tuple[str, ...]:
+def _unchecked(s: Summary) -> tuple[str, ...]:
     """Return the names of the entries that nothing in the files of this run proves."""
     folds = ("points.test", "picked", "scored_by") if isinstance(s["scored_by"], int) else ()
     return (*NEVER, *folds)
@@ -50,16 +49,16 @@ def load(directory: File) -> Path:
         RecordError: a run in it is missing or damaged.
         ValueError: another file is damaged.
     """
-    stated = record.read_object(directory / FILE)
+    stated = record.read_object(directory / Path.file)
     problem = _problem(read_npz(directory / record.PROBLEM))
     networks, proved = read_npz(directory / "networks.npz"), read_npz(directory / "certificates.npz")
-    lams = [float(p["lam"]) for p in stated["points"]]  # type: ignore[attr-defined]
+    lams = [float(p["lam"]) for p in stated["points"]]
     if not lams or sorted(set(lams), reverse=True) != lams or not all(0.0 < lam < math.inf for lam in lams):
         raise ValueError("values of lam that do not fall")
     points = [_point(problem, lam, place, networks, proved) for place, lam in enumerate(lams, start=1)]
     held = read_npz(directory / "test.npz")
-    tests = [p["test"] for p in stated["points"]]  # type: ignore[attr-defined]
-    low, high = stated["lam_max"]  # type: ignore[misc]
+    tests = [p["test"] for p in stated["points"]]
+    low, high = stated["lam_max"]
     return Path(
         problem=problem,
         points=points,
@@ -69,13 +68,19 @@ def load(directory: File) -> Path:
         scored_by=_scored(stated["scored_by"]),
         held_out=HeldOut.of(held["X"], held["Y"], problem) if held else None,
         status=Status(stated["status"]),
-        seconds=float(str(stated["seconds"])),
-        seed=int(str(stated["seed"])),
+        seconds=float(stated["seconds"]),
+        seed=int(stated["seed"]),
         origin={name: stated[name] for name in ("data", "scale", "targets", "shuffle")},
     )
 
 
-def complaints(directory: File, stated: Summary, rounding: float) -> Iterator[str]:
+def verify(directory: File, s: Summary, rounding: float) -> checks.Verification:
+    """Check the run `end` in it as a solve, and the rest from the stored points."""
+    solves = runs.inside(directory, ["end"], rounding) if s["end"] is not None else {}
+    return checks.of_study(directory, Path.file, s, solves, _complaints(directory, s, rounding), _unchecked(s))
+
+
+def _complaints(directory: File, stated: Summary, rounding: float) -> Iterator[str]:
     """Yield a sentence for each statement in the files that networks and proofs contradict."""
     answer = load(directory)
     for place, point in enumerate(answer.points, start=1):
@@ -87,34 +92,26 @@ def complaints(directory: File, stated: Summary, rounding: float) -> Iterator[st
         yield from questions.others(of_end, {"loss", "lam"})
     summary = answer.summary()
     if stated.keys() - {record.KIND, "files"} != summary.keys():
-        yield f"{FILE} does not hold what covopt stores in it."
+        yield f"{Path.file} does not hold what covopt stores in it."
         return
     for name in ("points", "end", "depth", "bias", "skip", "loss", "activation", "rows", "picked"):
         if not alike(stated[name], summary[name], rounding):
-            yield f"{FILE} states other {name} than its networks and proofs give."
+            yield f"{Path.file} states other {name} than its networks and proofs give."
     gap, proved = stated["largest_gap"], answer.largest_gap
     if (gap is None) != (proved is None) or (gap is not None and proved is not None and not proved <= gap + rounding):
-        yield f"{FILE} states a largest gap that its networks and proofs do not prove."
+        yield f"{Path.file} states a largest gap that its networks and proofs do not prove."
     elif gap is not None and proved is not None and not abs(gap - proved) <= rounding:
-        yield f"{FILE} states another largest gap than its networks and proofs give."
+        yield f"{Path.file} states another largest gap than its networks and proofs give."
     low, high = stated["lam_max"]
     if low is not None and high is not None and not 0.0 <= low <= high:
-        yield f"{FILE} states ends of lam_max that are the wrong way round."
+        yield f"{Path.file} states ends of lam_max that are the wrong way round."
     if answer.held_out is not None:
         scores = [answer.held_out.score(at(answer.problem, p.lam), p.weights) for p in answer.points]
         if stated["scored_by"] != "test" or not alike([p["test"] for p in stated["points"]], scores, rounding):
-            yield f"{FILE} states other losses on the held-out data than its networks have."
+            yield f"{Path.file} states other losses on the held-out data than its networks have."
     elif stated["scored_by"] == "test":
-        yield f"{FILE} states losses on held-out data, which are not there."
-    yield from _curve(directory, stated)
-
-
-def _curve(directory: File, stated: Summary) -> Iterator[str]:
-    with (directory / "curve.csv").open(newline="", encoding="utf-8") as stream:
-        lines = list(csv.DictReader(stream))
-    rows = [{name: "" if value is None else str(value) for name, value in p.items()} for p in stated["points"]]
-    if lines != rows:
-        yield f"curve.csv and {FILE} state different points."
+        yield f"{Path.file} states losses on held-out data, which are not there."
+    yield from checks.table(directory / "curve.csv", curve_lines(stated), Path.file)
 
 
 def _is_proved(problem: Problem, point: Point, rounding: float) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -14,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, CURVE_COLORS
+from covopt.records.record import Summary
 from covopt.runtime.lazy import lazy
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PathPicture:
     picked: float | None = None
 
 
-def picture_of(s: Mapping[str, Any]) -> PathPicture:
+def picture_of(s: Summary) -> PathPicture:
     """Return the picture of the summary of a path."""
     names = ("lam", "cost", "lower", "fit", "norm", "width", "test")
     columns = [np.array([point[name] for point in s["points"]], dtype=np.float64) for name in names]

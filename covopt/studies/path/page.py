@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from covopt.answer import words
-from covopt.answer.kind import Kind, Summary
-from covopt.records import record
+from covopt.answer import parts, words
+from covopt.records import provenance, record, svg
 from covopt.records.numerals import Lower
 from covopt.records.page import Page, Section, Table
-from covopt.runtime.lazy import lazy
-from covopt.studies.path import path_words
-
-if TYPE_CHECKING:
-    from covopt.answer import parts
-    from covopt.answer import verify as checks
-    from covopt.records import provenance, svg
-    from covopt.studies.path import check as path_runs
-    from covopt.studies.path import figure as path_figures
-else:
-    checks = lazy("covopt.answer.verify")
-    parts = lazy("covopt.answer.parts")
-    path_figures = lazy("covopt.studies.path.figure")
-    path_runs = lazy("covopt.studies.path.check")
-    provenance = lazy("covopt.records.provenance")
-    svg = lazy("covopt.records.svg")
-
+from covopt.records.record import Summary
+from covopt.studies.path import figure as path_figures
+from covopt.studies.path import words as path_words
 
 CURVE = (
     "Each point is the cheapest network found at its λ. The dashed line is proved: no network costs less. Between the"
@@ -35,7 +19,8 @@ CURVE = (
 )
 
 
-def _page(directory: Path, name: str, s: Summary) -> Page:
+def page(directory: Path, name: str, s: Summary) -> Page:
+    """Return the report of a stored run."""
     origin = provenance.read_origin(directory)
     one = dict(s) | {"lam": s["points"][0]["lam"]}
     return Page(
@@ -50,12 +35,9 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         facts=[("points", str(len(s["points"]))), ("time", f"{s['seconds']:.3g} s")],
         asked=parts.asked(dict(s) | {"lam": None}, origin),
         proof=[CURVE],
-        check=parts.check(name),
         sections=[Section("Along λ", [CURVE], [_picture(s)], [_table(s)])],
-        command=origin.quoted,
         python=_in_python(s, name),
-        origin=parts.origin_pairs(origin, s),
-        finished=origin.finished,
+        **parts.made(name, s, origin),
     )
 
 
@@ -89,13 +71,3 @@ def _in_python(s: Summary, run: str) -> str:
     lams = [p["lam"] for p in s["points"]]
     call = f"covopt.path(data.X, data.Y, lams={lams!r}, {', '.join(options)})"
     return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n{call}"
-
-
-def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    runs = checks.inside(directory, ["end"], rounding) if s["end"] is not None else {}
-    differences = path_runs.complaints(directory, s, rounding)
-    return checks.of_study(directory, KIND.file, s, runs, differences, path_runs.unchecked(s))
-
-
-KIND = Kind("path", "path.json", path_words.pairs, _page, _verify, lambda directory: path_runs.load(directory))
-"""The kind of answer that `covopt path` stores."""

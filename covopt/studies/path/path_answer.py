@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path as File
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +16,14 @@ from covopt.answer.result import Result
 from covopt.certify import proofs
 from covopt.data.data import Dataset
 from covopt.model.problem import Problem
-from covopt.records import markup, record, storing
+from covopt.records import record
+from covopt.records.answer import UNDRAWN, Answer
 from covopt.records.directories import Writer, spare
 from covopt.records.numerals import Lower
-from covopt.records.provenance import ORIGIN, write_origin
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Certificate, Status
-from covopt.studies.path import path_words
+from covopt.studies.path import words as path_words
 from covopt.studies.path.envelope import Envelope
 from covopt.studies.path.folds import HeldOut
 from covopt.studies.path.lam_max import LamMax, beaten
@@ -39,12 +36,11 @@ if TYPE_CHECKING:
 else:
     path_figures = lazy("covopt.studies.path.figure")
 
-FILE = "path.json"
 COLUMNS = ("lam", "cost", "at least", "proved by", "fit", "norm", "width", "test")
 
 
-@dataclass(frozen=True)
-class Path:
+@dataclass(frozen=True, repr=False)
+class Path(Answer):
     """The minimum as a function of lam.
 
     Attributes:
@@ -59,6 +55,8 @@ class Path:
         seconds, seed: of the whole search.
         origin: the description of the data set: data, scale, targets, shuffle.
     """
+
+    file: ClassVar[str] = "path.json"
 
     problem: Problem
     points: list[Point]
@@ -214,56 +212,26 @@ class Path:
             for s in points  # type: ignore[attr-defined]
         ]
 
-    def __repr__(self) -> str:
-        """Return the answer in a few lines."""
-        return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
+    def sentence(self) -> str:
+        """Return the range, its largest gap and the picked lam."""
+        return path_words.answer(self.summary())
 
-    def _repr_html_(self) -> str:
-        s = self.summary()
-        return markup.summary(path_words.answer(s), path_words.pairs(s))
+    def files(self) -> dict[str, Writer]:
+        """Return the writers of the files beside path.json.
 
-    def save(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        others: Mapping[str, Writer] | None = None,
-    ) -> None:
-        """Write the answer into a directory.
-
-        The files are path.json, curve.csv, networks.npz (p7_W1 is W_1 at the seventh lam from the top),
-        certificates.npz (p7_Lambda, ...), problem.npz, test.npz, figure.png, origin.json and, with `interpolate`, the
-        run `end`.
-
-        Args:
-            directory: a new one.
-            force: replace an earlier run there.
-            others: further files, or replacements of these, as for `Result.save`.
-
-        Raises:
-            RecordError: the directory exists, or cannot be written.
+        They are curve.csv, networks.npz (p7_W1 is W_1 at the seventh lam from the top), certificates.npz (p7_Lambda,
+        ...), problem.npz, test.npz, figure.png and, with `interpolate`, the run `end`.
         """
-        test = self.held_out
-        held = {} if test is None else {"X": test.X.cpu().numpy(), "Y": test.Y.cpu().numpy()}
-        plain: Mapping[str, Writer] = {"figure.png": lambda path: None}
-        end = self.end
-        storing.put(
-            directory,
-            FILE,
-            {
-                FILE: lambda path: record.write_summary(path, self.summary()),
-                "curve.csv": self._write_curve,
-                "networks.npz": lambda path: np.savez(path, allow_pickle=False, **self.networks()),
-                "certificates.npz": lambda path: np.savez(path, allow_pickle=False, **self.certificates()),
-                record.PROBLEM: lambda path: np.savez(path, allow_pickle=False, **self._question()),
-                "test.npz": lambda path: np.savez(path, allow_pickle=False, **held),
-                "figure.png": spare(self.draw),
-                **({} if end is None else {"end": lambda path: end.save(path, others=plain)}),
-                ORIGIN: write_origin(),
-                **(others or {}),
-            },
-            force=force,
-        )
+        test, end = self.held_out, self.end
+        return {
+            "curve.csv": record.table(lambda: curve_lines(self.summary())),
+            "networks.npz": record.archive(self.networks),
+            "certificates.npz": record.archive(self.certificates),
+            record.PROBLEM: record.archive(self._question),
+            "test.npz": record.archive(lambda: {} if test is None else record.numpy_of(X=test.X, Y=test.Y)),
+            "figure.png": spare(self.draw),
+            **({} if end is None else {"end": partial(end.save, others=UNDRAWN)}),
+        }
 
     def networks(self) -> dict[str, NDArray]:
         """Return the weights of all points: `p7_W1` is W_1 at the seventh lam from the top."""
@@ -302,13 +270,12 @@ class Path:
     def _question(self) -> dict[str, NDArray]:
         p = self.problem
         options = {"loss": p.loss.name, "depth": p.depth, "bias": p.stated_bias, "skip": p.skip}
-        data = {"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy()}
+        data = record.numpy_of(X=p.X, Y=p.Y)
         options |= {"activation": p.activation.name, "lam": 1.0}
         return data | {name: np.array(value) for name, value in options.items()}
 
-    def _write_curve(self, path: File) -> None:
-        lines: list[dict[str, object]] = self.summary()["points"]  # type: ignore[assignment]
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            table = csv.writer(stream)
-            table.writerow(lines[0])
-            table.writerows(["" if value is None else value for value in line.values()] for line in lines)
+
+def curve_lines(summary: record.Summary) -> list[list[object]]:
+    """Return the table of curve.csv."""
+    points = summary["points"]
+    return [list(points[0]), *(list(point.values()) for point in points)]

@@ -6,30 +6,28 @@ are checked as solves are. The first and the last record follow from the network
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covopt.answer import check as runs
 from covopt.answer import questions
-from covopt.answer.stated import alike, weights_of
+from covopt.answer import verify as checks
+from covopt.answer.stated import weights_of
 from covopt.answer.stored import load as load_run
 from covopt.data.arrays import read_npz
 from covopt.model.problem import Problem, make_problem
 from covopt.records import record
+from covopt.records.record import Summary
 from covopt.runtime.loop import Status
-from covopt.studies.ranks.rank_answer import FILE, TABLE, Ranks, lines_of, name_of_start
+from covopt.studies.ranks.rank_answer import TABLE, Ranks, lines_of, name_of_start
 from covopt.studies.ranks.rank_cells import RankCell, Setting, cell_of, reference_of
 from covopt.studies.ranks.sgd import Course, Descended
-
-Summary = Mapping[str, Any]
 
 UNCHECKED = (
     *("status", "seconds", "version", "data", "scale", "until", "seed", "refused"),
@@ -46,7 +44,7 @@ def load(directory: Path) -> Ranks:
         RecordError: a run in it is missing or damaged.
         ValueError, DataError, ProblemError: another file is damaged.
     """
-    stated: dict[str, Any] = {**record.read_object(directory / FILE)}
+    stated = record.read_object(directory / Ranks.file)
     data = read_npz(directory / record.PROBLEM)
     X, Y = (torch.from_numpy(_numbers(data[name], 2)) for name in ("X", "Y"))
     options = {name: stated[name] for name in ("loss", "depth", "bias", "activation")}
@@ -76,23 +74,20 @@ def load(directory: Path) -> Ranks:
     )
 
 
-def runs_in(stated: Summary) -> list[str]:
-    """Return the directories of the solver's runs."""
-    return [_name_of_run(reference) for reference in stated["references"]]
+def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
+    """Check the solver's runs in it as solves, and the rest against the stored networks."""
+    solves = runs.inside(directory, [_name_of_run(reference) for reference in s["references"]], rounding)
+    again = "The ranks, bounds and losses are those of the stored networks"
+    return checks.of_study(directory, Ranks.file, s, solves, _complaints(directory, s, rounding), UNCHECKED, again)
 
 
-def complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[str]:
+def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[str]:
     """Yield a sentence for each statement in the files that the networks contradict."""
     answer = load(directory)
-    summary = json.loads(record.as_json(answer.summary()))
-    for name in summary:
-        if name != "version" and not alike(stated.get(name, ...), summary[name], rounding):
-            yield f"{FILE} states another {name} than its networks give."
-    if stated.keys() - {record.KIND, "files"} != summary.keys():
-        yield f"{FILE} does not hold what covopt stores in it."
+    yield from checks.differences(Ranks.file, stated, answer.summary(), rounding)
     arrays = answer.networks()
     if arrays.keys() != read_npz(directory / "networks.npz").keys():
-        yield f"networks.npz holds other networks than {FILE} lists."
+        yield f"networks.npz holds other networks than {Ranks.file} lists."
     for lam, reference in answer.references.items():
         question = replace(answer.problem, lam=lam)
         yield from questions.others({"the networks": question, f"for lam {lam:g}": reference.result.problem})
@@ -101,9 +96,7 @@ def complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[st
     for place, cell in enumerate(answer.cells, start=1):
         if not _records_fit(cell):
             yield f"spectra.npz holds other singular values than network {place} has."
-    with (directory / TABLE).open(newline="", encoding="utf-8") as stream:
-        if list(csv.reader(stream)) != lines_of(stated):
-            yield f"{TABLE} and {FILE} state different ranks."
+    yield from checks.table(directory / TABLE, lines_of(stated), Ranks.file)
 
 
 def _name_of_run(reference: Summary) -> str:

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from covopt.answer.kind import Kind, Summary
-from covopt.records import record
+from covopt.answer import parts, pictures
+from covopt.records import provenance, record
 from covopt.records.page import Page, Section, Table
-from covopt.runtime.lazy import lazy
-from covopt.studies.ranks import rank_words
-
-if TYPE_CHECKING:
-    from covopt.answer import parts, pictures
-    from covopt.answer import verify as checks
-    from covopt.records import provenance
-    from covopt.studies.ranks import check as rank_runs
-else:
-    checks = lazy("covopt.answer.verify")
-    parts = lazy("covopt.answer.parts")
-    pictures = lazy("covopt.answer.pictures")
-    provenance = lazy("covopt.records.provenance")
-    rank_runs = lazy("covopt.studies.ranks.check")
-
+from covopt.records.record import Summary
+from covopt.studies.ranks import check as rank_runs
+from covopt.studies.ranks import words as rank_words
 
 MEANING = (
     "A threshold rank counts the singular values above a part of |W|. After SGD with weight decay, W is what is left of"
@@ -36,7 +24,8 @@ CURVES = (
 COLUMNS = ["batch", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy", "layer", "verdict"]
 
 
-def _page(directory: Path, name: str, s: Summary) -> Page:
+def page(directory: Path, name: str, s: Summary) -> Page:
+    """Return the report of a stored run."""
     origin, answer = provenance.read_origin(directory), rank_runs.load(directory)
     description = dict(s) | {"lam": None, "shuffle": None, "targets": None}
     sections = [
@@ -57,12 +46,9 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         facts=[("networks", str(len(s["cells"]))), ("time", f"{s['seconds']:.3g} s")],
         asked=[*parts.asked(description, origin), ("trained", rank_words.trained(s))],
         proof=[MEANING, "The check computes all ranks, bounds and losses again from the stored networks."],
-        check=parts.check(name),
         sections=sections,
-        command=origin.quoted,
         python=_in_python(s, name),
-        origin=parts.origin_pairs(origin, s),
-        finished=origin.finished,
+        **parts.made(name, s, origin),
     )
 
 
@@ -95,13 +81,3 @@ def _in_python(s: Summary, run: str) -> str:
     net = f", net=[networks[f'c1_W{{layer}}'] for layer in range(1, {s['depth'] + 1})]" if loading else ""
     data = f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n"
     return f"{data}{loading}covopt.ranks(data.X, data.Y, {call}{net})"
-
-
-def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    runs = checks.inside(directory, rank_runs.runs_in(s), rounding)
-    differences = rank_runs.complaints(directory, s, rounding)
-    again = "The ranks, bounds and losses are those of the stored networks"
-    return checks.of_study(directory, KIND.file, s, runs, differences, rank_runs.UNCHECKED, again)
-
-
-KIND = Kind("ranks", "ranks.json", rank_words.pairs, _page, _verify, lambda directory: rank_runs.load(directory))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,29 +12,29 @@ from numpy.typing import NDArray
 from covopt import __version__
 from covopt.data.data import Dataset
 from covopt.model.problem import Problem
-from covopt.records import record, storing
+from covopt.records import record
+from covopt.records.answer import UNDRAWN, Answer
 from covopt.records.directories import Writer, spare
-from covopt.records.provenance import ORIGIN, write_origin
+from covopt.records.record import Summary
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Status
-from covopt.studies.ranks import rank_words
+from covopt.studies.ranks import words as rank_words
 from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting
 
 if TYPE_CHECKING:
     from covopt.answer import panels as drawn
-    from covopt.records import markup
     from covopt.studies.ranks import rank_curves
 else:
-    drawn, markup = lazy("covopt.answer.panels"), lazy("covopt.records.markup")
+    drawn = lazy("covopt.answer.panels")
     rank_curves = lazy("covopt.studies.ranks.rank_curves")
 
-FILE, TABLE = "ranks.json", "cells.csv"
+TABLE = "cells.csv"
 SETTING = ("batch_size", "rate", "lam", "momentum", "nesterov", "seed")
 TRAINED = ("steps", "finished", "diverged", "epochs", "kept", "loss", "fit", "accuracy")
 
 
-@dataclass
-class Ranks:
+@dataclass(repr=False)
+class Ranks(Answer):
     """The ranks at the end of SGD, and their explanation.
 
     Attributes:
@@ -51,6 +48,8 @@ class Ranks:
         data, scale: name and scaling of the data set, if they are known.
         refused: the reason why the solver has no result, by lam.
     """
+
+    file: ClassVar[str] = "ranks.json"
 
     problem: Problem
     cells: list[RankCell]
@@ -123,54 +122,31 @@ class Ranks:
         """Return the answer as a person reads it: pairs of a label and its text."""
         return rank_words.pairs(self.summary())
 
-    def __repr__(self) -> str:
-        """Return the answer in a few lines."""
-        return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
-
-    def _repr_html_(self) -> str:
-        s = self.summary()
-        return markup.summary(rank_words.answer(s), rank_words.pairs(s))
+    def sentence(self) -> str:
+        """Return the ranks at the end, and what explains them."""
+        return rank_words.answer(self.summary())
 
     def panels(self) -> list[drawn.Panel]:
         """Return the panels: rank against epochs and against the retained fraction, spectra."""
         return rank_curves.panels(self.cells, self.references, self.problem.depth, self.tolerances[0])
 
-    def save(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        others: Mapping[str, Writer] | None = None,
-    ) -> None:
-        """Write the answer into a directory.
+    def files(self) -> dict[str, Writer]:
+        """Return the writers of the files beside ranks.json.
 
-        The files are ranks.json, cells.csv, the arrays of `networks` and `spectra` as .npz, problem.npz, figure.png,
-        origin.json and the solver's runs, such as `references/1`; force and others as for `Result.save`.
-
-        Raises:
-            RecordError: the directory exists, or cannot be written.
+        They are cells.csv, the arrays of `networks` and `spectra` as .npz, problem.npz, figure.png and the solver's
+        runs, such as `references/1`.
         """
-        plain: Mapping[str, Writer] = {"figure.png": lambda path: None}
-        runs: dict[str, Writer] = {
-            f"references/{place}": lambda path, result=reference.result: result.save(path, others=plain)
-            for place, reference in enumerate(self.references.values(), start=1)
-        }
-        storing.put(
-            directory,
-            FILE,
-            {
-                FILE: lambda path: record.write_summary(path, self.summary()),
-                TABLE: self._write_table,
-                "networks.npz": lambda path: np.savez(path, allow_pickle=False, **self.networks()),
-                "spectra.npz": lambda path: np.savez(path, allow_pickle=False, **self.spectra()),
-                record.PROBLEM: lambda path: np.savez(path, allow_pickle=False, **self._data()),
-                "figure.png": spare(lambda path: drawn.draw_panels(self.panels(), path)),
-                **runs,
-                ORIGIN: write_origin(),
-                **(others or {}),
+        return {
+            TABLE: record.table(lambda: lines_of(self.summary())),
+            "networks.npz": record.archive(self.networks),
+            "spectra.npz": record.archive(self.spectra),
+            record.PROBLEM: record.archive(lambda: record.numpy_of(X=self.problem.X, Y=self.problem.Y)),
+            "figure.png": spare(lambda path: drawn.draw_panels(self.panels(), path)),
+            **{
+                f"references/{place}": partial(reference.result.save, others=UNDRAWN)
+                for place, reference in enumerate(self.references.values(), start=1)
             },
-            force=force,
-        )
+        }
 
     def networks(self) -> dict[str, NDArray]:
         """Return all weights `c1_W1` and starts: `start0_W1` of seed 0, `start_W1` if given."""
@@ -202,23 +178,14 @@ class Ranks:
                     arrays[f"c{place}_W{layer}"] = np.stack([values.numpy() for values in rows])
         return arrays
 
-    def _data(self) -> dict[str, NDArray]:
-        p = self.problem
-        return {"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy()}
-
-    def _write_table(self, path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            table = csv.writer(stream)
-            table.writerows(lines_of(self.summary()))
-
 
 def name_of_start(setting: Setting) -> str:
     """Return the name of a network's start in networks.npz."""
     return "start" if setting.seed is None else f"start{setting.seed}"
 
 
-def lines_of(summary: Mapping[str, Any]) -> list[list[str]]:
-    """Return cells.csv: a row for each layer of each network; None becomes an empty field."""
+def lines_of(summary: Summary) -> list[list[object]]:
+    """Return the table of cells.csv: a row for each layer of each network."""
     names = [f"{tolerance:g}" for tolerance in summary["tolerance"]]
     measures = ("stable_rank", "functional_rank", "residual", "dead")
     head = [*SETTING, *TRAINED, "layer", *(f"rank_{n}" for n in names), *(f"predicted_{n}" for n in names), *measures]
@@ -232,4 +199,4 @@ def lines_of(summary: Mapping[str, Any]) -> list[list[str]]:
             predicted = layer["predicted"] or {}
             ranks = [layer["rank"][n] for n in names] + [predicted.get(n) for n in names]
             lines.append([*common, layer["layer"], *ranks, *(layer[name] for name in measures)])
-    return [["" if value is None else str(value) for value in line] for line in lines]
+    return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius
 from covopt.model.recursion import Decay
 from covopt.model.weights import Cost, evaluate, outputs
-from covopt.records.record import known
+from covopt.records.record import Summary, known
 from covopt.runtime.errors import ProblemError
 from covopt.studies.ranks import rank_verdicts
 from covopt.studies.ranks.rank_audit import LayerRanks, audit_ranks
@@ -120,7 +120,7 @@ class RankCell:
             "verdict": [self._verdict(layer, reference) for layer in layers],
         }
 
-    def _verdict(self, layer: Mapping[str, Any], reference: Sequence[LayerRanks] | None) -> str:
+    def _verdict(self, layer: Summary, reference: Sequence[LayerRanks] | None) -> str:
         tolerance = next(iter(layer["rank"]))
         other = None if reference is None else reference[layer["layer"] - 1].rank[float(tolerance)]
         size = self.setting.batch_size

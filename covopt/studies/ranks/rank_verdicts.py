@@ -6,13 +6,9 @@ width, and a rank is called the start's or learned only if the numbers show it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from covopt.records.numerals import down, up
+from covopt.records.record import Summary
 from covopt.runtime.errors import counted
-
-Summary = Mapping[str, Any]
 
 
 def of_layer(

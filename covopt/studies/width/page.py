@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from covopt.answer import words
-from covopt.answer.kind import Kind, Summary
-from covopt.records import record
+from covopt.answer import parts, pictures, stored, widths, words
+from covopt.records import provenance, record
+from covopt.records.numerals import percent
 from covopt.records.page import Page, Section, Table
-from covopt.runtime.lazy import lazy
-
-if TYPE_CHECKING:
-    from covopt.answer import parts, pictures, stored, widths
-    from covopt.answer import verify as checks
-    from covopt.records import provenance
-    from covopt.studies.width import check as studies
-else:
-    checks = lazy("covopt.answer.verify")
-    parts = lazy("covopt.answer.parts")
-    pictures = lazy("covopt.answer.pictures")
-    provenance = lazy("covopt.records.provenance")
-    stored = lazy("covopt.answer.stored")
-    studies = lazy("covopt.studies.width.check")
-    widths = lazy("covopt.answer.widths")
+from covopt.records.record import Summary
+from covopt.studies.width import words as width_words
 
 
-def _page(directory: Path, name: str, s: Summary) -> Page:
+def page(directory: Path, name: str, s: Summary) -> Page:
+    """Return the report of a stored run."""
     origin = provenance.read_origin(directory)
     solution, result = record.read_summary(directory / record.SOLUTION), stored.load(directory / record.SOLUTION)
     level = s["level"]
@@ -68,22 +55,19 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         kind="plateau",
         data=parts.title(s),
         question=f"How wide must a network be to come near the minimum? {words.question(s)}",
-        answer=words.plateau_answer(s),
+        answer=width_words.answer(s),
         notes=parts.notes(s),
         facts=[*parts.facts(solution)[:3], ("level", parts.number(level, 8)), ("time", f"{s['seconds']:.3g} s")],
         asked=parts.asked(s, origin),
         proof=parts.proof(solution),
-        check=parts.check(name),
         sections=sections,
-        command=origin.quoted,
         python=parts.in_python(solution, f"{name}/{record.SOLUTION}", "plateau"),
-        origin=parts.origin_pairs(origin, s),
-        finished=origin.finished,
+        **parts.made(name, s, origin),
     )
 
 
 def _excess(cost: float | None, level: float | None) -> str | None:
-    return None if cost is None or level is None or not level > 0.0 else words.percent((cost - level) / level)
+    return None if cost is None or level is None or not level > 0.0 else percent((cost - level) / level)
 
 
 def _width(width: int | list[int], layer: int | None) -> int:
@@ -93,13 +77,3 @@ def _width(width: int | list[int], layer: int | None) -> int:
 
 def _widths(width: int | list[int]) -> str | int:
     return " × ".join(map(str, width)) if isinstance(width, list) else width
-
-
-def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    solution = directory / record.SOLUTION
-    runs, unchecked = checks.inside(directory, [record.SOLUTION], rounding), studies.PLATEAU
-    differences = studies.plateau(s, directory, record.read_summary(solution), stored.load(solution), rounding)
-    return checks.of_study(directory, KIND.file, s, runs, differences, unchecked)
-
-
-KIND = Kind("plateau", record.PLATEAU, words.plateau_pairs, _page, _verify)

@@ -12,35 +12,33 @@ The width of the best known networks is given as well, as the estimate.
 
 from __future__ import annotations
 
-import csv
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt import __version__
-from covopt.answer import words
 from covopt.answer.result import Result
 from covopt.answer.solve import solve
 from covopt.completely_positive.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
-from covopt.records import markup, record, storing
+from covopt.records import record
+from covopt.records.answer import Answer
 from covopt.records.directories import Writer, spare
-from covopt.records.provenance import ORIGIN, write_origin
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Budget, Callback, Certificate, Seed, Status
 from covopt.runtime.options import checked, whole_numbers
 from covopt.runtime.threads import fitted
-from covopt.studies.width import width_bounds
+from covopt.studies.width import width_bounds, words
 from covopt.studies.width.narrow_bounds import NarrowBound, narrow_bounds, needed
 from covopt.studies.width.width_bounds import WidthBound
 from covopt.studies.width.width_search import EPS, Point, WidthSearch, widths_at
@@ -73,8 +71,8 @@ class Start:
     estimate: int | None
 
 
-@dataclass(frozen=True)
-class Plateau:
+@dataclass(frozen=True, repr=False)
+class Plateau(Answer):
     """The cost against the width.
 
     Attributes:
@@ -87,6 +85,8 @@ class Plateau:
         status: the end of the search.
         seconds: the time of everything.
     """
+
+    file: ClassVar[str] = record.PLATEAU
 
     result: Result
     layer: int | None
@@ -158,55 +158,36 @@ class Plateau:
 
     def describe(self) -> list[tuple[str, str]]:
         """Return the answer as a person reads it: pairs of a label and its text."""
-        return words.plateau_pairs(self.summary())
+        return words.pairs(self.summary())
 
-    def _repr_html_(self) -> str:
-        s = self.summary()
-        return markup.summary(words.plateau_answer(s), words.plateau_pairs(s))
+    def sentence(self) -> str:
+        """Return how many neurons come within 1 % of the minimum."""
+        return words.answer(self.summary())
 
     def rows(self) -> list[tuple[object, ...]]:
         """Return the curve as a table: width, cost, and relative distance to the level."""
         level = self.level
         return [(self._width(n), c, (c - level) / level if level > 0.0 else 0.0) for n, c in self.curve]
 
-    def save(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        others: Mapping[str, Writer] | None = None,
-    ) -> None:
-        """Write the answer into a directory.
+    def files(self) -> dict[str, Writer]:
+        """Return the writers of the files beside plateau.json.
 
-        The files are plateau.json, curve.csv, networks.npz (n5_W1 is W_1 at width 5), figure.png, origin.json and the
-        solver's run, `solution`; force and others as for `Result.save`.
-
-        Args:
-            directory: a new one.
-            force: replace an earlier run there.
-
-        Raises:
-            RecordError: the directory exists, or cannot be written.
+        They are curve.csv, networks.npz (n5_W1 is W_1 at width 5), figure.png and the solver's run, `solution`.
         """
-        arrays = {
+        return {
+            "curve.csv": record.table(self._curve_lines),
+            "networks.npz": record.archive(self.networks),
+            "figure.png": spare(self.draw),
+            record.SOLUTION: self.result.save,
+        }
+
+    def networks(self) -> dict[str, NDArray]:
+        """Return the weights of all points: `n5_W1` is W_1 at width 5."""
+        return {
             f"n{point.width}_W{layer}": W.double().cpu().numpy()
             for point in self.points
             for layer, W in enumerate(point.weights, start=1)
         }
-        storing.put(
-            directory,
-            record.PLATEAU,
-            {
-                record.PLATEAU: lambda path: record.write_summary(path, self.summary()),
-                "curve.csv": self._write_curve,
-                "networks.npz": lambda path: np.savez(path, allow_pickle=False, **arrays),
-                "figure.png": spare(self.draw),
-                record.SOLUTION: self.result.save,
-                ORIGIN: write_origin(),
-                **(others or {}),
-            },
-            force=force,
-        )
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the curve, the level, the proved bound, and the start of the plateau.
@@ -233,12 +214,9 @@ class Plateau:
     def _width(self, n: int) -> int | list[int]:
         return n if self.layer is None else widths_at(self.result.widths, self.layer, n)
 
-    def _write_curve(self, path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            table = csv.writer(stream)
-            table.writerow(("width", "cost", "lowest", "source"))
-            for point, (_, lowest) in zip(self.points, self.curve, strict=True):
-                table.writerow((point.width, point.cost, lowest, point.source))
+    def _curve_lines(self) -> list[tuple[object, ...]]:
+        lines = [(p.width, p.cost, lowest, p.source) for p, (_, lowest) in zip(self.points, self.curve, strict=True)]
+        return [("width", "cost", "lowest", "source"), *lines]
 
 
 @checked

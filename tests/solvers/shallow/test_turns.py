@@ -158,7 +158,7 @@ def test_the_tightest_proof_there_is(N: int, d: int, depth: int, activation: str
 
 def said(N: int, d: int, **options: object) -> str:
     found = covopt.solve(*gaussian(N, d), lam=0.5, time_limit=0.5, **options)  # type: ignore[arg-type]
-    pairs = dict(words.solve_pairs(found.summary()))
+    pairs = dict(words.pairs(found.summary()))
     assert pairs.get("better bound", "") == words.better_bound(found.summary())
     return pairs.get("better bound", "")
 

@@ -122,7 +122,7 @@ def test_the_directory_holds_runs_history_and_a_picture(solvers: Solvers, tmp_pa
     found.save(tmp_path / "c")
     stored = json.loads((tmp_path / "c" / "comparison.json").read_text())
     assert "cone/network.npz" in stored.pop("files")
-    assert stored == found.summary()
+    assert stored == {"kind": "comparison", **found.summary()}
     assert imread(tmp_path / "c" / "figure.png").shape[:2] == (624, 1430)
     with (tmp_path / "c" / "history.csv").open() as stream:
         lines = list(csv.DictReader(stream))

@@ -14,7 +14,7 @@ from instances import gaussian
 import covopt
 from covopt.runtime.errors import CovoptError, ProblemError
 from covopt.runtime.loop import Status
-from covopt.studies.ranks import rank_words
+from covopt.studies.ranks import words as rank_words
 from covopt.studies.ranks.rank_curves import curve
 
 LAM_MAX = Path(__file__).parents[2] / "cases" / "lam_max.npz"

@@ -192,7 +192,7 @@ def test_the_command_line(tmp_path, capsys) -> None:
     assert told["certificate"] == "exact"
     stored = json.loads((out / "plateau.json").read_text())
     assert "networks.npz" in stored.pop("files")
-    assert stored == told
+    assert stored == {"kind": "plateau", **told}
     assert {path.name for path in out.iterdir()} == {
         "plateau.json", "curve.csv", "networks.npz", "figure.png", "origin.json", "report.html", "solution"
     }  # fmt: skip

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from covopt.model.wording import STATUSES
 from covopt.records.numerals import down, up
-from covopt.records.record import headline
+from covopt.records.record import Pairs, Summary, headline
 from covopt.runtime.errors import listed
-
-Summary = Mapping[str, Any]
-Pairs = list[tuple[str, str]]
 
 DIGITS = 7
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from covopt.model.wording import STATUSES
 from covopt.records.numerals import down, interval, percent_at_most, up
-from covopt.records.record import headline
+from covopt.records.record import Pairs, Summary, headline
 from covopt.runtime.errors import counted
-
-Summary = Mapping[str, Any]
-Pairs = list[tuple[str, str]]
 
 DIGITS = 7
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from covopt.model.wording import STATUSES
-from covopt.records.record import headline
+from covopt.records.record import Pairs, Summary, headline
 from covopt.runtime.errors import counted, listed
 from covopt.studies.ranks.rank_verdicts import is_of_start
-
-Summary = Mapping[str, Any]
-Pairs = list[tuple[str, str]]
 
 SETTING = ("batch_size", "rate", "lam", "momentum", "nesterov")
 HEADS = {"batch_size": "batch", "rate": "rate", "lam": "lam", "momentum": "momentum", "nesterov": "Nesterov"}

@@ -1,0 +1,43 @@
+"""Load a stored cp-rank, and check it from its matrix and its proofs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from covopt.answer import verify as checks
+from covopt.completely_positive.answer import LEAST, MOST, CPRank, load_cp_rank, measured
+from covopt.completely_positive.words import NOT, POSITIVE
+from covopt.records.record import Summary
+
+UNCHECKED = ("tolerance", "rank", "seed", "version", "the words of lower_reason and upper_reason")
+"""Entries that no file proves."""
+SAME = 1e-12
+"""Residuals are rounded differently on another machine, by no more than this."""
+
+
+def load(directory: Path) -> CPRank:
+    """Load a stored answer; no file in it is trusted."""
+    return load_cp_rank(directory)
+
+
+def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
+    """Prove the verdict and both ends again; nothing in these proofs is rounded, so that `rounding` is not needed."""
+    cp_rank = load_cp_rank(directory)
+    proofs = {POSITIVE: "proofs prove the verdict and both ends", NOT: "witness proves the verdict"}
+    again = f"The stored {proofs.get(s['verdict'], 'proof proves the lower end')} again"
+    checked = checks.of_study(directory, CPRank.file, s, {}, _complaints(s, cp_rank), UNCHECKED, again)
+    return replace(checked, lower=None if cp_rank.lower is None or not checked.passed else float(cp_rank.lower))
+
+
+def _complaints(s: Summary, cp_rank: CPRank) -> Iterator[str]:
+    """Yield contradictions of cprank.json with the proofs, and of these with the matrix."""
+    yield from checks.differences(CPRank.file, s, cp_rank.stated())
+    if not LEAST <= cp_rank.tolerance < MOST:
+        yield f"{CPRank.file} states a tolerance of {cp_rank.tolerance:g}, with which covopt does not answer."
+    for name, value in measured(cp_rank).items():
+        if not abs(s[name] - value) <= SAME or s[name] * value < 0.0:
+            yield f"{CPRank.file} states a {name} of {s[name]:g}, but the stored arrays have {value:g}."
+    if not cp_rank.check():
+        yield "The stored proofs do not prove the verdict and both ends for the stored matrix."

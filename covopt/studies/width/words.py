@@ -1,0 +1,44 @@
+"""A plateau in sentences, from its summary alone."""
+
+from __future__ import annotations
+
+from covopt.model.wording import STATUSES
+from covopt.records.numerals import down, interval, up
+from covopt.records.record import Pairs, Summary, headline
+from covopt.runtime.errors import counted
+
+
+def answer(s: Summary) -> str:
+    """State how many neurons come within 1 % of the minimum."""
+    level, lower, estimate = s["level"], s["lower"], s["estimate"]["0.01"]
+    least, most = s["start"]["0.01"]
+    wide = " in each hidden layer" if s["layer"] is None and s["depth"] > 2 else ""
+    if least == most:
+        span = f"{counted(most, 'neuron')}{wide} {'is' if most == 1 else 'are'} enough and no fewer"
+    else:
+        span = f"at least {least} and at most {counted(most, 'neuron')}{wide} are needed"
+    text = f"To come within 1 % of the minimum, {span}, which is proved"
+    if estimate is not None and least != most:
+        text += f"; the narrowest network found within 1 % of the lowest cost known has {estimate}"
+    if level is None:
+        return f"{text}."
+    if lower is None or lower <= 0.0:
+        return f"{text}. The minimum over all widths is at most {up(level)}."
+    low, high = interval(lower, level)
+    return f"{text}. The minimum over all widths is between {low} and {high}."
+
+
+def pairs(s: Summary) -> Pairs:
+    """Return a plateau as labelled lines."""
+    level, lower = s["level"], s["lower"]
+    proved = "no bound" if lower is None else f"at least {down(lower, 8)}"
+    reached = "no network was found" if level is None else f"{level:.8g}"
+    lines = [("question", headline(s)), ("level", f"{reached}, {proved} ({s['certificate']})")]
+    for eps, (least, most) in [*s["start"].items(), ("0", s["exact_start"])]:
+        estimate, (why_least, why_most) = s["estimate"].get(eps), s["reasons"][eps]
+        best_known = "" if estimate is None else f"; best known {estimate}"
+        label = f"within {100 * float(eps):g} %" if float(eps) else "exactly"
+        why = f"at least: {why_least}; at most: {why_most}"
+        neurons = f"{most} neuron{'' if least == most == 1 else 's'}"
+        lines.append((label, f"{least} to {neurons}{best_known} ({why})"))
+    return [*lines, ("status", STATUSES[s["status"]][0]), ("time", f"{s['seconds']:.3g} s")]
