@@ -124,6 +124,11 @@ def check_batch_size(problem: Problem, batch_size: int) -> None:
     """Raise a ProblemError unless batches of this size can be drawn and have gradients."""
     if problem.interpolates:
         raise ProblemError("The loss interpolate has no batches; leave the batch size out, or give lam and a loss.")
+    if problem.free:
+        raise ProblemError(
+            "What batches do is known of penalised biases; leave batch_size, rate and steps out, or ask with the decay"
+            " all."
+        )
     if not 1 <= batch_size <= problem.samples:
         raise ProblemError(
             f"The batch size is {batch_size}; give a number from 1 to the number of samples, {problem.samples}."

@@ -168,6 +168,11 @@ class Problem:
         skipped = self.X.shape[1] if self.skip else 0
         return [*(W[:, :-1] for W in weights[:-1]), weights[-1][:, : weights[-1].shape[1] - 1 - skipped]]
 
+    @property
+    def least_decay(self) -> float:
+        """Return lam if a loss has all weights beside it penalised, else 0."""
+        return 0.0 if self.free or self.interpolates else self.lam
+
     def penalised(self, W: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Return weights (the last layer's without a skip), with 0 where they are unpenalised."""
         return torch.cat([W[:, :-1], torch.zeros_like(W[:, -1:])], dim=1) if self.free else W

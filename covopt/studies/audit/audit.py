@@ -9,7 +9,7 @@ Descents from the best of these moves lead to a better network.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,36 +25,46 @@ from covopt.model.weights import Cost, check_network, evaluate
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, interrupted
-from covopt.runtime.loop import Budget, Callback, Certificate, Seed, Status, check_seed, run
+from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed, run
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
 from covopt.solvers.attempt import SolveOptions
 from covopt.solvers.deep.further_training import train_further, train_on_batches
-from covopt.solvers.deep.layers import report
-from covopt.solvers.deep.pruning import mergeable
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver
 from covopt.solvers.free import solve_free
 from covopt.solvers.training.exact_fit import fit_exactly
-from covopt.studies.audit import verdicts
 from covopt.studies.audit.audited import Audit
 from covopt.studies.audit.batches import batches_of, training_of
-from covopt.studies.audit.examination import dead, examine, inert_parts, residuals_of, unbalanced
+from covopt.studies.audit.examination import examine, inert_parts, residuals_of
 from covopt.studies.audit.function import checked_inputs, function_of
-from covopt.studies.audit.given import agreed_activation, amount_of_bias, weights_of
+from covopt.studies.audit.given import Given, amount_of_bias, network_of
 from covopt.studies.audit.hypotheses import Scalings, hint, scalings_of
-from covopt.studies.audit.layer_audit import LayerAudit
 
-# Shares of the time limit after which each stage ends: training (without a network), further training, other problems,
-# the solver, the layers.
-TRAINED, DESCENDED, SUSPECTED, SOLVED, EXAMINED = 0.15, 0.25, 0.3, 0.6, 0.8
-SOLVED_IN_PASSES = 0.4
-"""The solver's share on many samples, where the layers take about ten passes over all of them."""
-FITTED = 0.1
-"""The share of further training among exact fits, which only the time ends."""
-# Default number of trainings.
-TRAININGS = 5
-# A network stored below float64 that misses by at most this, relative to the largest target, is made to fit.
-ROUNDED = 1e-4
+
+@dataclass(frozen=True)
+class Schedule:
+    """The shares of an audit's time limit after which each stage ends.
+
+    Attributes:
+        trained: training, without a network.
+        fitted: further training among exact fits, which only the time ends.
+        descended: further training on other losses.
+        suspected: the search for other problems.
+        solved_in_passes: the solver on many samples, where the layers take about ten passes over all of them.
+        solved: the solver on fewer.
+        examined: the layers; the rest is for a better network.
+    """
+
+    trained: float = 0.15
+    fitted: float = 0.1
+    descended: float = 0.25
+    suspected: float = 0.3
+    solved_in_passes: float = 0.4
+    solved: float = 0.6
+    examined: float = 0.8
+
+
+SCHEDULE = Schedule()
 
 
 @checked
@@ -128,56 +138,55 @@ def validate(
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
     budget, bias = Budget(time_limit), amount_of_bias(bias, decay)
     beta = 1.0 if bias == FREE else as_number(bias, "bias")
-    slope, arrays, stored = (None, None, torch.float64) if net is None else weights_of(net, beta, X)  # type: ignore[arg-type]
-    chosen = agreed_activation(activation, slope)
-    layers = (depth or 2) if arrays is None else len(arrays)
+    given = None if net is None else network_of(net, beta, X)
+    chosen = Activation.parse(activation or "relu") if given is None else given.agreed(activation)
+    layers = (depth or 2) if given is None else len(given.weights)
     if depth is not None and depth != layers:
         raise ProblemError(f"The network has depth {layers}, not {depth}; leave the depth out.")
     question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
     question["sample_weight"] = sample_weight
     problem = make_problem(X, Y, free=True, task=task, **question).double()  # type: ignore[arg-type]
-    seed = check_seed(seed)
-    SolveOptions(budget, certify=certify, gap=gap, seed=seed).check(layers)
-    training = training_of(problem, batch_size, rate, steps, momentum, has_net=arrays is not None)
+    options = SolveOptions(budget, certify=certify, gap=gap, seed=check_seed(seed))
+    options.check(layers)
+    training = training_of(problem, batch_size, rate, steps, momentum, has_net=given is not None)
     trained = None
-    if arrays is None:
-        effort = {"method": "train", "certify": "none", "time_limit": TRAINED * time_limit, "seed": seed}
-        effort |= {"width": width, "starts": starts or TRAININGS, **question, "sample_weight": problem.weight}
+    if given is None:
+        effort = {**question, "sample_weight": problem.weight, "width": width, "starts": starts or 5}
+        limit = SCHEDULE.trained * time_limit
+        effort |= {"method": "train", "certify": "none", "time_limit": limit, "seed": options.seed}
         trained = solve(problem.X, problem.Y, **effort)  # type: ignore[arg-type]
-        arrays = trained.weights
-    weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in arrays]
-    weights, cost = _checked(problem, weights, stored)
-    elsewhere, transformed = checked_inputs(problem, at, orbits)
-    audit = Audit(problem, weights, cost, Result(problem, "cone", certify, seed), trained=trained, stored=stored)
-    audit.at, audit.orbits = elsewhere, transformed
+        given = Given([W.double() for W in trained.weights])
+    weights, cost = _checked(problem, given)
+    audit = Audit(problem, weights, cost, Result(problem, "cone", certify, options.seed), trained=trained)
+    audit.stored, (audit.at, audit.orbits) = given.stored, checked_inputs(problem, at, orbits)
     audit.batches = None if training is None else batches_of(problem, weights, training)
     audit.interrupted = trained is not None and trained.status is Status.INTERRUPTED
     if not audit.interrupted:
         _descend(audit, budget, scalings or (lambda: scalings_of(problem.X)))
         audit.interrupted = interrupted()
-    share = SOLVED_IN_PASSES if audit.in_passes else SOLVED
-    limit = max(1e-3, share * time_limit - budget.seconds()) if not audit.interrupted else 1e-3
-    effort = SolveOptions(Budget(limit), certify=certify, gap=gap, seed=seed, callback=callback)
-    # The solver caches large arrays in its problem, such as inputs with a bias column; they go with the copy.
-    audit.reference = replace(solve_problem(replace(problem), effort, columns=column_names(X)), problem=problem)
-    audit.interrupted = audit.interrupted or audit.reference.status is Status.INTERRUPTED
-    examining = Budget(EXAMINED * time_limit, started=budget.started)
-    _examine(audit, SolveOptions(examining, certify=certify, gap=gap, seed=seed))
+    _solve(audit, replace(options, callback=callback), column_names(X))
+    _examine(audit, replace(options, budget=_until(SCHEDULE.examined, budget)))
     if not (audit.interrupted or interrupted()):
-        audit.function = function_of(problem, weights, at=elsewhere, orbits=transformed)
-        _improve(audit, budget, seed)
+        audit.function = function_of(problem, weights, at=audit.at, orbits=audit.orbits)
+        _improve(audit, budget, options.seed)
     audit.interrupted = audit.interrupted or interrupted()
     return audit
 
 
-def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tuple[list[Tensor], Cost]:
+def _until(share: float, budget: Budget) -> Budget:
+    """Return a budget that ends after this share of the time limit."""
+    return Budget(share * budget.time_limit, started=budget.started)
+
+
+def _checked(problem: Problem, given: Given) -> tuple[list[Tensor], Cost]:
     """Return the network and its cost; mend a fit that its rounding alone spoils."""
+    weights = [W.to(problem.X.device) for W in given.weights]
     check_network(problem, weights)
     cost, size = evaluate(problem, weights), float(problem.Y.abs().max())
     if not math.isfinite(cost.total):
         raise ProblemError("The network's loss on these data is not finite; check its weights and the scale of X.")
     allowed = problem.allows(cost.residual)
-    if not allowed and stored is not torch.float64 and cost.residual <= ROUNDED * size:
+    if not allowed and given.stored is not torch.float64 and cost.residual <= 1e-4 * size:
         fitted = fit_exactly(problem, weights)
         if problem.allows((exact := evaluate(problem, fitted)).residual):
             return fitted, exact
@@ -191,19 +200,28 @@ def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tu
 
 def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
     """Train further, and look for another problem where that gains much (not on many samples)."""
-    problem, limit = audit.problem, budget.time_limit
-    share = FITTED if problem.interpolates else DESCENDED
-    until = Budget(share * limit, started=budget.started)
+    problem, exact = audit.problem, audit.problem.interpolates
+    until = _until(SCHEDULE.fitted if exact else SCHEDULE.descended, budget)
     if audit.in_passes:
         audit.descended, audit.finished = train_on_batches(problem, audit.weights, until, audit.reference.seed)
     else:
         networks, audit.finished = train_further(problem, [audit.weights], until.spent)
         audit.descended = networks[0]
     audit.descended_loss = _offer(audit, audit.descended)
-    if audit.in_passes:
-        return
-    until = Budget(SUSPECTED * limit, started=budget.started)
-    audit.hint = hint(problem, audit.weights, audit.losses.gain, scalings, until.spent)
+    if not (audit.in_passes or exact):
+        until = _until(SCHEDULE.suspected, budget)
+        audit.hint = hint(problem, audit.weights, audit.judge.gain, scalings, until.spent)
+
+
+def _solve(audit: Audit, options: SolveOptions, columns: tuple[str, ...] | None) -> None:
+    """Fill in the solver's result, after an interrupt in next to no time."""
+    problem, budget, least = audit.problem, options.budget, 1e-3
+    share = SCHEDULE.solved_in_passes if audit.in_passes else SCHEDULE.solved
+    limit = least if audit.interrupted else max(least, share * budget.time_limit - budget.seconds())
+    # The solver caches large arrays in its problem, such as inputs with a bias column; they go with the copy.
+    result = solve_problem(replace(problem), replace(options, budget=Budget(limit)), columns=columns)
+    audit.reference = replace(result, problem=problem)
+    audit.interrupted = audit.interrupted or result.status is Status.INTERRUPTED
 
 
 def _examine(audit: Audit, options: SolveOptions) -> None:
@@ -223,20 +241,13 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
     if audit.interrupted:
         options = replace(options, budget=Budget(0.0))
     proved = audit.reference.lower, audit.reference.certificate
-    losses, moving = audit.losses, audit.moving
-    for k, at in enumerate(examine(problem, end, proved, options), start=1):
-        value = None if at.escape is None else at.escape.value
-        own = report(problem, weights, k, None, Certificate.NONE, value)
-        facts = replace(own, gap=at.gap, gap_certificate=at.certificate)
-        grown = None if at.grown is None or audit.in_passes else evaluate(problem, at.grown).total
-        whole, worst = unbalanced(problem, weights, k)
-        layer = LayerAudit(facts, at.escape, at.solved, mergeable(weights, k), whole, worst, grown)
-        missing = not moving and verdicts.lacks_neuron(layer, losses.descended, audit.in_passes)
-        layer = replace(layer, missing=missing, dead=dead(problem, weights, k))
-        verdict = verdicts.of_layer(layer, losses, last=k == problem.depth - 1, deep=problem.depth > 2, moving=moving)
-        audit.layers.append(replace(layer, verdict=verdict))
-        if at.grown is not None:
-            _offer(audit, at.grown)
+    layers, grown = examine(problem, weights, end, proved, options)
+    judge = audit.judge
+    for layer, network in zip(layers, grown, strict=True):
+        judged = replace(layer, missing=judge.lacks_neuron(layer))
+        audit.layers.append(replace(judged, verdict=judge.of_layer(judged)))
+        if network is not None:
+            _offer(audit, network)
 
 
 def _offer(audit: Audit, weights: list[Tensor]) -> float:
@@ -250,18 +261,14 @@ def _offer(audit: Audit, weights: list[Tensor]) -> float:
 
 def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     """Look for a better network by descents and block solves from the best one so far."""
-    effort = DeepOptions(starts=1, widening=())
+    problem, start = audit.problem, audit.escape or audit.descended or audit.weights
     if audit.in_passes:
-        begin = audit.escape or audit.descended or audit.weights
-        _offer(audit, train_on_batches(audit.problem, begin, budget, seed + 1)[0])
-        return
-    start = audit.escape or audit.descended or audit.weights
-    if audit.problem.free:
+        better = train_on_batches(problem, start, budget, seed + 1)[0]
+    elif problem.free:
         within = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + 1e-3))
-        result = solve_free(audit.problem, SolveOptions(within, certify="none", seed=seed, init=list(start)))
-        audit.interrupted = result.status is Status.INTERRUPTED
-        _offer(audit, result.weights)
-        return
-    outcome = run(DeepSolver(audit.problem, effort, seed, start), budget)
-    audit.interrupted = outcome.status is Status.INTERRUPTED
-    _offer(audit, outcome.state.best)
+        result = solve_free(problem, SolveOptions(within, certify="none", seed=seed, init=list(start)))
+        audit.interrupted, better = result.status is Status.INTERRUPTED, result.weights
+    else:
+        outcome = run(DeepSolver(problem, DeepOptions(starts=1, widening=()), seed, start), budget)
+        audit.interrupted, better = outcome.status is Status.INTERRUPTED, outcome.state.best
+    _offer(audit, better)

@@ -21,12 +21,12 @@ from covopt.model.weights import Cost, evaluate
 from covopt.records import markup, record
 from covopt.records.answer import Answer
 from covopt.records.directories import Writer
-from covopt.studies.audit import verdicts, words
+from covopt.studies.audit import words
 from covopt.studies.audit.batches import Batches
 from covopt.studies.audit.examination import is_constant
 from covopt.studies.audit.function import FunctionAudit
 from covopt.studies.audit.layer_audit import LayerAudit
-from covopt.studies.audit.verdicts import Finding, Losses
+from covopt.studies.audit.verdicts import Finding, Judge
 
 DESCENDED, BETTER, AT, ORBITS = "descended.npz", "better.npz", "at.npz", "orbits.npz"
 
@@ -109,20 +109,29 @@ class Audit(Answer):
         return (self.loss - self.best) / self.best if self.best > 0.0 else 0.0
 
     @property
-    def losses(self) -> Losses:
-        """The losses that the verdict rests on."""
-        descended = self.descended_loss
-        return Losses(self.loss, descended, self.finished, self.best, self.escape_cost, self.reference.lower)
+    def judge(self) -> Judge:
+        """The rules by which these numbers become a verdict."""
+        return Judge(
+            loss=self.loss,
+            descended=self.descended_loss,
+            finished=self.finished,
+            best=self.best,
+            reached=self.escape_cost,
+            lower=self.reference.lower,
+            batches=self.batches,
+            in_passes=self.in_passes,
+            depth=self.problem.depth,
+        )
 
     @property
     def finding(self) -> Finding:
         """The verdict as one word."""
-        return verdicts.finding(self.losses, any(layer.missing for layer in self.layers), self.moving)
+        return self.judge.finding(self.layers)
 
     @property
     def moving(self) -> bool:
         """True if the batches undo what further training would gain."""
-        return verdicts.is_moving(self.losses, self.batches)
+        return self.judge.moving
 
     @property
     def in_passes(self) -> bool:
@@ -132,7 +141,7 @@ class Audit(Answer):
     @property
     def stationary(self) -> bool:
         """True if neither further training nor one more neuron lowers the loss, as measured."""
-        return verdicts.is_stationary(self.finding, any(layer.missing for layer in self.layers))
+        return self.judge.is_stationary(self.layers)
 
     @cached_property
     def constant(self) -> bool:
@@ -142,10 +151,7 @@ class Audit(Answer):
     @property
     def verdict(self) -> str:
         """The verdict in sentences."""
-        last = self.problem.depth - 1
-        missing = [verdicts.of_neuron(layer, layer.facts.layer == last) for layer in self.layers[::-1] if layer.missing]
-        losses, solved, hint = self.losses, self.reference, self.hint
-        return verdicts.of_network(losses, solved, missing, constant=self.constant, hint=hint, batches=self.batches)
+        return self.judge.of_network(self.layers, self.reference, constant=self.constant, hint=self.hint)
 
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt validate`; unknown or unproved values are None."""
@@ -162,7 +168,7 @@ class Audit(Answer):
             "verdict": self.verdict,
             "descended": {
                 "loss": record.known(self.descended_loss),
-                "gain": record.known(self.losses.gain),
+                "gain": record.known(self.judge.gain),
                 "finished": self.finished,
                 "residuals": _known(self.left),
             },

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
-from covopt.model.noise import Noise, batch_noise, check_batch_size
+from covopt.model.noise import batch_noise, check_batch_size
 from covopt.model.problem import Problem, as_number
 from covopt.model.recursion import Decay
 from covopt.model.weights import Weights
+from covopt.records.numerals import percent
 from covopt.records.record import Summary, known
-from covopt.runtime.errors import ProblemError, shown
-
-# The start has faded once its remaining share is below this.
-FADED = 1e-2
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.options import whole
 
 
 @dataclass(frozen=True)
@@ -62,11 +60,6 @@ class Batches:
     noise: Sequence[Summary | None]
 
     @property
-    def batch_size(self) -> int:
-        """The batch size B."""
-        return self.training.batch_size
-
-    @property
     def rms(self) -> list[float]:
         """The root mean squares of the layers that are not 0."""
         return [layer["rms"] for layer in self._noises]
@@ -79,7 +72,11 @@ class Batches:
     @property
     def faded(self) -> bool:
         """True if the start is forgotten."""
-        return self.kept is not None and abs(self.kept) < FADED
+        return self.kept is not None and abs(self.kept) < 1e-2
+
+    def fading(self) -> list[str]:
+        """Explain, unless the start is forgotten, why further training helps although batches move the network."""
+        return [] if self.faded or self.kept is None else [f"Of its start {percent(abs(self.kept))} is left."]
 
     @property
     def move(self) -> bool:
@@ -96,8 +93,8 @@ class Batches:
 
     @classmethod
     def from_summary(cls, summary: Summary) -> Batches | None:
-        """Read an audit's JSON; return None if it has no training, as in earlier versions."""
-        if not any(name in summary for name in ("training", "kept", "noise")) or summary["training"] is None:
+        """Read an audit's JSON; return None if it has no training."""
+        if summary["training"] is None:
             return None
         return cls(Training(**summary["training"]), summary["kept"], summary["noise"])
 
@@ -109,12 +106,9 @@ def batches_of(problem: Problem, weights: Weights, training: Training) -> Batche
         ProblemError: a batch size, rate, momentum or number of steps out of range, or the loss `interpolate`.
     """
     noises = batch_noise(problem, weights, training.batch_size)
-    return Batches(training, training.kept(problem.lam), [_summary(noise) for noise in noises])
-
-
-def _summary(noise: Noise) -> dict[str, float | None] | None:
-    summary = noise.summary()
-    return None if summary is None else {**summary, "residual": noise.residual}
+    entries = [(noise, noise.summary()) for noise in noises]
+    by_layer = [None if entry is None else {**entry, "residual": noise.residual} for noise, entry in entries]
+    return Batches(training, training.kept(problem.lam), by_layer)
 
 
 def training_of(
@@ -133,20 +127,13 @@ def training_of(
             "Without a network there is no batch_size, rate or steps of its training; give the network, or leave them"
             " out."
         )
-    if problem.free:
-        raise ProblemError(
-            "What batches do is known of penalised biases; leave batch_size, rate and steps out, or ask with the decay"
-            " all."
-        )
     if batch_size is None or rate is None or steps is None:
         raise ProblemError(
             "Only a part of the training is told; give batch_size, rate and steps together, or none of them (and no"
             " momentum)."
         )
-    for name, number in (("batch_size", batch_size), ("steps", steps)):
-        if isinstance(number, bool) or not isinstance(number, Integral):
-            raise ProblemError(f"{name} is {shown(number)}; give a whole number.")
-    check_batch_size(problem, int(batch_size))
-    training = Training(int(batch_size), as_number(rate, "The rate"), int(steps), as_number(momentum, "The momentum"))
+    size, steps = whole(batch_size, "batch_size"), whole(steps, "steps")
+    check_batch_size(problem, size)
+    training = Training(size, as_number(rate, "The rate"), steps, as_number(momentum, "The momentum"))
     training.kept(problem.lam)
     return training

@@ -6,7 +6,7 @@ Numbers come from the stored networks; the finding, the missing neurons and the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Never
@@ -30,22 +30,21 @@ from covopt.records.record import KIND, Summary
 from covopt.records.storing import FILES
 from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Certificate
-from covopt.solvers.deep.layers import report
+from covopt.solvers.deep.layers import relative_gap, report
 from covopt.solvers.deep.pruning import mergeable
-from covopt.studies.audit import function_check as functions
-from covopt.studies.audit import verdicts
-from covopt.studies.audit.audited import BETTER, DESCENDED
+from covopt.studies.audit.audited import AT, BETTER, DESCENDED, ORBITS
 from covopt.studies.audit.batches import Batches, batches_of
 from covopt.studies.audit.examination import dead, is_constant, unbalanced
+from covopt.studies.audit.function import checked_inputs, function_of
 from covopt.studies.audit.layer_audit import LayerAudit
-from covopt.studies.audit.verdicts import Losses
+from covopt.studies.audit.verdicts import Judge
 
 Sentences = Iterator[str]
 
-BALANCE = 1e-12
-"""Rounding of the unbalanced parts, which are at most 1: another order of summing squares changes them by less."""
-NOISE = 1e-8
-"""Rounding of sums over the samples in another order, relative to the largest: a gradient of 0 is only that small."""
+NOISE = 1e-12
+"""Rounding of the singular values of one list, relative to the largest of them, and of differences of numbers, relative
+to these numbers or to 1."""
+DIFFERENCES = ("distance", "R1_lower", "nonlinearity", "orbit_collapse", "sum", "at_most")
 
 
 def load(directory: Path) -> Never:
@@ -67,9 +66,8 @@ def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
 
 def _unchecked(s: Summary) -> list[str]:
     """Return the names of the entries that nothing in the files of an audit proves."""
-    names = ["residuals", "inert", "trained"]
+    names = ["residuals", "inert", "trained", "hint", "descended.finished", "descended.residuals"]
     names += [] if s["function"] else ["function"]
-    names += ["hint", "descended.finished", "descended.residuals"]
     names += [] if s["rounded"] is None else ["rounded.residuals"]
     reports = ("stationarity", "direction", "output", "loss_with_neuron", "loss_trained_with_neuron", "loss_with_block")
     names += [f"layers.{name}" for name in reports]
@@ -94,28 +92,30 @@ def _complaints(s: Summary, directory: Path, solution: Summary, result: Result, 
     if not equal(s["widths"], [len(W) for W in weights[:-1]]):
         yield "audit.json states other widths than those of the audited network."
     yield from _network(problem, directory / BETTER, "better network", s["escape"], rounding)
-    yield from _descended(s, problem, directory, rounding)
     end = weights_of(read_npz(directory / DESCENDED)) if (directory / DESCENDED).is_file() else weights
+    yield from _descended(s, problem, end, directory / DESCENDED, rounding)
     if not equal(s["constant"], is_constant(problem, weights)):
         yield "audit.json states wrongly whether the network is constant."
     if s["in_passes"] is not has_many(problem, weights):
         yield "audit.json states wrongly whether its samples are so many that it took passes."
-    losses = [s["loss"], solution["cost"], s["escape"], s["descended"]["loss"]]
+    losses = (s["loss"], solution["cost"], s["escape"], s["descended"]["loss"])
     best = min(value for value in losses if value is not None)
     yield from questions.crossed({"a network of the audit": best}, {"its solution": solution["lower"]}, rounding)
     excess = (s["loss"] - best) / best if best > 0.0 else 0.0
     if not (equal(s["best"], best) and equal(s["excess"], excess)):
         yield "audit.json states another best loss than the lowest of its networks, or another excess."
-    numbers = [layer["layer"] for layer in s["layers"]]
-    if not equal(numbers, list(range(1, problem.depth))):
+    if not equal([layer["layer"] for layer in s["layers"]], list(range(1, problem.depth))):
         yield "audit.json does not list the hidden layers one by one."
         return
     for layer in s["layers"]:
-        yield from _ranks(layer, problem, weights)
-        yield from _parts(layer, problem, weights)
-        yield from _gap(layer, problem, end, result, rounding)
-    yield from _batches(s, problem, weights, rounding)
-    yield from functions.function(s, problem, weights, directory, rounding)
+        yield from _layer(layer, problem, weights)
+        if problem.depth == 2:  # its only block is the network, so its bound is the solver's
+            gap, stated = relative_gap(problem, end, 1, result.lower), layer["gap"]
+            agrees = stated is None if gap is None else stated is not None and abs(stated - gap) <= rounding
+            if not agrees or layer["gap_certificate"] != (Certificate.NONE if gap is None else result.certificate):
+                yield "audit.json states another gap of layer 1 than the network and the solver's bound give."
+    yield from _batches(s, problem, weights)
+    yield from _function(s, problem, weights, directory, rounding)
     yield from _finding(s, solution, result)
 
 
@@ -129,17 +129,14 @@ def _network(problem: Problem, file: Path, name: str, stated: float | None, roun
             yield f"The {name} costs {cost.total:.12g}, but audit.json states {stated}."
 
 
-def _descended(s: Summary, problem: Problem, directory: Path, rounding: float) -> Sentences:
+def _descended(s: Summary, problem: Problem, end: list[Tensor], file: Path, rounding: float) -> Sentences:
     """Check the end of further training: its loss, its gain, and its loss after rounding."""
-    descended, file = s["descended"], directory / DESCENDED
+    descended = s["descended"]
     if file.is_file():
         yield from _network(problem, file, "network where training on ends", descended["loss"], rounding)
-        end = weights_of(read_npz(file))
     elif descended["loss"] != s["loss"]:
         yield "audit.json states that training on changed the loss, but no network where it ends is stored."
         return
-    else:
-        end = weights_of(read_npz(directory / record.NETWORK))
     gain = (s["loss"] - descended["loss"]) / s["loss"] if s["loss"] > 0.0 else 0.0
     if not equal(descended["gain"], gain):
         yield f"Training on gains {gain:.6g}, but audit.json states {descended['gain']}."
@@ -154,39 +151,25 @@ def _descended(s: Summary, problem: Problem, directory: Path, rounding: float) -
             yield f"Rounded, the network where training on ends costs {value:.12g}, but audit.json states {loss}."
 
 
-def _ranks(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
-    facts = report(problem, weights, layer["layer"], None, Certificate.NONE, None)
+def _layer(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
+    """Check a layer's ranks, and its dead, mergeable and unbalanced neurons."""
+    k = layer["layer"]
+    facts = report(problem, weights, k, None, Certificate.NONE, None)
     for name in ("width", "rank_K", "rank_Ks", "mergeable"):
         if not equal(layer[name], getattr(facts, name)):
-            yield f"Layer {facts.layer} has {name} {getattr(facts, name)}, but audit.json states {layer[name]}."
-
-
-def _parts(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
-    """Check the numbers of dead, mergeable and unbalanced neurons."""
-    k = layer["layer"]
+            yield f"Layer {k} has {name} {getattr(facts, name)}, but audit.json states {layer[name]}."
     if not equal(layer["dead"], dead(problem, weights, k)):
         yield f"audit.json states another number of dead neurons of layer {k} than the network has."
     if not equal(layer["merging"], mergeable(weights, k)):
         yield f"audit.json states other neurons of layer {k} that could be one than the network has."
+    rounding = 1e-12  # of parts of at most 1: another order of summing squares changes them by less
     for name, part in zip(("unbalanced", "unbalanced_neuron"), unbalanced(problem, weights, k), strict=True):
         stated = layer[name]
-        agrees = stated is None if record.known(part) is None else abs(stated - part) <= BALANCE
-        if not agrees:
+        if not (stated is None if record.known(part) is None else abs(stated - part) <= rounding):
             yield f"Layer {k} is {name} by {part:.6g}, but audit.json states {stated}."
 
 
-def _gap(layer: Summary, problem: Problem, end: list[Tensor], result: Result, rounding: float) -> Sentences:
-    """Check the gap of the only hidden layer at depth 2, whose bound is the solver's."""
-    if problem.depth > 2:
-        return
-    facts = report(problem, end, 1, result.lower, result.certificate, None)
-    gap, stated = facts.gap, layer["gap"]
-    agrees = stated is None if gap is None or stated is None else abs(stated - gap) <= rounding
-    if (gap is None) != (stated is None) or not agrees or layer["gap_certificate"] != facts.gap_certificate:
-        yield "audit.json states another gap of layer 1 than the network and the solver's bound give."
-
-
-def _batches(s: Summary, problem: Problem, weights: list[Tensor], rounding: float) -> Sentences:
+def _batches(s: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
     """Check the effects of the batches against the network and the reported training."""
     batches = Batches.from_summary(s)
     if batches is None:
@@ -205,37 +188,84 @@ def _batches(s: Summary, problem: Problem, weights: list[Tensor], rounding: floa
 
 
 def _same_noise(ours: Summary | None, stated: Summary | None) -> bool:
+    """Return True if sums over the samples agree up to their order: a gradient of 0 is only small beside the rms."""
     if ours is None or stated is None or ours.keys() != stated.keys():
         return ours is None and stated is None
     pairs = [(ours[name], stated[name]) for name in ours]
-    return all(a is b if a is None or b is None else abs(a - b) <= NOISE * max(abs(a), ours["rms"]) for a, b in pairs)
+    return all(a is b if a is None or b is None else abs(a - b) <= 1e-8 * max(abs(a), ours["rms"]) for a, b in pairs)
+
+
+def _function(s: Summary, problem: Problem, weights: list[Tensor], directory: Path, rounding: float) -> Sentences:
+    """Check every entry of `function` against the network; an interrupted audit has none."""
+    stated = s["function"]
+    if stated is None:
+        return
+    if not isinstance(stated, Mapping):
+        yield "audit.json states nothing of the network as a function."
+        return
+    arrays = (read_npz(file)["X"] if file.is_file() else None for file in (directory / AT, directory / ORBITS))
+    at, orbits = checked_inputs(problem, *arrays)
+    computed = function_of(problem, weights, at=at, orbits=orbits).summary()
+    size = max(1.0, s["norm"])
+    for name in {**computed, **stated}:
+        if not _agrees(name, stated.get(name, ...), computed.get(name, ...), rounding, size):
+            yield f"audit.json states another {name} of the network as a function than the network has."
+
+
+def _agrees(name: str, stated: object, computed: object, rounding: float, size: float) -> bool:
+    """Return True if two entries are equal up to rounding; `size` is the network's |W|^2."""
+    if isinstance(computed, dict):
+        if not isinstance(stated, Mapping) or stated.keys() != computed.keys():
+            return False
+        return all(_agrees(key, stated[key], value, rounding, size) for key, value in computed.items())
+    if isinstance(computed, list):
+        if not isinstance(stated, list) or len(stated) != len(computed):
+            return False
+        numbers = [abs(value) for value in computed if isinstance(value, float)]
+        noise = NOISE * max(numbers, default=0.0)
+        return all(
+            _close(a, b, rounding, noise) if isinstance(b, float) else _agrees(name, a, b, rounding, size)
+            for a, b in zip(stated, computed, strict=True)
+        )
+    if isinstance(computed, float):
+        return _close(stated, computed, rounding, NOISE * size if name in DIFFERENCES else 0.0)
+    return type(stated) is type(computed) and stated == computed
+
+
+def _close(stated: object, computed: float, rounding: float, noise: float) -> bool:
+    if not isinstance(stated, float) or not math.isfinite(stated) or stated < 0.0 <= computed:
+        return False
+    return abs(stated - computed) <= rounding * abs(computed) + noise
 
 
 def _finding(s: Summary, solution: Summary, result: Result) -> Sentences:
     """Check missing neurons, the finding and the sentences against the stated numbers."""
-    descended, lower = s["descended"], s["lower"]
-    losses = Losses(s["loss"], descended["loss"], descended["finished"], s["best"], s["escape"], lower)
-    layers, batches = [LayerAudit.from_summary(layer) for layer in s["layers"]], Batches.from_summary(s)
-    moving = verdicts.is_moving(losses, batches)
+    descended = s["descended"]
+    judge = Judge(
+        loss=s["loss"],
+        descended=descended["loss"],
+        finished=descended["finished"],
+        best=s["best"],
+        reached=s["escape"],
+        lower=s["lower"],
+        batches=Batches.from_summary(s),
+        in_passes=s["in_passes"],
+        depth=s["solver"]["depth"],
+    )
+    layers = [LayerAudit.from_summary(layer) for layer in s["layers"]]
     for layer in layers:
-        missing = not moving and verdicts.lacks_neuron(layer, descended["loss"], s["in_passes"])
-        if layer.missing is not missing:
+        if layer.missing is not judge.lacks_neuron(layer):
             yield f"audit.json states wrongly whether a neuron is missing in layer {layer.facts.layer}."
-    missing, last = any(layer.missing for layer in layers), s["solver"]["depth"] - 1
-    finding = verdicts.finding(losses, missing, moving)
-    if s["finding"] != finding or s["stationary"] is not verdicts.is_stationary(finding, missing):
+    finding = judge.finding(layers)
+    if s["finding"] != finding or s["stationary"] is not judge.is_stationary(layers):
         yield f"By its numbers the network's finding is {finding}, but audit.json states another."
     if not _worded(s):
         return
     solver = replace(result, cost=math.nan if solution["cost"] is None else solution["cost"])
-    neurons = [verdicts.of_neuron(layer, layer.facts.layer == last) for layer in layers[::-1] if layer.missing]
-    hint = s["hint"] or ""
-    verdict = verdicts.of_network(losses, solver, neurons, constant=s["constant"], hint=hint, batches=batches)
-    if s["verdict"] != verdict:
+    if s["verdict"] != judge.of_network(layers, solver, constant=s["constant"], hint=s["hint"] or ""):
         yield "audit.json states another verdict than its numbers give."
     for layer in layers:
-        at = layer.facts.layer
-        if layer.verdict != verdicts.of_layer(layer, losses, last=at == last, deep=last > 1, moving=moving):
+        if layer.verdict != judge.of_layer(layer):
             yield f"audit.json states another verdict on layer {layer.facts.layer} than its numbers give."
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -19,75 +19,64 @@ from covopt.runtime.loop import Budget, Certificate
 from covopt.solvers.attempt import SolveOptions
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.further_training import train_further
-from covopt.solvers.deep.layers import relative_gap
+from covopt.solvers.deep.layers import relative_gap, report
 from covopt.solvers.deep.missing_neuron import MissingNeuron, find_missing_neuron, find_missing_on_many
-from covopt.solvers.deep.pruning import parts
+from covopt.solvers.deep.pruning import mergeable, parts
+from covopt.studies.audit.layer_audit import LayerAudit
 
 LEAST = 0.4
 """Minimum seconds of the search for missing neurons, also if the budget is spent."""
 
 
-@dataclass(frozen=True)
-class Examined:
-    """One hidden layer at the end of further training.
-
-    Attributes:
-        gap, certificate: of the layer's block, relative to the loss; None and none if nothing is proved.
-        escape: the best neuron that a search found; None if the multiplier is not determined.
-        grown: the network with it, after further training (not on many samples); None if no size of it lowers the loss.
-        solved: the loss after the layer's block was solved; None if it was not.
-    """
-
-    gap: float | None
-    certificate: Certificate
-    escape: MissingNeuron | None
-    grown: list[Tensor] | None
-    solved: float | None
-
-
 def examine(
     problem: Problem,
     weights: Weights,
+    end: Weights,
     proved: tuple[float | None, Certificate],
     options: SolveOptions,
-) -> list[Examined]:
-    """Find each hidden layer's missing neuron, and its block's gain (not on many samples).
+) -> tuple[list[LayerAudit], list[list[Tensor] | None]]:
+    """Examine each hidden layer: its neurons in the network, and what it lacks at the end of further training.
+
+    On many samples no block is solved, and no network with a missing neuron is trained.
 
     Args:
         problem: data, loss and penalty.
-        weights: the network at the end of further training.
+        weights: the network.
+        end: where its further training ends.
         proved: the solver's bound and its kind, which hold for the only block at depth 2.
         options: of the blocks' solves, which are left out once the budget is spent.
+
+    Returns:
+        The layers, not judged yet, and the networks with their neurons; None if no size of a neuron lowers the loss.
     """
-    budget, seed, many = options.budget, options.seed, has_many(problem, weights)
-    Lambda, layers = multiplier(problem, weights), range(1, problem.depth)
-    if Lambda is not None and not bool(Lambda.isfinite().all()):
-        Lambda = None
-    if Lambda is None:
-        escapes: list[MissingNeuron | None] = [None for _ in layers]
-    elif many:
-        escapes = [find_missing_on_many(problem, weights, layer, Lambda=Lambda, seed=seed) for layer in layers]
-    else:
-        escapes = _searched(problem, weights, Lambda, budget, seed)
-    if many:
-        grown = [e.network(problem, weights) if e is not None and e.size > 0.0 else None for e in escapes]
-    else:
-        grown = _grown(problem, weights, escapes, budget.pace())
-    examined: list[Examined] = []
-    for layer in reversed(layers):
-        escape, (lower, certificate), solved = escapes[layer - 1], proved, None
-        if problem.depth > 2:
-            lower, certificate = None, Certificate.NONE
-            if not (budget.spent() or problem.free or many):
-                share = replace(budget, time_limit=budget.seconds() + budget.remaining() / layer)
-                block = solve_block(problem, weights, layer, replace(options, budget=share))
-                solved = evaluate(problem, block.weights).total
-                if block.proof is not None:
-                    lower, certificate = block.proof.lower, block.proof.kind
-        gap = relative_gap(problem, weights, layer, lower)
-        certificate = Certificate.NONE if gap is None else certificate
-        examined.append(Examined(gap, certificate, escape, grown[layer - 1], solved))
-    return examined[::-1]
+    many, layers = has_many(problem, end), range(1, problem.depth)
+    escapes = _escapes(problem, end, options, many)
+    networks = _grown(problem, end, escapes, options.budget, many)
+    blocks = [_block(problem, end, layer, proved, options, many) for layer in reversed(layers)][::-1]
+    audits = []
+    for layer, escape, network, (gap, certificate, solved) in zip(layers, escapes, networks, blocks, strict=True):
+        value = None if escape is None else escape.value
+        facts = report(problem, weights, layer, None, Certificate.NONE, value)
+        facts = replace(facts, gap=gap, gap_certificate=certificate)
+        grown = None if network is None or many else evaluate(problem, network).total
+        merging, off, idle = (
+            mergeable(weights, layer),
+            unbalanced(problem, weights, layer),
+            dead(problem, weights, layer),
+        )
+        audits.append(LayerAudit(facts, escape, solved, merging, *off, grown=grown, dead=idle))
+    return audits, networks
+
+
+def _escapes(problem: Problem, weights: Weights, options: SolveOptions, many: bool) -> list[MissingNeuron | None]:
+    """Find the best neuron of each hidden layer; None if the multiplier is not determined."""
+    Lambda, seed = multiplier(problem, weights), options.seed
+    if Lambda is None or not bool(Lambda.isfinite().all()):
+        return [None] * (problem.depth - 1)
+    if not many:
+        return _searched(problem, weights, Lambda, options.budget, seed)
+    layers = range(1, problem.depth)
+    return [find_missing_on_many(problem, weights, layer, Lambda=Lambda, seed=seed) for layer in layers]
 
 
 def _searched(
@@ -104,16 +93,37 @@ def _searched(
 
 
 def _grown(
-    problem: Problem, weights: Weights, escapes: Sequence[MissingNeuron | None], stop: Callable[[], bool]
+    problem: Problem, weights: Weights, escapes: Sequence[MissingNeuron | None], budget: Budget, many: bool
 ) -> list[list[Tensor] | None]:
-    """Train the networks that have one more neuron; None if no size of it lowers the loss."""
-    paying = [k for k, escape in enumerate(escapes) if escape is not None and escape.size > 0.0]
-    starts = [escape.network(problem, weights) for escape in escapes if escape is not None and escape.size > 0.0]
-    ended = train_further(problem, starts, stop, passes=1)[0]
-    grown: list[list[Tensor] | None] = [None] * len(escapes)
-    for k, network in zip(paying, ended, strict=True):
-        grown[k] = network
-    return grown
+    """Return the networks that have one more neuron, trained further where samples are few."""
+    starts = [None if e is None or not e.size > 0.0 else e.network(problem, weights) for e in escapes]
+    if many:
+        return starts
+    paying = [start for start in starts if start is not None]
+    ended = iter(train_further(problem, paying, budget.pace(), passes=1)[0])
+    return [None if start is None else next(ended) for start in starts]
+
+
+def _block(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    proved: tuple[float | None, Certificate],
+    options: SolveOptions,
+    many: bool,
+) -> tuple[float | None, Certificate, float | None]:
+    """Return the gap of a layer's block, its kind, and the loss after the block was solved; None for unknown ones."""
+    (lower, certificate), solved, budget = proved, None, options.budget
+    if problem.depth > 2:
+        lower, certificate = None, Certificate.NONE
+        if not (budget.spent() or problem.free or many):
+            share = replace(budget, time_limit=budget.seconds() + budget.remaining() / layer)
+            block = solve_block(problem, weights, layer, replace(options, budget=share))
+            solved = evaluate(problem, block.weights).total
+            if block.proof is not None:
+                lower, certificate = block.proof.lower, block.proof.kind
+    gap = relative_gap(problem, weights, layer, lower)
+    return gap, Certificate.NONE if gap is None else certificate, solved
 
 
 def inert_parts(problem: Problem, weights: Weights) -> list[float]:
@@ -123,9 +133,8 @@ def inert_parts(problem: Problem, weights: Weights) -> list[float]:
     Zs_{l-1}. With free biases it is that of A_l, W_l without its bias column, which acts on centred inputs.
     """
     ratios = []
-    for layer, W in enumerate(weights, start=1):
+    for layer, whole in enumerate(problem.decayed(weights), start=1):  # free biases take the means
         factor = thin(inputs_triangle(problem, weights, layer))
-        whole = W[:, :-1] if problem.free else W  # the biases take the means
         rows = factor.V.T[factor.significant > 0]
         ratios.append(_relative(whole - (whole @ rows.T) @ rows, whole))
     return ratios

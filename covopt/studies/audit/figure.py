@@ -11,8 +11,6 @@ from covopt.answer.layers import log_scale
 from covopt.records.record import Summary
 from covopt.records.svg import Picture, picture
 
-NOISE = 1e-8
-"""Singular values below this, relative to the largest one of all layers, are not drawn."""
 MEASURES = {"singular_values": "singular values of the weights", "activation_values": "singular values of Z / √N"}
 
 
@@ -49,7 +47,7 @@ def _curves(layers: list[Summary], key: str) -> list[list[tuple[int, float]]]:
         [(layer["layer"], spectrum[i]) for layer, spectrum in zip(layers, values, strict=True) if i < len(spectrum)]
         for i in range(most)
     ]
-    visible = [[(layer, s) for layer, s in curve if s > NOISE * largest] for curve in curves]
+    visible = [[(layer, s) for layer, s in curve if s > 1e-8 * largest] for curve in curves]
     return [curve for curve in visible if curve]
 
 

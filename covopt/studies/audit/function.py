@@ -32,10 +32,6 @@ from covopt.records import record
 from covopt.runtime.errors import ProblemError, counted
 from covopt.studies.audit.function_layers import SHOWN, FunctionLayer, distance_of, layers_of
 
-MOVED = 1e-6
-"""Distance by which a sample on a kink is moved, relative to the largest input."""
-WORK = 3e10
-"""Multiplications that the Jacobians of an audit may take; it limits the number of evenly spaced samples."""
 # Subtracted from a bound, relative, for the rounding of logarithms and sums; singular values subtract their own.
 SLACK = 2.0**-40
 
@@ -99,22 +95,11 @@ class FunctionAudit:
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""
-        low = self.bottleneck
-        return {
-            "rows": self.rows,
-            "elsewhere": self.elsewhere,
-            "kinks": self.kinks,
+        return vars(self) | {
             "jacobian_rank": {str(rank): count for rank, count in self.jacobian_rank.items()},
-            "jacobian_values": self.jacobian_values,
             "pseudo_determinant": None if self.pseudo_determinant is None else list(self.pseudo_determinant),
-            "lower": self.lower,
-            "share": self.share,
-            "R1_lower": self.R1_lower,
-            "bottleneck": None if low is None else {"k": low.k, "sum": low.sum, "at_most": low.at_most},
-            "ntk_trace": self.ntk_trace,
-            "sharpness": self.sharpness,
-            "stable_step": self.stable_step,
-            "layers": [layer.summary() for layer in self.layers],
+            "bottleneck": None if self.bottleneck is None else dict(vars(self.bottleneck)),
+            "layers": [dict(vars(layer)) for layer in self.layers],
         }
 
 
@@ -187,7 +172,7 @@ def function_of(
         bottleneck=low,
         ntk_trace=_mean_of_logs(passage.kernel_trace(), problem.depth),
         sharpness=sharp,
-        stable_step=_step(sharp, 0.0 if problem.interpolates or problem.free else problem.lam),
+        stable_step=_step(sharp, problem.least_decay),
         layers=layers_of(problem, weights, passage, None if low is None else low.k, moved),
     )
 
@@ -217,10 +202,11 @@ def checked_inputs(problem: Problem, at: object, orbits: object) -> tuple[Tensor
 
 
 def _spread(samples: int, weights: Weights) -> Tensor:
-    """Return the indices of evenly spaced samples, as many as WORK allows."""
+    """Return the indices of evenly spaced samples, as many as the work on their Jacobians allows."""
     outputs, inputs = len(weights[-1]), weights[0].shape[1] - 1
     work = outputs * sum(W.numel() for W in weights) + 10 * outputs * inputs * min(outputs, inputs)
-    count = max(1, min(samples, int(WORK / max(1, work))))
+    most = 3e10  # multiplications
+    count = max(1, min(samples, int(most / max(1, work))))
     return torch.arange(count) * samples // count
 
 
@@ -231,9 +217,9 @@ def _off_kinks(
     regular = passage.regular()
     if bool(regular.all()):
         return passage, 0, regular
-    largest = float(X.abs().max()) or 1.0
+    distance = 1e-6 * (float(X.abs().max()) or 1.0)
     step = torch.randn(X.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(X.device)
-    aside = torch.where(regular[:, None], X, X + MOVED * largest * step)
+    aside = torch.where(regular[:, None], X, X + distance * step)
     beside = Passage(weights, aside, problem.beta, problem.activation)
     return beside, int((~regular).sum()), beside.regular()
 

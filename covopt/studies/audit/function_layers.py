@@ -18,10 +18,6 @@ from covopt.solvers.deep.insertion import in_balance
 
 SHOWN = 10
 """Number of singular values that are stored for each layer."""
-HALF = 0.5
-"""A singular value of A_l above this counts as a dimension of a layer, in a network whose layers are balanced."""
-STRANGERS = 1024
-"""Number of evenly spaced samples between which the distances of strangers are taken."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +45,6 @@ class FunctionLayer:
     nonlinearity: float | None
     orbit_collapse: float | None
 
-    def summary(self) -> dict[str, object]:
-        """Return the entries for JSON."""
-        return dict(vars(self))
-
 
 def layers_of(
     problem: Problem,
@@ -75,11 +67,12 @@ def layers_of(
         hidden = layer < len(weights)
         S = _answers(passage, layer)
         other = None if transformed is None else _answers(transformed, layer)
+        A = balanced[layer - 1][:, :-1]
         layers.append(
             FunctionLayer(
                 layer=layer,
                 singular_values=_largest(Scaled.of(W[:, :-1].double())),
-                dimension=_dimension(balanced[layer - 1][:, :-1]),
+                dimension=int((torch.linalg.svdvals(A) > 0.5).sum()) if bool(A.isfinite().all()) else None,
                 distance=None if k is None else record.known(distance_of(W, k)),
                 activation_values=_largest(Z, math.sqrt(len(Z.values))),
                 affine_dimension=_affine_dimension(S.values) if hidden else None,
@@ -96,7 +89,7 @@ def distance_of(W: Float[Tensor, "n d"], k: int) -> float:
     It is sum_{i<=k} (s_i(A) - 1)^2 + sum_{i>k} s_i(A)^2 + |b|^2; a missing singular value is 0.
     """
     A, b = W[:, :-1].double(), W[:, -1].double()
-    s = _singular_values(A)
+    s = torch.linalg.svdvals(A)
     ones = (torch.arange(len(s), device=s.device) < k).to(s)
     return float((s - ones).square().sum() + b.square().sum()) + max(0, k - len(s))
 
@@ -109,20 +102,10 @@ def _answers(passage: Passage, layer: int) -> Scaled:
     return Scaled(inputs.values[:, :-1], inputs.exponent)
 
 
-def _singular_values(A: Float[Tensor, "n m"]) -> Float[Tensor, " r"]:
-    return torch.linalg.svdvals(A) if A.numel() else A.new_zeros(0)
-
-
 def _largest(A: Scaled, over: float = 1.0) -> list[float] | None:
     """Return the largest singular values divided by `over`; None if float64 cannot hold them."""
-    s = Scaled(_singular_values(A.values)[:SHOWN] / over, A.exponent).plain()
+    s = Scaled(torch.linalg.svdvals(A.values)[:SHOWN] / over, A.exponent).plain()
     return s.tolist() if bool(s.isfinite().all()) else None
-
-
-def _dimension(A: Float[Tensor, "n m"]) -> int | None:
-    if not bool(A.isfinite().all()):
-        return None
-    return int((_singular_values(A) > HALF).sum())
 
 
 def _affine_dimension(S: Float[Tensor, "N n"]) -> int:
@@ -130,7 +113,7 @@ def _affine_dimension(S: Float[Tensor, "N n"]) -> int:
     if not S.numel():
         return 0
     tolerance = RANK_RULE.relative(S.dtype) * float(torch.linalg.matrix_norm(S, 2))
-    return int((_singular_values(S - S.mean(dim=0)) > tolerance).sum())
+    return int((torch.linalg.svdvals(S - S.mean(dim=0)) > tolerance).sum())
 
 
 def _nonlinearity(Z: Float[Tensor, "N n"], passage: Passage) -> float | None:
@@ -143,7 +126,8 @@ def _collapse(S: Scaled, transformed: Scaled) -> float | None:
     unit = max(S.exponent, transformed.exponent)
     original = Scaled(S.values, S.exponent - unit).plain()
     image = Scaled(transformed.values, transformed.exponent - unit).plain()
-    some = original[torch.arange(min(STRANGERS, len(original))) * len(original) // min(STRANGERS, len(original))]
+    strangers = min(1024, len(original))  # evenly spaced samples, between which all distances are taken
+    some = original[torch.arange(strangers) * len(original) // strangers]
     apart = torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist")
     between = float(apart.sum()) / max(1, len(some) * (len(some) - 1))
     return record.known(float((original - image).norm(dim=1).mean()) / between) if between > 0.0 else None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from covopt.answer.result import Result
 from covopt.data.networks import Network, as_network, read_network
@@ -15,8 +16,37 @@ from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError, shown
 
 
-def weights_of(net: object, beta: float, X: object = None) -> tuple[float | None, Sequence[object], torch.dtype]:
-    """Return the activation's slope (None if unknown), the weights, and their stored dtype.
+@dataclass(frozen=True)
+class Given:
+    """A network that a user hands over.
+
+    Attributes:
+        weights: W_1 ... W_L in float64, the bias column last.
+        slope: of the activation; None if it is unknown.
+        stored: the coarsest dtype in which the weights came.
+    """
+
+    weights: list[Tensor]
+    slope: float | None = None
+    stored: torch.dtype = torch.float64
+
+    def agreed(self, activation: str | Activation | None) -> Activation:
+        """Return the requested activation, or the network's own; relu if that is unknown.
+
+        Raises:
+            ProblemError: the network has another one.
+        """
+        if activation is None:
+            return Activation(self.slope or 0.0)
+        chosen = Activation.parse(activation)
+        if self.slope is not None and self.slope != chosen.slope:
+            own = Activation(self.slope).name
+            raise ProblemError(f"The network's activation is {own}, not {chosen.name}; leave the activation out.")
+        return chosen
+
+
+def network_of(net: object, beta: float, X: object = None) -> Given:
+    """Read a network.
 
     Args:
         net: a Result, a file, a module, a state dict, or arrays.
@@ -24,28 +54,15 @@ def weights_of(net: object, beta: float, X: object = None) -> tuple[float | None
         X: inputs (N, n_0) at which a module must answer as its weights do.
     """
     if isinstance(net, Result):
-        return net.problem.activation.slope, net.weights, net.weights[0].dtype if net.weights else torch.float64
+        stored = net.weights[0].dtype if net.weights else torch.float64
+        return Given([W.double() for W in net.weights], net.problem.activation.slope, stored)
     if isinstance(net, (str, os.PathLike)):
         network: Network = read_network(net, beta)
     else:
         is_module = isinstance(net, torch.nn.Module) and X is not None
         network = as_network(net, beta, as_matrix(X, "X", None) if is_module else None)
-    return network.slope, network.weights, network.stored
-
-
-def agreed_activation(activation: str | Activation | None, slope: float | None) -> Activation:
-    """Return the requested activation, or the network's own.
-
-    Raises:
-        ProblemError: the network has another one.
-    """
-    if activation is None:
-        return Activation(slope or 0.0)
-    chosen = Activation.parse(activation)
-    if slope is not None and slope != chosen.slope:
-        own = Activation(slope).name
-        raise ProblemError(f"The network's activation is {own}, not {chosen.name}; leave the activation out.")
-    return chosen
+    weights = [torch.as_tensor(W, dtype=torch.float64) for W in network.weights]
+    return Given(weights, network.slope, network.stored)
 
 
 def amount_of_bias(bias: float | str, decay: str) -> float | str:

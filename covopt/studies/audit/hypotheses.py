@@ -19,15 +19,8 @@ from covopt.solvers.deep.further_training import train_further
 from covopt.solvers.training.homotopy import HomotopyOptions
 from covopt.studies.audit.verdicts import part
 
-# A network that gains less than this by further training is not suspected.
-SUSPICIOUS_GAIN = 0.01
-# A possibility is reported if further training gains at most the first there, and at most the second part of its gain
-# on the given problem.
-LIKELY, CLEARER = 0.02, 0.1
-# A multiple of lam this near to 1, relative, counts as the same problem; one below the second number as no penalty.
-NEAR, NONE = 0.05, 1e-3
-# Biases enter this many times larger, so that their penalty is 1e-4 of what it was.
 FREE = 100.0
+"""Biases enter this many times larger, so that their penalty is 1e-4 of what it was."""
 # A descent on which the possibilities are compared.
 SHORT = HomotopyOptions(factors=(0.0,), slow=1e-5, window=50, memory=20, iterations=300)
 
@@ -53,20 +46,21 @@ def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, st
     """Name the problem that the network may have been trained for; empty if none stands out.
 
     Args:
-        problem: the problem of the audit.
+        problem: the problem of the audit, of a loss with a penalty.
         weights: the network.
         gain: the gain of further training on it, relative to the loss.
         scalings: X in other scales.
         stop: ends the search; called before each possibility.
     """
-    if problem.interpolates or gain <= SUSPICIOUS_GAIN:
+    if gain <= 0.01:  # by further training: too little for suspicion
         return ""
     measured: list[tuple[float, Possibility]] = []
     for other in _possibilities(problem, list(weights), scalings):
         if stop():
             break
         measured.append((_gain(other, stop), other))
-    likely = [candidate for candidate in measured if candidate[0] <= min(LIKELY, CLEARER * gain)]
+    # Further training gains at most 2 % on a likely problem, and a tenth of what it gains on the given one.
+    likely = [candidate for candidate in measured if candidate[0] <= min(0.02, 0.1 * gain)]
     if not likely or stop():
         return ""
     least, other = min(likely, key=lambda candidate: candidate[0])
@@ -112,12 +106,13 @@ def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possib
     norm = float(sum(A.square().sum() for A in decayed))
     slope = sum(float((G * A).sum()) for G, A in zip(slopes, decayed, strict=True))
     factor = 1.0 - slope / (2.0 * problem.lam * norm) if norm > 0.0 else 1.0
-    if abs(factor - 1.0) > NEAR and factor > NONE:
+    none = 1e-3  # a multiple of lam that is as good as no penalty
+    if factor <= none:
+        words = f"hardly any penalty (--lam {none * problem.lam:.3g} or less)"
+        yield Possibility(words, replace(problem, lam=none * problem.lam), weights)
+    elif not _is_near(factor, 1.0):
         words = f"--lam {factor * problem.lam:.3g} ({_reason(factor, problem.Y.shape[1])})"
         yield Possibility(words, replace(problem, lam=factor * problem.lam), weights)
-    elif factor <= NONE:
-        words = f"hardly any penalty (--lam {NONE * problem.lam:.3g} or less)"
-        yield Possibility(words, replace(problem, lam=NONE * problem.lam), weights)
     if problem.free:
         yield Possibility("penalised biases (--decay all)", replace(problem, free=False), weights)
     elif problem.beta > 0.0 and any(bool(W[:, -1].any()) for W in weights):
@@ -135,9 +130,14 @@ def _reason(factor: float, outputs: int) -> str:
         outputs / 2.0: "a weight decay of d beside nn.MSELoss is lam = d / 2 times the number of outputs",
     }
     for multiple, reason in reasons.items():
-        if multiple != 1.0 and abs(factor / multiple - 1.0) <= NEAR:
+        if multiple != 1.0 and _is_near(factor, multiple):
             return reason
     return f"{factor:.3g} times the given one"
+
+
+def _is_near(factor: float, multiple: float) -> bool:
+    """Return True if two multiples of lam count as the same."""
+    return abs(factor / multiple - 1.0) <= 0.05
 
 
 def scalings_of(X: Tensor) -> dict[str, Tensor]:

@@ -17,10 +17,7 @@ from covopt.model.problem import as_matrix, make_problem
 from covopt.model.weights import check_network
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.threads import fitted
-from covopt.studies.audit.given import agreed_activation, weights_of
-
-KERNEL = 2**14
-"""Rows of the largest kernel, N n_L; this one takes 2 GB."""
+from covopt.studies.audit.given import network_of
 
 
 @dataclass(frozen=True)
@@ -117,27 +114,26 @@ def ntk(
     """
     passage = _passage(net, X, bias, activation)
     size = passage.samples * passage.outputs
-    if size > KERNEL:
-        raise ProblemError(f"The kernel would have {size} rows; give at most {KERNEL // passage.outputs} inputs.")
+    most = 2**14  # rows; this kernel takes 2 GB
+    if size > most:
+        raise ProblemError(f"The kernel would have {size} rows; give at most {most // passage.outputs} inputs.")
     shape = (passage.samples, passage.outputs, passage.samples, passage.outputs)
     return _array(kernel(passage)).reshape(shape)
 
 
 def _passage(net: object, X: object, bias: float | None, activation: str | Activation | None) -> Passage:
     beta = bias if bias is not None else net.problem.beta if isinstance(net, Result) else 1.0
-    slope, arrays, _ = weights_of(net, beta, X)
+    given = network_of(net, beta, X)
     inputs = as_matrix(X, "X", None).double()
-    weights = [torch.as_tensor(W, dtype=torch.float64, device=inputs.device) for W in arrays]
+    weights = [W.to(inputs.device) for W in given.weights]
     like = inputs.new_zeros(len(inputs), len(weights[-1]))
-    chosen = agreed_activation(activation, slope)
-    problem = make_problem(inputs, like, depth=len(weights), bias=beta, activation=chosen)
+    problem = make_problem(inputs, like, depth=len(weights), bias=beta, activation=given.agreed(activation))
     check_network(problem, weights)
     return Passage(weights, inputs, problem.beta, problem.activation)
 
 
 def _singular_values(A: Scaled) -> Tensor:
-    values = torch.linalg.svdvals(A.values) if A.values.numel() else A.values.new_zeros(0)
-    return Scaled(values, A.exponent).plain()
+    return Scaled(torch.linalg.svdvals(A.values), A.exponent).plain()
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from torch import Tensor
 
 from covopt.answer.result import Result
-from covopt.records.numerals import down, percent, percent_at_most, up
+from covopt.records.numerals import down, percent_at_most, up
 from covopt.runtime.errors import counted, listed
 from covopt.runtime.loop import Certificate
 from covopt.studies.audit.batches import Batches
@@ -26,15 +26,7 @@ SAME = 1e-4
 TRAINED_GAIN = 5e-3
 # A neuron is missing if h_l exceeds 1 by more than this, and the loss falls with it.
 MISSING_VIOLATION = 1e-3
-# An inert or unbalanced part of the weights is reported if it is larger than this.
-NOTABLE_PART = 1e-2
-# A gain above this part of the loss is not printed in per cent, which would round to all of it.
-NEARLY_ALL = 0.999
-# A loss above this many times another is printed as a multiple.
-MULTIPLE = 10.0
 NOT_JUDGED = "Whether a neuron is missing is not judged while batches move the network."
-# Number of entries of a direction that are printed.
-WRITTEN = 6
 
 
 class Finding(StrEnum):
@@ -59,8 +51,8 @@ class Finding(StrEnum):
 
 
 @dataclass(frozen=True)
-class Losses:
-    """The losses that the verdict of an audit rests on.
+class Judge:
+    """The rules by which an audit's numbers become a finding, missing neurons and sentences.
 
     Attributes:
         loss: of the network.
@@ -69,6 +61,9 @@ class Losses:
         best: the lowest known.
         reached: from this network by neurons, blocks and descents; None if that is no lower.
         lower: a proved lower bound, or None.
+        batches: of the training, if that is reported.
+        in_passes: True if the samples were too many for further training with a missing neuron.
+        depth: L.
     """
 
     loss: float
@@ -77,215 +72,185 @@ class Losses:
     best: float
     reached: float | None
     lower: float | None
+    batches: Batches | None
+    in_passes: bool
+    depth: int
 
     @property
     def gain(self) -> float:
         """The gain of further training, relative to the loss."""
         return (self.loss - self.descended) / self.loss if self.loss > 0.0 else 0.0
 
+    @property
+    def moving(self) -> bool:
+        """True if the batches of the training undo what further training would gain."""
+        return self.batches is not None and self.batches.move and self.gain > SAME
 
-def finding(losses: Losses, missing: bool, moving: bool = False) -> Finding:
-    """Decide where the network is.
+    def lacks_neuron(self, layer: LayerAudit) -> bool:
+        """Return True if first order promises a lower loss for a neuron and training confirms it.
 
-    `missing`: a neuron lowers the loss at the end of further training; `moving`: see `is_moving`.
-    """
-    loss, best, lower = losses.loss, losses.best, losses.lower
-    if loss == 0.0 or (lower is not None and loss - lower <= SAME * loss):
-        return Finding.MINIMUM
-    if loss - best <= SAME * best:
-        return Finding.BEST
-    if moving:
-        return Finding.MOVING
-    if losses.gain > TRAINED_GAIN:
-        return Finding.UNTRAINED
-    if loss - best <= TRAINED_GAIN * best:
-        return Finding.NEAR
-    return Finding.STUCK if missing else Finding.APART
+        On many samples, where that training is left out, the neuron's own gain counts.
+        """
+        if layer.escape is None or self.moving:
+            return False
+        cost = layer.escape.cost if self.in_passes else layer.grown
+        promised = layer.escape.value > 1.0 + MISSING_VIOLATION
+        return promised and cost is not None and cost < self.descended * (1.0 - SAME)
 
+    def finding(self, layers: Sequence[LayerAudit]) -> Finding:
+        """Decide where the network is."""
+        loss, best, lower = self.loss, self.best, self.lower
+        if loss == 0.0 or (lower is not None and loss - lower <= SAME * loss):
+            return Finding.MINIMUM
+        if loss - best <= SAME * best:
+            return Finding.BEST
+        if self.moving:
+            return Finding.MOVING
+        if self.gain > TRAINED_GAIN:
+            return Finding.UNTRAINED
+        if loss - best <= TRAINED_GAIN * best:
+            return Finding.NEAR
+        return Finding.STUCK if any(layer.missing for layer in layers) else Finding.APART
 
-def is_stationary(outcome: Finding, missing: bool) -> bool:
-    """Return True if neither further training nor another neuron lowers the loss."""
-    if outcome in (Finding.MINIMUM, Finding.BEST):
-        return True
-    return outcome not in (Finding.UNTRAINED, Finding.MOVING) and not missing
+    def is_stationary(self, layers: Sequence[LayerAudit]) -> bool:
+        """Return True if neither further training nor another neuron lowers the loss."""
+        finding = self.finding(layers)
+        if finding in (Finding.MINIMUM, Finding.BEST):
+            return True
+        return finding not in (Finding.UNTRAINED, Finding.MOVING) and not any(layer.missing for layer in layers)
 
+    def of_layer(self, layer: LayerAudit) -> str:
+        """Return the verdict on one hidden layer, whose numbers are those at the end of further training."""
+        facts, loss = layer.facts, self.descended
+        sentences = [NOT_JUDGED if self.moving and layer.escape is not None else self.of_neuron(layer)]
+        if self.depth > 2 and layer.solved is not None:
+            if layer.solved < loss * (1.0 - SAME):
+                sentences.append(f"Solving its block, the other layers fixed, lowers the loss to {layer.solved:.8g}.")
+            elif facts.gap is not None and facts.gap <= SAME:
+                sentences.append(f"Its block is at its minimum, proved to {up(facts.gap, 1)} of the loss.")
+            else:
+                sentences.append("Solving its block found nothing lower.")
+        if layer.dead:
+            which = "all" if layer.dead == facts.width else str(layer.dead)
+            sentences.append(
+                f"Dead (nothing comes of them on these data): {which} of its {counted(facts.width, 'neuron')}."
+            )
+        if layer.merging:
+            count, groups = sum(len(group) for group in layer.merging), len(layer.merging)
+            sentences.append(f"{count} of its {facts.width} neurons could be {groups}: their directions agree.")
+        if layer.unbalanced_neuron > 1e-2:
+            sentences.append(
+                f"Its neurons are unbalanced by up to {layer.unbalanced_neuron:.2g}: equal incoming and outgoing norms"
+                " cost less."
+            )
+        return " ".join(sentences)
 
-def is_moving(losses: Losses, batches: Batches | None) -> bool:
-    """Return True if the batches of the training undo what further training would gain."""
-    return batches is not None and batches.move and losses.gain > SAME
-
-
-def is_missing(value: float, with_neuron: float, without: float) -> bool:
-    """Return True if first order promises a lower loss for a neuron and training confirms it."""
-    return value > 1.0 + MISSING_VIOLATION and with_neuron < without * (1.0 - SAME)
-
-
-def lacks_neuron(layer: LayerAudit, descended: float, in_passes: bool) -> bool:
-    """Return True if the layer lacks a neuron; on many samples its own gain counts."""
-    if layer.escape is None:
-        return False
-    cost = layer.escape.cost if in_passes else layer.grown
-    return cost is not None and is_missing(layer.escape.value, cost, descended)
-
-
-def of_layer(layer: LayerAudit, losses: Losses, *, last: bool, deep: bool, moving: bool = False) -> str:
-    """Return the verdict on one hidden layer.
-
-    Args:
-        layer: the layer's numbers; losses are those at the end of further training.
-        losses: of the network.
-        last: it is the last hidden layer, where a missing neuron is certain at first order.
-        deep: there are other hidden layers, so its block was solved.
-        moving: the network moves because of its batches, so that no neuron is called missing.
-    """
-    facts, loss, sentences = layer.facts, losses.descended, []
-    sentences.append(NOT_JUDGED if moving and layer.escape is not None else of_neuron(layer, last))
-    if deep and layer.solved is not None:
-        if layer.solved < loss * (1.0 - SAME):
-            sentences.append(f"Solving its block, the other layers fixed, lowers the loss to {layer.solved:.8g}.")
-        elif facts.gap is not None and facts.gap <= SAME:
-            sentences.append(f"Its block is at its minimum, proved to {up(facts.gap, 1)} of the loss.")
+    def of_neuron(self, layer: LayerAudit) -> str:
+        """Describe the result of the search for a missing neuron, certain in the last hidden layer only."""
+        number, escape = layer.facts.layer, layer.escape
+        last = number == self.depth - 1
+        if escape is None:
+            return "Whether a neuron is missing is not determined: its inputs have rank below the number of samples."
+        shown = f"|M^T s| = {escape.value:.5g}"
+        if layer.missing:
+            hint = "" if last else " (a hint: below the last hidden layer kinks may forbid it)"
+            grown = "" if layer.grown is None else f", and training on from there to {layer.grown:.8g}"
+            added = f"adding it with output along {_vector(escape.output)} lowers the loss to {escape.cost:.8g}"
+            return (
+                f"A neuron is missing in hidden layer {number}: {shown} > 1 at direction {_vector(escape.direction)},"
+                f" bias last; {added}{grown}{hint}."
+            )
+        if escape.value <= 1.0 + MISSING_VIOLATION:
+            found_by = "by search" if last else "by search, exact away from kinks only"
+            if escape.cut:
+                return f"No neuron was found missing in hidden layer {number} before time was up: {shown}, {found_by}."
+            return f"No neuron is missing in hidden layer {number}: {shown}, {found_by}."
+        if layer.grown is not None:
+            gains = f"adding that neuron and training on gained less than {part(SAME)} in its time"
         else:
-            sentences.append("Solving its block found nothing lower.")
-    if layer.dead:
-        which = "all" if layer.dead == facts.width else str(layer.dead)
-        sentences.append(
-            f"Dead (nothing comes of them on these data): {which} of its {counted(facts.width, 'neuron')}."
-        )
-    if layer.merging:
-        count = sum(len(group) for group in layer.merging)
-        sentences.append(f"{count} of its {facts.width} neurons could be {len(layer.merging)}: their directions agree.")
-    if layer.unbalanced_neuron > NOTABLE_PART:
-        sentences.append(
-            f"Its neurons are unbalanced by up to {layer.unbalanced_neuron:.2g}: equal incoming and outgoing norms"
-            " cost less."
-        )
-    return " ".join(sentences)
+            gains = f"adding that neuron in no size that was tried lowers the loss by {part(SAME)}"
+        return f"{shown} > 1 in hidden layer {number}, but {gains}."
 
+    def of_network(self, layers: Sequence[LayerAudit], reference: Result, *, constant: bool, hint: str) -> str:
+        """Return the verdict on the network.
 
-def of_network(
-    losses: Losses,
-    reference: Result,
-    missing: list[str],
-    *,
-    constant: bool,
-    hint: str,
-    batches: Batches | None = None,
-) -> str:
-    """Return the verdict on the network.
+        Args:
+            layers: its hidden layers; of those that lack a neuron the last is described.
+            reference: the solver's result.
+            constant: whether the outputs are the same for all samples, which differ.
+            hint: on another problem that the network may solve; empty without one.
+        """
+        finding, loss, best, lower = self.finding(layers), self.loss, self.best, self.lower
+        if loss == 0.0:
+            return "At the minimum: the loss is 0, and no loss is below that."
+        if finding is Finding.MINIMUM and lower is not None:
+            within = percent_at_most(max(0.0, loss - lower) / loss)
+            return f"At the minimum: the loss {loss:.8g} is within {within} of a proved lower bound."
+        if finding is Finding.BEST:
+            return (
+                f"No better network was found: the loss {loss:.8g} is within {part((loss - best) / best)} of the best"
+                f" known; {_proved(reference, best)}."
+            )
+        missing = [self.of_neuron(layer) for layer in layers[::-1] if layer.missing]
+        sentences = [self._whereabouts(finding, bool(missing)), *missing[:1]]
+        if self.batches is not None and finding is Finding.MOVING:
+            sentences = [self._unrest(self.batches)]
+        elif self.batches is not None and finding is Finding.UNTRAINED:
+            sentences += self.batches.fading()
+        if constant:
+            sentences.append("Its outputs are the same for every sample.")
+        if self.reached is not None and self.reached < self.descended * (1.0 - SAME):
+            moves = "New neurons and descents" if reference.problem.free else "New neurons, block solves and descents"
+            sentences.append(f"{moves} lead from there to {self.reached:.8g}.")
+        solved = f"The solver reached {reference.cost:.8g}; " if math.isfinite(reference.cost) else ""
+        proved = _proved(reference, best)
+        sentences.append(f"{solved}{proved if solved else proved[:1].upper() + proved[1:]}.")
+        return " ".join([*sentences, hint] if hint else sentences)
 
-    Args:
-        losses: of the network and of better ones.
-        reference: the solver's result.
-        missing: a sentence on each missing neuron.
-        constant: whether the outputs are the same for all samples, which differ.
-        hint: on another problem that the network may solve; empty without one.
-        batches: of the training, if that is reported.
-    """
-    outcome = finding(losses, bool(missing), is_moving(losses, batches))
-    loss, best, lower = losses.loss, losses.best, losses.lower
-    if loss == 0.0:
-        return "At the minimum: the loss is 0, and no loss is below that."
-    if outcome is Finding.MINIMUM and lower is not None:
-        within = percent_at_most(max(0.0, loss - lower) / loss)
-        return f"At the minimum: the loss {loss:.8g} is within {within} of a proved lower bound."
-    if outcome is Finding.BEST:
+    def _whereabouts(self, finding: Finding, missing: bool) -> str:
+        """Return the first sentences: the gain of further training, and where it ends."""
+        end, best = self.descended, self.best
+        at_least = "" if self.finished else "at least "
+        if finding is Finding.UNTRAINED:
+            # In per cent more would round to all of the loss.
+            gained = "" if self.gain > 0.999 else f" by {at_least}{part(self.gain)}"
+            first = f"Not trained to the end: training on lowers the loss {self.loss:.8g}{gained} to {end:.8g}"
+            if end - best <= SAME * best:
+                return f"{first}, as low as the best known; train on."
+            if not self.finished:
+                return f"{first}, where its time was up; train on. The best known is {best:.8g}."
+            there = "it is stuck" if missing else "no single neuron is found to lower it"
+            if end - best <= TRAINED_GAIN * best:
+                there = "a neuron is missing still" if missing else there
+            return f"{first}; train on. There it is {_above(end, best)}, and {there}."
+        trained = f"training on gains {at_least}{part(self.gain)}"
+        if finding is Finding.NEAR:
+            return f"Nearly at the best known: the loss {self.loss:.8g} is {_above(self.loss, best)}; {trained}."
+        if finding is Finding.STUCK:
+            return f"Stuck: {trained}, but the loss {self.loss:.8g} is {_above(self.loss, best)}."
         return (
-            f"No better network was found: the loss {loss:.8g} is within {part((loss - best) / best)} of the best"
-            f" known; {_proved(reference, best)}."
+            f"Apart from the best known: {trained} and no single neuron is found to lower it, but the loss"
+            f" {self.loss:.8g} is {_above(self.loss, best)}."
         )
-    sentences = [_whereabouts(outcome, losses, bool(missing)), *missing[:1]]
-    if batches is not None:
-        sentences = (
-            [_moving(losses, batches)] if outcome is Finding.MOVING else [*sentences, *_fading(outcome, batches)]
+
+    def _unrest(self, batches: Batches) -> str:
+        """Explain that further training in the same way is of no use, and what is."""
+        at_least = "" if self.finished else "at least "
+        size = batches.training.batch_size
+        batch = f"batches of {size}" if size > 1 else "single samples"
+        retained = 0.0 if batches.kept is None else batches.kept
+        return (
+            "The network moves because of its batches; lower the rate or average the weights: gradients of"
+            f" {batch} are {_in_order(batches.rms)} times the decay 2 lam |W_l| (root mean square), the gradient of"
+            f" all samples {_in_order(batches.residuals)} times, and {retained:.2g} of the start is left."
+            f" Descending without batches lowers the loss {self.loss:.8g} by {at_least}{part(self.gain)} to"
+            f" {self.descended:.8g}."
         )
-    if constant:
-        sentences.append("Its outputs are the same for every sample.")
-    if losses.reached is not None and losses.reached < losses.descended * (1.0 - SAME):
-        moves = "New neurons and descents" if reference.problem.free else "New neurons, block solves and descents"
-        sentences.append(f"{moves} lead from there to {losses.reached:.8g}.")
-    solved = f"The solver reached {reference.cost:.8g}; " if math.isfinite(reference.cost) else ""
-    proved = _proved(reference, best)
-    sentences.append(f"{solved}{proved if solved else proved[:1].upper() + proved[1:]}.")
-    return " ".join([*sentences, hint] if hint else sentences)
-
-
-def _whereabouts(outcome: Finding, losses: Losses, missing: bool) -> str:
-    """Return the first sentences: the gain of further training, and where it ends."""
-    end, best = losses.descended, losses.best
-    at_least = "" if losses.finished else "at least "
-    if outcome is Finding.UNTRAINED:
-        gained = "" if losses.gain > NEARLY_ALL else f" by {at_least}{part(losses.gain)}"
-        first = f"Not trained to the end: training on lowers the loss {losses.loss:.8g}{gained} to {end:.8g}"
-        if end - best <= SAME * best:
-            return f"{first}, as low as the best known; train on."
-        if not losses.finished:
-            return f"{first}, where its time was up; train on. The best known is {best:.8g}."
-        there = "it is stuck" if missing else "no single neuron is found to lower it"
-        if end - best <= TRAINED_GAIN * best:
-            there = "a neuron is missing still" if missing else there
-        return f"{first}; train on. There it is {_above(end, best)}, and {there}."
-    trained = f"training on gains {at_least}{part(losses.gain)}"
-    if outcome is Finding.NEAR:
-        return f"Nearly at the best known: the loss {losses.loss:.8g} is {_above(losses.loss, best)}; {trained}."
-    if outcome is Finding.STUCK:
-        return f"Stuck: {trained}, but the loss {losses.loss:.8g} is {_above(losses.loss, best)}."
-    return (
-        f"Apart from the best known: {trained} and no single neuron is found to lower it, but the loss"
-        f" {losses.loss:.8g} is {_above(losses.loss, best)}."
-    )
-
-
-def _moving(losses: Losses, batches: Batches) -> str:
-    """Explain that further training in the same way is of no use, and what is."""
-    at_least = "" if losses.finished else "at least "
-    batch = f"batches of {batches.batch_size}" if batches.batch_size > 1 else "single samples"
-    retained = 0.0 if batches.kept is None else batches.kept
-    return (
-        "The network moves because of its batches; lower the rate or average the weights: gradients of"
-        f" {batch} are {_in_order(batches.rms)} times the decay 2 lam |W_l| (root mean square), the gradient of"
-        f" all samples {_in_order(batches.residuals)} times, and {retained:.2g} of the start is left."
-        f" Descending without batches lowers the loss {losses.loss:.8g} by {at_least}{part(losses.gain)} to"
-        f" {losses.descended:.8g}."
-    )
-
-
-def _fading(outcome: Finding, batches: Batches) -> list[str]:
-    """Explain why further training helps although batches move the network."""
-    if outcome is not Finding.UNTRAINED or batches.faded or batches.kept is None:
-        return []
-    return [f"Of its start {percent(abs(batches.kept))} is left."]
 
 
 def _in_order(values: Sequence[float]) -> str:
     """Return the numbers of the layers, in their order."""
     return listed([f"{value:.2g}" for value in values])
-
-
-def of_neuron(layer: LayerAudit, last: bool) -> str:
-    """Describe the result of the search for a missing neuron."""
-    number, escape = layer.facts.layer, layer.escape
-    if escape is None:
-        return "Whether a neuron is missing is not determined: its inputs have rank below the number of samples."
-    shown = f"|M^T s| = {escape.value:.5g}"
-    if layer.missing:
-        hint = "" if last else " (a hint: below the last hidden layer kinks may forbid it)"
-        grown = "" if layer.grown is None else f", and training on from there to {layer.grown:.8g}"
-        added = f"adding it with output along {_vector(escape.output)} lowers the loss to {escape.cost:.8g}"
-        return (
-            f"A neuron is missing in hidden layer {number}: {shown} > 1 at direction {_vector(escape.direction)}, bias"
-            f" last; {added}{grown}{hint}."
-        )
-    if escape.value <= 1.0 + MISSING_VIOLATION:
-        found_by = "by search" if last else "by search, exact away from kinks only"
-        if escape.cut:
-            return f"No neuron was found missing in hidden layer {number} before time was up: {shown}, {found_by}."
-        return f"No neuron is missing in hidden layer {number}: {shown}, {found_by}."
-    if layer.grown is not None:
-        gains = f"adding that neuron and training on gained less than {part(SAME)} in its time"
-    else:
-        gains = f"adding that neuron in no size that was tried lowers the loss by {part(SAME)}"
-    return f"{shown} > 1 in hidden layer {number}, but {gains}."
 
 
 def part(relative: float) -> str:
@@ -295,7 +260,7 @@ def part(relative: float) -> str:
 
 def _above(loss: float, best: float) -> str:
     """Describe how far a loss is above the best one."""
-    if best > 0.0 and loss <= MULTIPLE * best:
+    if best > 0.0 and loss <= 10.0 * best:
         return f"{part((loss - best) / best)} above the best known, {best:.8g}"
     times = f"{loss / best:.2g} times " if best > 0.0 and loss / best < 1e300 else "above "
     return f"{times}the best known, {best:.8g}"
@@ -314,6 +279,7 @@ def _proved(reference: Result, best: float) -> str:
 
 
 def _vector(entries: Tensor) -> str:
-    shown = [f"{0.0 if abs(entry) < 5e-5 else entry:.4g}" for entry in entries.tolist()[:WRITTEN]]
-    more = [f"... {len(entries)} entries"] if len(entries) > WRITTEN else []
+    most = 6
+    shown = [f"{0.0 if abs(entry) < 5e-5 else entry:.4g}" for entry in entries.tolist()[:most]]
+    more = [f"... {len(entries)} entries"] if len(entries) > most else []
     return f"({', '.join(shown + more)})"

@@ -36,13 +36,7 @@ from covopt.runtime.files import columns_of, write_table
 from covopt.runtime.loop import Seed, check_seed
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
-from covopt.studies.audit.given import agreed_activation, amount_of_bias, weights_of
-
-# A bound above the loss by more than this, relative, contradicts it; float32 and other orders of summation change less.
-CONTRADICTS = 1e-4
-
-CALLED = 256
-"""Rows on which a module must agree with its weights; all rows would make a look two passes over the samples."""
+from covopt.studies.audit.given import amount_of_bias, network_of
 
 
 @dataclass(frozen=True)
@@ -191,9 +185,10 @@ class Monitor:
         return self.readings[-1]
 
     def _looked(self, net: object, step: int) -> Reading:
-        slope, arrays, _ = weights_of(net, self.problem.beta, self.problem.X[:CALLED])
-        exact = [torch.as_tensor(W, dtype=torch.float64, device=self.problem.X.device) for W in arrays]
-        problem = replace(self.problem, depth=len(exact), activation=agreed_activation(None, slope))
+        # A module must agree with its weights on some rows: all would make a look two passes over the samples.
+        given = network_of(net, self.problem.beta, self.problem.X[:256])
+        exact = [W.to(self.problem.X.device) for W in given.weights]
+        problem = replace(self.problem, depth=len(exact), activation=given.agreed(None))
         check_network(problem, exact)
         return self._reading(problem, exact, step)
 
@@ -215,15 +210,17 @@ class Monitor:
         norm = float(sum(A.square().sum() for A in problem.decayed(weights)))
         loss = known_number(fit + problem.lam * norm)
         lost = [earlier.loss for earlier in self.readings] + [loss]
-        lost += [] if self._known is None else [self._known_at(problem, self._known).cost]
+        if self._known is not None:
+            _check_network(problem, self._known.problem)
+            lost.append(self._known.cost)
         best = min((value for value in lost if value is not None and math.isfinite(value)), default=None)
         lower = self._lower if self._known is None or self._known.lower is None else self._known.lower
-        if lower is not None and loss is not None and lower - loss > CONTRADICTS * abs(loss):
+        # Numbers in float32 and other orders of summation change less than 1e-4.
+        if lower is not None and loss is not None and lower - loss > 1e-4 * abs(loss):
             raise ProblemError(
                 f"The lower bound {lower:.8g} is above the loss {loss:.8g} of this network, so that it is none for"
                 " these rows; leave it out."
             )
-        spectra = [torch.linalg.svdvals(W) if W.numel() else W.new_zeros(0) for W in weights]
         return Reading(
             step=step,
             rows=problem.samples,
@@ -231,22 +228,13 @@ class Monitor:
             fit=known_number(fit),
             norm=known_number(norm),
             residuals=tuple(_residual(problem, W, G) for W, G in zip(weights, slopes, strict=True)),
-            ranks=tuple(threshold_rank(values, self.tolerance) for values in spectra),
+            ranks=tuple(threshold_rank(torch.linalg.svdvals(W), self.tolerance) for W in weights),
             best=best,
             excess=None if loss is None or best is None or best <= 0.0 else (loss - best) / best,
             lower=lower,
             gap=None if lower is None or not loss else max(0.0, (loss - lower) / loss),
             seconds=0.0,
         )
-
-    def _known_at(self, problem: Problem, answer: Result) -> Result:
-        """Return the known answer; raise a ProblemError if it is for other networks."""
-        theirs = answer.problem
-        if theirs.depth != problem.depth or theirs.activation != problem.activation:
-            other = f"depth {theirs.depth} and {theirs.activation.name}"
-            own = f"depth {problem.depth} and {problem.activation.name}"
-            raise ProblemError(f"The known answer is for {other}, but the network has {own}; leave it out.")
-        return answer
 
     def _check_known(self, answer: Result) -> None:
         """Raise a ProblemError unless `answer` is a result for the Monitor's problem."""
@@ -263,6 +251,14 @@ class Monitor:
                 f"The known answer is one to another question, which differs in {listed(off)}; solve the one of the"
                 " Monitor, on the rows of its `problem`."
             )
+
+
+def _check_network(problem: Problem, answered: Problem) -> None:
+    """Raise a ProblemError if the known answer is for other networks."""
+    if answered.depth != problem.depth or answered.activation != problem.activation:
+        other = f"depth {answered.depth} and {answered.activation.name}"
+        own = f"depth {problem.depth} and {problem.activation.name}"
+        raise ProblemError(f"The known answer is for {other}, but the network has {own}; leave it out.")
 
 
 def _same(A: Tensor, B: Tensor) -> bool:

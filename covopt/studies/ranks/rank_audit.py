@@ -15,20 +15,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.model.batch_bound import BatchBound, batch_bound, least, total_ranks
-from covopt.model.noise import Noise, batch_noise, check_batch_size
+from covopt.model.noise import Noise, batch_noise
 from covopt.model.problem import Problem
-from covopt.model.ranks import frobenius, functional_ranks, largest, predicted_rank, stable_rank, tail, threshold_rank
+from covopt.model.ranks import (
+    check_tolerance,
+    frobenius,
+    functional_ranks,
+    largest,
+    predicted_rank,
+    stable_rank,
+    tail,
+    threshold_rank,
+)
 from covopt.model.recursion import Decay, Past, Window, window
 from covopt.model.weights import Weights, check_network
 from covopt.records.record import known
 from covopt.runtime.errors import ProblemError
 from covopt.studies.audit.examination import dead
-
-ROUNDED = 1e-5
-"""Rounding errors of training in float32, relative to W: they have any rank, so that ranks at smaller tolerances have
-no bound."""
-BATCHES = 30
-"""Number of batches drawn for the bounds from one batch, of which the smallest counts."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,6 @@ def audit_ranks(
     decay: Decay | None = None,
     steps: int | None = None,
     start: Weights | None = None,
-    past: Sequence[Sequence[Past]] | None = None,
-    batches: int = BATCHES,
     seed: int = 0,
 ) -> list[LayerRanks]:
     """Measure the ranks of each layer of a network, and their explanations.
@@ -112,31 +113,25 @@ def audit_ranks(
         decay: its recursion; None if there is none (Adam, AdamW) or it is unknown: no window, no prediction.
         steps: T of the training.
         start: the weights at its start; with decay and steps they give the predicted rank.
-        past: the known facts on earlier weights of each layer, for the window.
-        batches: number of batches to draw for the bounds from one batch.
         seed: of the batches.
 
     Raises:
-        ProblemError: weights or start do not fit the problem, a tolerance or a batch size is out of range, or there is
-            a batch size with `interpolate`.
+        ProblemError: weights or start do not fit the problem, a tolerance or a batch size is out of range, or the loss
+            is `interpolate`.
     """
     check_network(problem, weights)
-    if start is not None:
-        _check_start(weights, start)
+    if start is not None and [W.shape for W in start] != [W.shape for W in weights]:
+        raise ProblemError("The start has other shapes than the network; give the network's own first weights.")
     for tolerance in tolerances:
-        if not 0.0 < tolerance < 1.0:
-            raise ProblemError(f"The tolerance of a rank is {tolerance:g}; give a number above 0 and below 1.")
-    noises, chains = _of_batches(problem, weights, batch_size, batches, seed)
-    functional = functional_ranks(problem, weights)
-    audits = []
-    for layer, W in enumerate(weights, start=1):
-        values = torch.linalg.svdvals(W)
-        first = None if start is None or decay is None or steps is None else torch.linalg.svdvals(start[layer - 1])
-        earlier = [] if past is None else list(past[layer - 1])
-        if first is not None and steps is not None:
-            earlier.append(Past(steps, largest(first)))
-        noise = None if noises is None else noises[layer - 1]
-        chain = None if chains is None else chains[layer - 1]
+        check_tolerance(tolerance)
+    noises, chains = _of_batches(problem, weights, batch_size, seed)
+    functional, audits = functional_ranks(problem, weights), []
+    for layer, (W, noise, chain) in enumerate(zip(weights, noises, chains, strict=True), start=1):
+        values, past, predicted = torch.linalg.svdvals(W), [], None
+        if start is not None and decay is not None and steps is not None:
+            first = torch.linalg.svdvals(start[layer - 1])
+            past, retained, norm = [Past(steps, largest(first))], decay.kept(steps), frobenius(values)
+            predicted = {tolerance: predicted_rank(first, retained, norm, tolerance) for tolerance in tolerances}
         audits.append(
             LayerRanks(
                 layer=layer,
@@ -145,48 +140,30 @@ def audit_ranks(
                 rank={tolerance: threshold_rank(values, tolerance) for tolerance in tolerances},
                 stable_rank=stable_rank(values),
                 functional_rank=functional[layer - 1],
-                predicted=_predicted(values, first, decay, steps, tolerances),
+                predicted=predicted,
                 gradient_rank=None if chain is None else chain.gradient_rank,
                 gradient_bound=None if chain is None else chain.rank_bound,
-                window=_window(problem, weights, layer, batch_size, decay, min(tolerances), earlier),
+                window=_window(problem, weights, layer, batch_size, decay, min(tolerances), past),
                 batch_bound=chain,
                 noise=None if batch_size is None else noise,
-                residual=None if noise is None else noise.residual,
+                residual=noise.residual,
                 dead=dead(problem, list(weights), layer) if layer < len(weights) else None,
             )
         )
     return audits
 
 
-def _check_start(weights: Weights, start: Weights) -> None:
-    if [tuple(W.shape) for W in start] != [tuple(W.shape) for W in weights]:
-        raise ProblemError("The start has other shapes than the network; give the network's own first weights.")
-
-
 def _of_batches(
-    problem: Problem, weights: Weights, batch_size: int | None, batches: int, seed: int
-) -> tuple[list[Noise] | None, list[BatchBound] | None]:
-    """Return noise and chain of each layer; without a batch size only the residuals."""
-    if problem.interpolates:
-        if batch_size is not None:
-            check_batch_size(problem, batch_size)
-        return None, None
+    problem: Problem, weights: Weights, batch_size: int | None, seed: int
+) -> tuple[list[Noise], Sequence[BatchBound | None]]:
+    """Return noise and chain of each layer: the least of 30 batches; without a batch size residuals alone count."""
     if batch_size is None:
-        return batch_noise(problem, weights, problem.samples), None
+        return batch_noise(problem, weights, problem.samples), [None] * len(weights)
     noises = batch_noise(problem, weights, batch_size)
     generator = torch.Generator().manual_seed(seed)
-    drawn = [torch.randperm(problem.samples, generator=generator)[:batch_size] for _ in range(max(1, batches))]
+    drawn = [torch.randperm(problem.samples, generator=generator)[:batch_size] for _ in range(30)]
     chains = [batch_bound(problem, weights, rows.to(problem.X.device)) for rows in drawn]
     return noises, [least(layer) for layer in zip(*chains, strict=True)]
-
-
-def _predicted(
-    values: Tensor, first: Tensor | None, decay: Decay | None, steps: int | None, tolerances: Sequence[float]
-) -> dict[float, int] | None:
-    if first is None or decay is None or steps is None:
-        return None
-    retained, norm = decay.kept(steps), frobenius(values)
-    return {tolerance: predicted_rank(first, retained, norm, tolerance) for tolerance in tolerances}
 
 
 def _window(
@@ -203,7 +180,8 @@ def _window(
     W, total = weights[layer - 1], total_ranks(problem, weights)[layer - 1]
     rank, norm = min(batch_size, total), frobenius(W)
     memory = window(decay, tolerance=tolerance, norm=norm, rank=rank, total=total, width=min(W.shape), past=past)
-    return memory if memory is None or tolerance >= ROUNDED else replace(memory, bound=None)
+    rounding = 1e-5  # of training in float32, relative to W: it has any rank, so that smaller tolerances have no bound
+    return memory if memory is None or tolerance >= rounding else replace(memory, bound=None)
 
 
 def _by_tolerance(ranks: dict[float, int]) -> dict[str, int]:

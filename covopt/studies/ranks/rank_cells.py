@@ -21,10 +21,8 @@ from covopt.studies.ranks import rank_verdicts
 from covopt.studies.ranks.rank_audit import LayerRanks, audit_ranks
 from covopt.studies.ranks.sgd import Course, Descended, SGDOptions
 
-OUTSIDE = 1e-6
-"""If the part of the start outside the inputs' span is below this share of its norm, it is rounding."""
-GONE = 1e-6
-"""A matrix whose norm is below this share of its start's has decayed to nothing, and counts as 0."""
+FAINT = 1e-6
+"""What is below this share of the start's norm is rounding: its part outside the inputs' span, or what decay left."""
 
 
 @dataclass(frozen=True)
@@ -150,25 +148,15 @@ def cell_of(
     first = None if start is None else [W.to(problem.X) for W in start]
     steps, diverged = (network.steps, network.diverged) if trained else (setting.steps, False)
     layers = []
-    try:
-        layers = (
-            []
-            if diverged
-            else audit_ranks(
-                question,
-                without_what_is_gone(weights, first),
-                tolerances=tolerances,
-                batch_size=setting.batch_size,
-                decay=setting.decay,
-                steps=steps,
-                start=first,
-                seed=seed,
-            )
-        )
-    except ProblemError:
-        if not trained:
-            raise
-        diverged = True  # the weights are still finite, but the loss or its gradient is not
+    if not diverged:
+        training = {"batch_size": setting.batch_size, "decay": setting.decay, "steps": steps, "start": first}
+        present = without_what_is_gone(weights, first)
+        try:
+            layers = audit_ranks(question, present, tolerances=tolerances, seed=seed, **training)
+        except ProblemError:
+            if not trained:
+                raise
+            diverged = True  # the weights are still finite, but the loss or its gradient is not
     cost, course = evaluate(question, weights), network.course if trained else None
     right = _accuracy(question, weights)
     measured = None if course is not None or first is None else measured_kept(problem, weights[0], first[0])
@@ -181,13 +169,12 @@ def measured_kept(problem: Problem, W: Tensor, start: Tensor) -> float | None:
     Outside the span of the inputs W_1 is exactly this fraction of the start. Return the c with the least
     |W_1 - c W_{1,0}| on the complement of the rows of [X, beta 1]; None if there is no complement, or the start is 0
     there.
-
     """
     s, Vt = torch.linalg.svd(problem.Xt, full_matrices=False)[1:]
     rows = Vt[RANK_RULE.keeps(s)]
     end_part, start_part = (A - (A @ rows.T) @ rows for A in (W, start))
     size = frobenius(start_part.flatten())
-    if not size > OUTSIDE * frobenius(start.flatten()):
+    if not size > FAINT * frobenius(start.flatten()):
         return None
     return known(float(((end_part / size) * (start_part / size)).sum()))
 
@@ -197,7 +184,7 @@ def without_what_is_gone(weights: Sequence[Tensor], start: Sequence[Tensor] | No
     if start is None or len(start) != len(weights):
         return list(weights)
     pairs = zip(weights, start, strict=True)
-    return [torch.zeros_like(W) if frobenius(W.flatten()) < GONE * frobenius(V.flatten()) else W for W, V in pairs]
+    return [torch.zeros_like(W) if frobenius(W.flatten()) < FAINT * frobenius(V.flatten()) else W for W, V in pairs]
 
 
 def _accuracy(problem: Problem, weights: list[Tensor]) -> float | None:

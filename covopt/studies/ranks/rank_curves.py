@@ -12,13 +12,6 @@ from covopt.answer.panels import Line, Panel
 from covopt.model.ranks import frobenius, predicted_rank, threshold_rank
 from covopt.studies.ranks.rank_cells import RankCell, Reference
 
-LAYERS = 4
-"""Number of layers whose spectra are drawn."""
-MINIMUM = 4
-"""The colour of the solver's network."""
-SMALLEST = 1e-8
-"""Singular values below this share of |W| are not drawn."""
-
 
 def panels(
     cells: Sequence[RankCell], references: Mapping[float, Reference], depth: int, tolerance: float
@@ -35,13 +28,20 @@ def panels(
     trained = [group for group in settings if group[0].course is not None]
     shown = []
     if trained:
-        up = f"rank of W{layer} at {tolerance:g}"
-        epochs, retained = _against_epochs(trained, layer, tolerance), _against_kept(trained, layer, tolerance)
+        up, epochs, retained, dashed = f"rank of W{layer} at {tolerance:g}", [], [], []
+        for color, cells in enumerate(trained):
+            name, points = _name(trained, cells), _means(cells, layer, tolerance)
+            present = {key: values[points["kept"] > 0.0] for key, values in points.items()}
+            epochs.append(Line(name, points["epochs"], points["rank"], "-", color))
+            retained.append(Line(name, present["kept"], present["rank"], "-", color))
+            dashed.append(
+                Line("" if color else "from the start alone", present["kept"], present["predicted"], "--", color)
+            )
         shown += [
             Panel("Against epochs", "epochs", up, epochs, logarithmic="x"),
-            Panel("Against what is left", "kept of the start", up, retained, logarithmic="x"),
+            Panel("Against what is left", "kept of the start", up, [*retained, *dashed], logarithmic="x"),
         ]
-    layers = sorted({1, *range(max(2, depth - LAYERS + 2), depth + 1)})
+    layers = sorted({1, *range(max(2, depth - 2), depth + 1)})  # the first and the last three
     return [*shown, *(_spectra(settings, references, number) for number in layers)]
 
 
@@ -79,42 +79,23 @@ def _means(cells: Sequence[RankCell], layer: int, tolerance: float) -> dict[str,
     return {name: np.mean([columns[name][:shortest] for columns in curves], axis=0) for name in curves[0]}
 
 
-def _against_epochs(settings: Sequence[Sequence[RankCell]], layer: int, tolerance: float) -> list[Line]:
-    lines = []
-    for color, cells in enumerate(settings):
-        points = _means(cells, layer, tolerance)
-        lines.append(Line(_name(settings, cells), points["epochs"], points["rank"], "-", color))
-    return lines
-
-
-def _against_kept(settings: Sequence[Sequence[RankCell]], layer: int, tolerance: float) -> list[Line]:
-    lines, dashed = [], []
-    for color, cells in enumerate(settings):
-        points = _means(cells, layer, tolerance)
-        held = points["kept"] > 0.0
-        lines.append(Line(_name(settings, cells), points["kept"][held], points["rank"][held], "-", color))
-        name = "" if dashed else "from the start alone"
-        dashed.append(Line(name, points["kept"][held], points["predicted"][held], "--", color))
-    return [*lines, *dashed]
-
-
 def _spectra(settings: Sequence[Sequence[RankCell]], references: Mapping[float, Reference], layer: int) -> Panel:
     """Return the panel of s_i / |W| of each setting's first network, and of the solver's."""
     lines = [
         _falling(_name(settings, cells), cells[0].layers[layer - 1].values, "-", color)
         for color, cells in enumerate(settings)
     ]
-    several = len(references) > 1
+    own_color = 4
     for place, (lam, reference) in enumerate(references.items()):
-        name = f"solver, lam {lam:g}" if several else "solver"
-        lines.append(_falling(name, reference.layers[layer - 1].values, ":" if place == 0 else "-.", MINIMUM))
+        name = f"solver, lam {lam:g}" if len(references) > 1 else "solver"
+        lines.append(_falling(name, reference.layers[layer - 1].values, ":" if place == 0 else "-.", own_color))
     return Panel(f"Spectrum of W{layer}", "i", "s_i / |W|", lines, logarithmic="y")
 
 
 def _falling(name: str, values: torch.Tensor, style: str, color: int) -> Line:
     size = frobenius(values)
     parts = (values / size).cpu().numpy() if size > 0.0 else np.empty(0)
-    parts = parts[parts > SMALLEST]
+    parts = parts[parts > 1e-8]  # others are rounding
     return Line(name, np.arange(1.0, len(parts) + 1.0), parts, style, color)
 
 

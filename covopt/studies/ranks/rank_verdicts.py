@@ -10,11 +10,6 @@ from covopt.records.numerals import down, up
 from covopt.records.record import Summary
 from covopt.runtime.errors import counted
 
-# A rank is the start's if the decayed start alone gives the same up to the first share; it is learned if the decayed
-# start gives less than the second share of it.
-SAME_RANK = 0.1
-LEARNED = 0.5
-
 
 def of_layer(
     layer: Summary,
@@ -44,6 +39,12 @@ def of_layer(
     return " ".join(sentence for sentence in sentences if sentence)
 
 
+def is_of_start(layer: Summary, tolerance: str) -> bool:
+    """Return True if the decayed start alone gives the rank, up to a tenth of it."""
+    rank = layer["rank"][tolerance]
+    return layer["predicted"] is not None and abs(layer["predicted"][tolerance] - rank) <= 0.1 * rank
+
+
 def of_start(layer: Summary, tolerance: str, retained: float | None) -> str:
     """Describe whether the rank comes from the remaining share of the start."""
     rank = layer["rank"][tolerance]
@@ -54,9 +55,9 @@ def of_start(layer: Summary, tolerance: str, retained: float | None) -> str:
     if layer["predicted"] is None:
         return ""
     start = layer["predicted"][tolerance]
-    if abs(start - rank) <= SAME_RANK * rank:
+    if is_of_start(layer, tolerance):
         return f"The rank {rank} is the start's: what is left of the start alone gives {start}."
-    if start < LEARNED * rank:
+    if start < 0.5 * rank:
         return f"The rank {rank} was learned: what is left of the start alone gives {start}."
     if start < rank:
         return f"The rank {rank} is in part the start's: what is left of the start alone gives {start}."

@@ -24,17 +24,6 @@ from covopt.runtime.loop import Budget, Callback, Progress, Status, run
 from covopt.solvers.training.batch import Batch, Widths, work
 from covopt.solvers.training.descent import SGD
 
-RECORDS = 4
-"""Number of records while the number of steps doubles."""
-CHECKED = 64
-"""Steps between checks that weights are still finite."""
-WORK = 4e8
-"""Multiplications between looks at the clock."""
-KERNELS = 5e5
-"""The overhead of a step beside its arithmetic, in multiplications."""
-LARGEST, WEIGHTS = 10_000_000, 20_000_000
-"""Maximum number of activations in one batch, and of weights."""
-
 
 @dataclass(frozen=True)
 class SGDOptions:
@@ -141,7 +130,7 @@ class _Trainer:
     def __init__(self, problem: Problem, starts: Sequence[Weights], options: Sequence[SGDOptions], seed: int) -> None:
         self._groups = [
             _Group(problem, members, [starts[i] for i in members], [options[i] for i in members], seed)
-            for members in _grouped(problem, starts, options)
+            for members in _grouped(starts, options)
         ]
 
     def networks(self) -> list[Descended]:
@@ -172,13 +161,13 @@ class _Trainer:
         return next((group for group in self._groups if not group.finished), None)
 
 
-def _grouped(problem: Problem, starts: Sequence[Weights], options: Sequence[SGDOptions]) -> Iterator[list[int]]:
+def _grouped(starts: Sequence[Weights], options: Sequence[SGDOptions]) -> Iterator[list[int]]:
     """Yield the indices of networks that are trained together: of one batch size, small first."""
     for size in sorted({option.batch_size for option in options}):
         members = [i for i, option in enumerate(options) if option.batch_size == size]
         widest = max(sum(len(W) for W in starts[i]) for i in members)
         weights = max(sum(W.numel() for W in starts[i]) for i in members)
-        most = max(1, min(LARGEST // (size * widest), WEIGHTS // weights))
+        most = max(1, min(10_000_000 // (size * widest), 20_000_000 // weights))  # activations and weights in memory
         yield from (members[i : i + most] for i in range(0, len(members), most))
 
 
@@ -200,7 +189,7 @@ class _Group:
         options: Sequence[SGDOptions],
         seed: int,
     ) -> None:
-        self.members, self._problem, self._options = members, problem, options
+        self.members, self._options = members, options
         self.batch_size, self.last = options[0].batch_size, max(option.steps for option in options)
         self._widths = [[len(W) for W in weights[:-1]] for weights in starts]
         self.width = max(max(widths) for widths in self._widths)
@@ -218,7 +207,8 @@ class _Group:
         self._recorded = recorded_steps({option.steps for option in options})
         self.steps, self.cost, self.finished = 0, math.inf, False
         multiplications = sum(work(problem, widths) for widths in self._widths) * self.batch_size / problem.samples
-        self._round = max(1, int(WORK / (multiplications + KERNELS)))
+        overhead = 5e5  # of a step beside its arithmetic, in multiplications
+        self._round = max(1, int(4e8 / (multiplications + overhead)))  # steps between looks at the clock
         self._record()
 
     def networks(self) -> list[Descended]:
@@ -245,7 +235,7 @@ class _Group:
             rows = next(self._samples).to(self._lam.device)
             self._sgd.iterate(self._batch.slopes(self._sgd.x, rows, self._lam))
             self.steps += 1
-            if self.steps in self._recorded or self.steps % CHECKED == 0:
+            if self.steps in self._recorded or self.steps % 64 == 0:
                 self._drop_diverged()
             if self.steps in self._recorded and not self.finished:
                 self._record()
@@ -283,11 +273,9 @@ class _Group:
 
 
 def recorded_steps(ends: set[int]) -> set[int]:
-    """Return the steps to record: the first ones, RECORDS a doubling later, and the ends."""
-    last, steps = max(ends), set(ends)
-    for k in range(int(RECORDS * math.log2(max(last, 1))) + 1):
-        steps.add(round(2.0 ** (k / RECORDS)))
-    return steps
+    """Return the steps to record: the first ones, four a doubling later, and the ends."""
+    doublings = math.log2(max(*ends, 1))
+    return ends | {round(2.0 ** (k / 4)) for k in range(int(4 * doublings) + 1)}
 
 
 def epochs(samples: int, size: int, seed: int) -> Iterator[Tensor]:

@@ -7,20 +7,10 @@ from collections.abc import Sequence
 from covopt.model.wording import STATUSES
 from covopt.records.record import Pairs, Summary, headline
 from covopt.runtime.errors import counted, listed
+from covopt.studies.ranks.rank_verdicts import is_of_start
 
 SETTING = ("batch_size", "rate", "lam", "momentum", "nesterov")
 HEADS = {"batch_size": "batch", "rate": "rate", "lam": "lam", "momentum": "momentum", "nesterov": "Nesterov"}
-FORGOTTEN = 1e-3
-"""A start hardly shows in a rank below this retained fraction; above it, ranks of different settings compare at equal
-decay only."""
-MEASURED, UNMEASURED = 0.01, 1e-5
-"""Relative and absolute tolerance of the measured retained fraction; float32 weights do not resolve smaller ones."""
-BEHIND = 1e-3
-"""The solver is behind if SGD's loss is lower by more than this share; it stops at a gap of a tenth of that."""
-SAME_DECAY = 0.1
-"""Settings are at equal decay if their retained fractions differ by at most this, relative."""
-SAME_RANK = 0.1
-"""A rank is the start's if the decayed start alone gives the same, up to this share of it."""
 
 
 def title(s: Summary) -> str:
@@ -39,7 +29,7 @@ def groups(s: Summary) -> list[list[Summary]]:
 
 def table(s: Summary) -> tuple[list[str], list[list[object]]]:
     """Return columns and rows of the table: settings and layers, means over the seeds."""
-    varied = [name for name in SETTING if len({cell[name] for cell in s["cells"]}) > 1]
+    varied = _varied(s)
     varied += [] if "batch_size" in varied or s["cells"][0]["batch_size"] is None else ["batch_size"]
     names = [f"{tolerance:g}" for tolerance in s["tolerance"]]
     several = len(names) > 1
@@ -49,30 +39,25 @@ def table(s: Summary) -> tuple[list[str], list[list[object]]]:
     columns += [*ranks, *starts, "stable", "functional", "bound", "solver"]
     rows = []
     for cells in groups(s):
-        own = [cells[0][name] for name in SETTING if name in varied]
-        for layers in zip(*(cell["layers"] for cell in cells if cell["layers"]), strict=True):
-            rows.append([*own, *_trained(cells), *_layer(s, cells[0], layers, names)])
+        audited = [cell for cell in cells if cell["layers"]]
+        training = [cells[0][name] for name in SETTING if name in varied]
+        training += [_mean([cell["steps"] for cell in audited]), _short(_mean([cell["kept"] for cell in audited]), 2)]
+        for layers in zip(*(cell["layers"] for cell in audited), strict=True):
+            rows.append([*training, *_layer(s, cells[0], layers, names)])
     return columns, rows
 
 
-def _trained(cells: Sequence[Summary]) -> list[object]:
-    audited = [cell for cell in cells if cell["layers"]]
-    return [_mean([cell["steps"] for cell in audited]), _short(_mean([cell["kept"] for cell in audited]), 2)]
-
-
 def _layer(s: Summary, cell: Summary, layers: Sequence[Summary], names: Sequence[str]) -> list[object]:
-    first = layers[0]
-    ranks = [_short(_mean([layer["rank"][n] for layer in layers])) for n in names]
-    starts = [_short(_mean([(layer["predicted"] or {}).get(n) for layer in layers])) for n in names]
-    measures = [_short(_mean([layer[name] for layer in layers])) for name in ("stable_rank", "functional_rank")]
+    number, shape = layers[0]["layer"], layers[0]["shape"]
+    references = [reference for reference in s["references"] if reference["lam"] == cell["lam"]]
     return [
-        first["layer"],
-        " x ".join(str(n) for n in first["shape"]),
-        *ranks,
-        *starts,
-        *measures,
+        number,
+        " x ".join(str(n) for n in shape),
+        *(_short(_mean([layer["rank"][n] for layer in layers])) for n in names),
+        *(_short(_mean([(layer["predicted"] or {}).get(n) for layer in layers])) for n in names),
+        *(_short(_mean([layer[name] for layer in layers])) for name in ("stable_rank", "functional_rank")),
         _bound(layers),
-        _solver(s, cell["lam"], first["layer"], names[0]),
+        references[0]["layers"][number - 1]["rank"][names[0]] if references else None,
     ]
 
 
@@ -83,11 +68,6 @@ def _bound(layers: Sequence[Summary]) -> object:
         return None
     bounds = [window["bound"] for window in windows]
     return f"none below {min(layers[0]['shape'])}" if None in bounds else max(bounds)
-
-
-def _solver(s: Summary, lam: float, layer: int, name: str) -> object:
-    ranks = [reference["layers"][layer - 1]["rank"][name] for reference in s["references"] if reference["lam"] == lam]
-    return ranks[0] if ranks else None
 
 
 def _mean(values: Sequence[float | None]) -> float | int | None:
@@ -119,7 +99,8 @@ def findings(s: Summary) -> list[str]:
 def _otherwise(cell: Summary) -> list[str]:
     """Warn if the weights of a given network contradict the reported training."""
     retained, measured = cell["kept"], cell["kept_measured"]
-    if retained is None or measured is None or abs(measured - retained) <= MEASURED * abs(retained) + UNMEASURED:
+    # Weights in float32 do not resolve a smaller difference.
+    if retained is None or measured is None or abs(measured - retained) <= 0.01 * abs(retained) + 1e-5:
         return []
     return [
         f"The first layer has {measured:.3g} of the given start where this training leaves {retained:.3g}: the network"
@@ -128,15 +109,12 @@ def _otherwise(cell: Summary) -> list[str]:
 
 
 def _starts(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
-    """Name the settings that still have their start's rank."""
-    sentences = []
+    """Name the settings whose networks all still have their start's rank, and more than a trace of the start."""
+    sentences, tolerance = [], f"{s['tolerance'][0]:g}"
     for cells in settings:
-        layers = [
-            int(layers[0]["layer"])
-            for layers in zip(*(c["layers"] for c in cells), strict=True)
-            if _is_starts(s, layers)
-        ]
-        if layers and (cells[0]["kept"] or 0.0) > FORGOTTEN:
+        columns = zip(*(cell["layers"] for cell in cells), strict=True)
+        layers = [column[0]["layer"] for column in columns if all(is_of_start(layer, tolerance) for layer in column)]
+        if layers and (cells[0]["kept"] or 0.0) > 1e-3:
             names = listed(f"W{layer}" for layer in layers)
             clause = f"{_name(s, cells[0])} have kept {_part(cells[0]['kept'])} of their start"
             sentences.append(f"{clause}, and the rank of {names} is the start's")
@@ -148,16 +126,6 @@ def _starts(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
     return f"{'. '.join(sentences)}.{advice}"
 
 
-def _is_starts(s: Summary, layers: Sequence[Summary]) -> bool:
-    """Return True if the decayed start alone gives the rank, in every network."""
-    name = f"{s['tolerance'][0]:g}"
-    return all(
-        layer["predicted"] is not None
-        and abs(layer["predicted"][name] - layer["rank"][name]) <= SAME_RANK * layer["rank"][name]
-        for layer in layers
-    )
-
-
 def _batches(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
     """Compare the ranks of the widest square layer by batch size, all else being equal."""
     ones = [cells for cells in settings if cells[0]["batch_size"] is not None]
@@ -165,7 +133,7 @@ def _batches(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
     if len(ones) < 2 or len(other_options) > 1:
         return ""
     shares = [cells[0]["kept"] for cells in ones]
-    equal = max(shares) - min(shares) <= SAME_DECAY * max(shares)
+    equal = max(shares) - min(shares) <= 0.1 * max(shares)
     layer, name = max(1, s["depth"] - 1), f"{s['tolerance'][0]:g}"
     ones = sorted(ones, key=lambda cells: cells[0]["batch_size"])
     ranks = [_mean([c["layers"][layer - 1]["rank"][name] for c in cells]) or 0 for cells in ones]
@@ -204,7 +172,7 @@ def _behind(s: Summary) -> list[str]:
     sentences = []
     for reference in s["references"]:
         losses = [cell["loss"] for cell in s["cells"] if cell["lam"] == reference["lam"] and cell["loss"] is not None]
-        if losses and min(losses) < (1.0 - BEHIND) * reference["cost"]:
+        if losses and min(losses) < (1.0 - 1e-3) * reference["cost"]:  # ten times the gap at which it stops
             sentences.append(
                 f"SGD reached {min(losses):.7g} for lam {reference['lam']:g}, below the solver's"
                 f" {reference['cost']:.7g}: give the solver more time, --reference, before you compare ranks with its"
@@ -215,9 +183,13 @@ def _behind(s: Summary) -> list[str]:
 
 def _name(s: Summary, cell: Summary) -> str:
     """Name a setting, as the first words of a sentence."""
-    varied = [name for name in SETTING[1:] if len({c[name] for c in s["cells"]}) > 1]
-    more = "".join(f", {HEADS[name]} {cell[name]:g}" for name in varied)
+    more = "".join(f", {HEADS[name]} {cell[name]:g}" for name in _varied(s) if name != "batch_size")
     return f"Networks with batches of {cell['batch_size']}{more}"
+
+
+def _varied(s: Summary) -> list[str]:
+    """Return the options in which the settings differ."""
+    return [name for name in SETTING if len({cell[name] for cell in s["cells"]}) > 1]
 
 
 def _part(value: float) -> str:
@@ -230,7 +202,9 @@ def _part(value: float) -> str:
 def pairs(s: Summary, settings: bool = True) -> Pairs:
     """Return labels and texts of a `ranks`; `settings`: with a line for each setting."""
     lines = [("question", title(s)), ("trained", trained(s))]
-    lines += [(_label(cells[0]), _ranks(s, cells)) for cells in groups(s)] if settings else []
+    for cells in groups(s) if settings else []:
+        size = cells[0]["batch_size"]
+        lines.append(("network" if size is None else f"batch {size}", _ranks(s, cells)))
     lines += [("solver", _reference(reference, f"{s['tolerance'][0]:g}")) for reference in s["references"]]
     lines += [("no solver", f"lam {refusal['lam']:g}: {refusal['reason']}") for refusal in s["refused"]]
     lines += [("finding", sentence) for sentence in findings(s)]
@@ -258,10 +232,6 @@ def ended(s: Summary) -> str:
     return STATUSES[s["status"]][0].partition(";")[0]
 
 
-def _label(cell: Summary) -> str:
-    return "network" if cell["batch_size"] is None else f"batch {cell['batch_size']}"
-
-
 def _ranks(s: Summary, cells: Sequence[Summary]) -> str:
     audited, name = [cell for cell in cells if cell["layers"]], f"{s['tolerance'][0]:g}"
     if not audited:
@@ -272,8 +242,7 @@ def _ranks(s: Summary, cells: Sequence[Summary]) -> str:
         rank = f"W{layers[0]['layer']} {_short(_mean([layer['rank'][name] for layer in layers]))}"
         ranks.append(rank if start is None else f"{rank} ({_short(start)} from the start)")
     first, retained = cells[0], audited[0]["kept"]
-    varied = [n for n in SETTING[1:] if len({c[n] for c in s["cells"]}) > 1]
-    more = "".join(f"{HEADS[n]} {first[n]:g}, " for n in varied)
+    more = "".join(f"{HEADS[name]} {first[name]:g}, " for name in _varied(s) if name != "batch_size")
     share = "" if retained is None else f"kept {retained:.2g}: "
     return f"{more}{share}rank {', '.join(ranks)}"
 

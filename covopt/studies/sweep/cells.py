@@ -97,10 +97,7 @@ def do_cell(task: str, key: str, X: np.ndarray, Y: np.ndarray, options: Options)
     try:
         return key, TASKS[task].done(X, Y, options)
     except CovoptError as error:
-        return key, _undone(task, "refused", str(error))
+        status, reason = "refused", str(error)
     except Exception as error:  # a bug, or no memory: the other cells go on, and --resume tries again
-        return key, _undone(task, FAILED, f"{type(error).__name__}: {error}")
-
-
-def _undone(task: str, status: str, error: str) -> Options:
-    return {**dict.fromkeys(TASKS[task].results), "status": status, "error": error}
+        status, reason = FAILED, f"{type(error).__name__}: {error}"
+    return key, {**dict.fromkeys(TASKS[task].results), "status": status, "error": reason}

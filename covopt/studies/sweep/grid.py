@@ -9,7 +9,6 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,59 +27,27 @@ from covopt.studies.sweep.store import Options
 
 SOLVE, RANKS = "solve", "ranks"
 """The tasks of a sweep. `task` names one, or, as an option of the data, the kind of targets."""
-# Options of a cell: first those of its data, then those of its task.
-SOURCE: dict[str, type] = {
-    "data": str,
-    "target": str,
-    "task": str,
-    "rows": int,
-    "shuffle": int,
-    "scale": str,
-    "data_dir": str,
+SOURCE = ("data", "target", "task", "rows", "shuffle", "scale", "data_dir")
+"""The options of a cell's data."""
+QUESTIONS: dict[str, tuple[str, ...]] = {
+    SOLVE: (
+        *("lam", "loss", "depth", "bias", "activation", "method", "certify", "gap", "tol", "time_limit"),
+        *("max_iterations", "width", "max_width", "starts", "device", "seed", "test"),
+    ),
+    RANKS: (
+        *("batch_size", "rate", "lam", "momentum", "nesterov", "kept", "epochs", "steps", "loss", "depth", "width"),
+        *("bias", "activation", "tolerance", "reference", "time_limit", "device", "seed"),
+    ),
 }
-QUESTIONS: dict[str, dict[str, type]] = {
-    SOLVE: {
-        "lam": float,
-        "loss": str,
-        "depth": int,
-        "bias": float,
-        "activation": str,
-        "method": str,
-        "certify": str,
-        "gap": float,
-        "tol": float,
-        "time_limit": float,
-        "max_iterations": int,
-        "width": int,
-        "max_width": int,
-        "starts": int,
-        "device": str,
-        "seed": int,
-        "test": str,
-    },
-    RANKS: {
-        "batch_size": int,
-        "rate": float,
-        "lam": float,
-        "momentum": float,
-        "nesterov": bool,
-        "kept": float,
-        "epochs": float,
-        "steps": int,
-        "loss": str,
-        "depth": int,
-        "width": int,
-        "bias": float,
-        "activation": str,
-        "tolerance": float,
-        "reference": float,
-        "time_limit": float,
-        "device": str,
-        "seed": int,
-    },
-}
-CELLS = 1_000_000
-"""Maximum number of cells of a sweep."""
+"""The options of each task."""
+_COUNTS = (
+    *("rows", "shuffle", "depth", "max_iterations", "width", "max_width", "starts", "seed", "batch_size", "steps"),
+)
+_NUMBERS = (
+    *("lam", "bias", "gap", "tol", "time_limit", "rate", "momentum", "kept", "epochs", "tolerance", "reference"),
+)
+_TYPES = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(_NUMBERS, float), "nesterov": bool}
+"""The types of options that are no texts."""
 _WORDS = {"scale": SCALES, "task": TASKS, "method": tuple(METHODS), "certify": CERTIFY}
 _KINDS = {str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -137,24 +104,26 @@ def make_grid(spec: dict[str, object]) -> Grid:
     """Make the grid of a table of options, each a value or a list of values to vary."""
     named = spec.get("task")
     task, own = (named, {"task"}) if isinstance(named, str) and named in QUESTIONS else (SOLVE, set())
-    kinds = SOURCE | QUESTIONS[task]
+    names = SOURCE + QUESTIONS[task]
     for name in spec:
-        if name not in kinds:
-            close = difflib.get_close_matches(name, kinds, n=1)
-            hint = f"did you mean {close[0]}" if close else f"use some of {', '.join(kinds)}"
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]}" if close else f"use some of {', '.join(names)}"
             raise ProblemError(f"{shown(name)} is no option of a sweep; {hint}.")
     if "data" not in spec:
         raise ProblemError('The sweep names no data; give data = "digits", or another name or file.')
     axes = [
-        [value if name in own else _checked(name, value, kinds) for value in _listed(name, value)]
+        [value if name in own else _checked(name, value) for value in _listed(name, value)]
         for name, value in spec.items()
     ]
-    if math.prod(len(axis) for axis in axes) > CELLS:
-        raise ProblemError(f"The grid has more than {CELLS:,} cells; give shorter lists, or several sweeps.")
+    most = 1_000_000
+    if math.prod(len(axis) for axis in axes) > most:
+        raise ProblemError(f"The grid has more than {most:,} cells; give shorter lists, or several sweeps.")
     cells, datasets, prints, tests = {}, {}, {}, {}
     for values in itertools.product(*axes):
         options: Options = dict(zip(spec, values, strict=True))
-        source, reading = source_of(options), {_renamed(k): v for k, v in _of_data(options).items()}
+        reading = _of_data(options)
+        source, reading["source"] = source_of(options), reading.pop("data")
         if source not in datasets:
             datasets[source] = read_data(**reading)  # type: ignore[arg-type]
             if datasets[source].weights is not None:
@@ -179,12 +148,7 @@ def source_of(options: Options) -> str:
 
 def _of_data(options: Options) -> Options:
     """Return the options of the data; a `task` of sweeps is not one of them."""
-    entries = {name: value for name, value in options.items() if name in SOURCE}
-    return {name: value for name, value in entries.items() if name != "task" or value in TASKS}
-
-
-def _renamed(name: str) -> str:
-    return "source" if name == "data" else name
+    return {k: v for k, v in options.items() if k in SOURCE and (k != "task" or v in TASKS)}
 
 
 def _listed(name: str, value: object) -> list[object]:
@@ -197,8 +161,8 @@ def _listed(name: str, value: object) -> list[object]:
     return value
 
 
-def _checked(name: str, value: object, kinds: Mapping[str, type]) -> object:
-    kind = kinds[name]
+def _checked(name: str, value: object) -> object:
+    kind = _TYPES.get(name, str)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -229,10 +229,8 @@ def renewing(store: Store) -> Iterator[None]:
 
     def beat() -> None:
         while not ended.wait(store.lease / 4.0):
-            try:
+            with suppress(RecordError):  # storing the next result raises the same error
                 store.renew()
-            except RecordError:  # storing the next result raises the same error
-                continue
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
@@ -261,9 +259,8 @@ def _gone(owner: object) -> bool:
     if machine != _machine():
         return False
     try:
-        os.kill(int(number), 0)
+        with suppress(PermissionError):
+            os.kill(int(number), 0)
     except (ProcessLookupError, OverflowError):
         return True
-    except PermissionError:
-        return False
     return False

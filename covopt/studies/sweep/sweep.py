@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,9 +32,6 @@ try:
     from pyarrow import parquet
 except ImportError:  # the extra `parquet` is not installed; `Sweep.to_parquet` says so
     pyarrow, parquet = None, None
-
-WAIT = 0.5
-"""Seconds between checks of other processes, once no cell is left to claim."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +130,7 @@ def sweep(
             with _backend(scheduler):
                 tell(store.counts())
                 while not _round(store, grid, jobs, tell):
-                    time.sleep(WAIT)
+                    time.sleep(0.5)  # the cells that are left are those of other processes
         except TerminatedWorkerError as error:
             raise RecordError(
                 f"A worker died, possibly out of memory; {store.counts().finished} cells are stored:"
@@ -142,7 +139,8 @@ def sweep(
         except TimeoutError as error:
             raise ProblemError(f"The scheduler at {scheduler} has no workers; start some, or use --jobs.") from error
         finally:
-            _quietly(store.release)
+            with suppress(RecordError):  # a claim that stays expires by itself
+                store.release()
         return Sweep(Path(database), store.counts(), store.rows(), grid.task)
 
 
@@ -218,11 +216,3 @@ def _backend(scheduler: str | None) -> AbstractContextManager[object]:
         return joblib.parallel_config(backend="dask", scheduler_host=scheduler)
     except (OSError, ValueError) as error:
         raise ProblemError(f"No dask scheduler answers at {scheduler}; start one, or correct the address.") from error
-
-
-def _quietly(action: Callable[[], None]) -> None:
-    """Try an action and ignore a RecordError; a claim that stays expires by itself."""
-    try:
-        action()
-    except RecordError:
-        return

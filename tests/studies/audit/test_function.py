@@ -593,19 +593,7 @@ def test_tampering_with_the_function_is_noticed(stored: Path, tmp_path: Path) ->
     found += [each for each in tamperings(stored) if each.name.startswith(("at.npz", "orbits.npz"))]
     assert len(found) > 300
     told = {each.name: judge(stored, tmp_path / "run", each) for each in (found[0], *found[1::8], *found[-6:])}
-    assert told.pop("audit.json: function 0") == "named"  # it is left out, as audits from before have it
     assert set(told.values()) == {"noticed"}, told
-
-
-def test_audits_from_before_say_nothing_of_the_function(stored: Path, tmp_path: Path, run: Run) -> None:
-    here = forged(stored, lambda s: s.pop("function"), tmp_path / "run")
-    checked = covopt.verify(here)
-    assert checked.passed
-    assert "function" in checked.unchecked
-    code, out, _ = run("show", here)
-    assert code == 0
-    assert "Jacobian" not in out
-    assert "As a function" not in covopt.write_report(here, tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_the_command_reads_other_inputs_and_orbits(tmp_path: Path, run: Run) -> None:
