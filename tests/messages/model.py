@@ -320,10 +320,6 @@ ROWS = [
         "Z2 has 4 columns, but Y has 1; they must agree.", lambda _: hidden.check_representations(SHALLOW, [Z[0], Z[0]])
     ),
     Row(
-        "The loss interpolate has no gradient in Z_L; use `gradient` with Z_L = Y fixed, or mse.",
-        lambda _: hidden.feasible_gradient(COST, Z),
-    ),
-    Row(
         "The loss 'interpolate' has no gradient; use its multiplier Lambda, or the loss mse.",
         lambda _: LOSS.gradients(Z[1], SHALLOW.Y),
     ),

@@ -9,13 +9,13 @@ import torch
 from hypothesis import assume, given
 from instances import Instance, condition, gaussian, instances
 from matplotlib.image import imread
+from references.hidden_loss import trace_quotient
 from runs import toy_result
 from sklearn.datasets import load_digits
 
 import covopt
 from covopt.answer.forces import ForcesPicture, draw_forces
 from covopt.app.cli import main
-from covopt.linalg.trace import trace_quotient
 from covopt.model import hidden
 from covopt.model.forces import layer_forces
 from covopt.model.problem import make_problem, with_bias
