@@ -12,7 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from covopt.estimators import CovoptClassifier, CovoptRegressor
-from covopt.model.problem import as_number, make_problem
+from covopt.model.problem import make_problem
+from covopt.model.reading import as_number
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Status

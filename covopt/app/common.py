@@ -82,7 +82,7 @@ def check_force(force: bool, *targets: Path | None) -> None:
 
 def check_device(device: str) -> None:
     """Raise a ProblemError unless torch can compute there."""
-    from covopt.model.problem import parse_device
+    from covopt.model.reading import parse_device
 
     parse_device(device)
 

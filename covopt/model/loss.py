@@ -73,6 +73,15 @@ class Scalable(Loss, Protocol):
         ...
 
 
+@runtime_checkable
+class Coded(Loss, Protocol):
+    """A loss of classes, with targets of its own."""
+
+    def coded(self, Y: Targets) -> Targets:
+        """Return targets as the loss takes them; raise a ProblemError for others."""
+        ...
+
+
 SMALLEST_THRESHOLD = 1e-75
 """The smallest threshold of Huber's loss; the largest is 1 over it."""
 ROUNDING = 2.0**-52
@@ -116,6 +125,16 @@ class CrossEntropy:
 
     name: str = "cross_entropy"
     domain_tolerance: float = 1e-12
+
+    def coded(self, Y: Targets) -> Targets:
+        off = (Y.sum(dim=1) - 1.0).abs() > 1e-9
+        bad = (off | (Y < 0).any(dim=1)).nonzero()
+        if len(bad):
+            raise ProblemError(
+                f"The loss cross_entropy needs classes or rows of probabilities, but row {int(bad[0, 0])} of Y is"
+                " neither; give labels (N,) or one-hot rows, or use the loss mse."
+            )
+        return Y / Y.sum(dim=1, keepdim=True)
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
         # log sum exp F - Y . F is the difference of large numbers where a class is certain.
@@ -195,6 +214,20 @@ class Logistic:
     """
 
     name: str = "logistic"
+
+    def coded(self, Y: Targets) -> Targets:
+        """Return -1 and 1 for classes 0 and 1, -1 and 1, or one-hot rows (1: second column)."""
+        ones, zeros = Y == 1.0, Y == 0.0
+        if Y.shape[1] == 1 and bool((ones | zeros).all()):
+            return 2.0 * Y - 1.0
+        if Y.shape[1] == 2 and bool((ones | zeros).all()) and bool((ones.sum(dim=1) == 1).all()):
+            return Y[:, 1:] - Y[:, :1]
+        if Y.shape[1] == 1 and bool((ones | (Y == -1.0)).all()):
+            return Y
+        raise ProblemError(
+            "The loss logistic needs two classes: labels, one column of 0 and 1 or of -1 and 1, or one-hot rows of two;"
+            " give such targets, or use the loss cross_entropy."
+        )
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
         return torch.nn.functional.softplus(-Y * F, threshold=1e3).sum(dim=-1)

@@ -17,7 +17,8 @@ from covopt.linalg.psd import RankRule
 from covopt.model.activation import Activation
 from covopt.model.faces.bias import Bias, FreeBias, PenalisedBias
 from covopt.model.loss import Loss
-from covopt.model.problem import Problem, as_matrix, as_number, make_problem
+from covopt.model.problem import Problem, make_problem
+from covopt.model.reading import as_matrix, as_number
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError, counted, shown
 

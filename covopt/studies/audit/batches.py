@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from covopt.model.noise import Noise, batch_noise, check_batch_size
-from covopt.model.problem import Problem, as_number
+from covopt.model.problem import Problem
+from covopt.model.reading import as_number
 from covopt.model.recursion import Decay
 from covopt.model.weights import Weights
 from covopt.records.record import Summary, known

@@ -10,7 +10,7 @@ import torch
 from covopt.answer.result import Result
 from covopt.data.networks import Network, as_network, read_network
 from covopt.model.activation import Activation
-from covopt.model.problem import as_matrix
+from covopt.model.reading import as_matrix
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError, shown
 
