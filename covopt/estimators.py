@@ -68,7 +68,9 @@ class _Network(BaseEstimator):
     def _solve(self, X: NDArray, Y: NDArray, loss: str | None, weight: NDArray | None) -> None:
         """Solve, and store the result in fitted attributes."""
         X, Y, weight = _counted(X, Y, weight)
-        options = {option.name: getattr(self, option.name) for option in fields(_Network)} | {"loss": loss}
+        options: dict[str, Any] = {option.name: getattr(self, option.name) for option in fields(_Network)} | {
+            "loss": loss
+        }
         options["seed"], options["max_iterations"] = self._seed(), options.pop("max_iter")
         del options["random_state"]
         if self.method != "cone":

@@ -77,7 +77,7 @@ class Scalable(Loss, Protocol):
 class Coded(Loss, Protocol):
     """A loss of classes, with targets of its own."""
 
-    def coded(self, Y: Targets) -> Targets:
+    def coded(self, Y: Targets) -> Float[Tensor, "N _"]:
         """Return targets as the loss takes them; raise a ProblemError for others."""
         ...
 
@@ -215,7 +215,7 @@ class Logistic:
 
     name: str = "logistic"
 
-    def coded(self, Y: Targets) -> Targets:
+    def coded(self, Y: Targets) -> Float[Tensor, "N _"]:
         """Return -1 and 1 for classes 0 and 1, -1 and 1, or one-hot rows (1: second column)."""
         ones, zeros = Y == 1.0, Y == 0.0
         if Y.shape[1] == 1 and bool((ones | zeros).all()):

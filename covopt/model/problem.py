@@ -218,9 +218,9 @@ class Problem:
         return value - 2.0 * self.lam * self.allowed_misfit * Lambda.abs().sum() if self.interpolates else value
 
 
-def with_bias(Z: Float[Tensor, "N n"], beta: float) -> Float[Tensor, "N n+1"]:
+def with_bias(Z: Float[Tensor, "*b N n"], beta: float) -> Float[Tensor, "*b N n+1"]:
     """Return [Z, beta 1]: the columns of Z and the bias column."""
-    return torch.cat([Z, Z.new_full((len(Z), 1), beta)], dim=1)
+    return torch.cat([Z, Z.new_full((*Z.shape[:-1], 1), beta)], dim=-1)
 
 
 def make_problem(

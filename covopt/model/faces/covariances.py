@@ -20,9 +20,9 @@ from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RankRule
 from covopt.linalg.pseudo_inverse import eigenvectors_of_range, pseudo_inverse
 from covopt.model.activation import Activation
-from covopt.model.faces.bias import with_column
 from covopt.model.faces.setting import OUT_OF_RANGE, LossValue, Question, Setting, read_bias, read_tikhonov
 from covopt.model.loss import Loss
+from covopt.model.problem import with_bias
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.threads import fitted
 
@@ -139,7 +139,7 @@ def covariances_of(
     """
     setting = Setting.read([[1.0]], bias, activation, [Z])
     z = setting.matrix(Z, "Z")
-    Zs = with_column(setting.activation(z), read_bias(bias).amount)
+    Zs = with_bias(setting.activation(z), read_bias(bias).amount)
     return setting.result(_gram(z)), setting.result(_gram(Zs))  # type: ignore[return-value]
 
 

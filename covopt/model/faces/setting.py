@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from covopt.linalg.psd import RankRule
 from covopt.model.activation import Activation
-from covopt.model.faces.bias import Bias, FreeBias, PenalisedBias
+from covopt.model.faces.bias import Bias, FreeBias
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.reading import as_matrix, as_number
@@ -103,10 +102,16 @@ class Setting:
         Raises:
             ProblemError: one sentence for what is wrong.
         """
-        try:
-            array = value if isinstance(value, Tensor) else torch.from_numpy(real_array(value))
-        except (TypeError, ValueError) as error:
-            raise ProblemError(f"{name} is {shown(value)}, not an array of numbers; give a numeric matrix.") from error
+        array = value
+        if not isinstance(array, Tensor):
+            try:
+                array = np.asarray(value)
+                if array.dtype.kind not in "fiub":
+                    raise ValueError(f"numbers of the kind {array.dtype.kind}")
+                array = torch.from_numpy(np.array(array, dtype=np.float64))
+            except (TypeError, ValueError) as error:
+                wrong = f"{name} is {shown(value)}, not an array of numbers; give a numeric matrix."
+                raise ProblemError(wrong) from error
         if array.is_complex() or array.layout != torch.strided:
             raise ProblemError(f"{name} is complex or sparse; give a dense matrix of real numbers.")
         array = array.to(self.X)
@@ -132,21 +137,13 @@ class Setting:
                 )
         return read
 
-    @cached_property
-    def column(self) -> str:
-        """Return the bias column as a message names it, with the comma before it."""
-        return self.bias.column
-
-    def values(self, Z: Sequence[Float[Tensor, "*b N _"]]) -> list[Float[Tensor, "... N _"]]:
-        """Return X, sigma(Z_1), ..., sigma(Z_{L-1}): the values that each layer acts on."""
-        return [self.X, *(self.activation(z) for z in Z[:-1])]
-
     def weights(
         self, Z: Sequence[Float[Tensor, "*b N _"]], rule: RankRule
     ) -> tuple[list[Float[Tensor, "*b _ _"]], list[Float[Tensor, "*b N _"]]]:
         """Return the lightest weights of each layer, and the error R_l = Z_l - Zs_{l-1} W_l^T."""
         W, R = [], []
-        for S, z in zip(self.values(Z), Z, strict=True):
+        values = [self.X, *(self.activation(z) for z in Z[:-1])]
+        for S, z in zip(values, Z, strict=True):
             W.append(self.bias.weights(S, z, rule))
             R.append(z - with_weights(self.bias, S, W[-1]))
         return W, R
@@ -167,24 +164,13 @@ class Setting:
                 below = "X" if layer == 1 else f"sigma(Z{layer - 1})"
                 raise ProblemError(
                     f"Z{layer} cannot be computed from the layer below: {worst:.2g} of its norm lies outside the range"
-                    f" of [{below}{self.column}]; project it with covopt.project_to_range, or give a tikhonov above 0."
+                    f" of [{below}{self.bias.column}]; project it with covopt.project_to_range, or give a tikhonov"
+                    " above 0."
                 )
 
     def result(self, value: Tensor) -> Tensor | NDArray[np.float64]:
         """Return a tensor where tensors came in, else an array."""
         return value if self.tensors else value.detach().numpy()
-
-
-def real_array(value: object) -> NDArray[np.float64]:
-    """Return a copy of an array in float64.
-
-    Raises:
-        ValueError: it holds no real numbers.
-    """
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"numbers of the kind {array.dtype.kind}")
-    return np.array(array, dtype=np.float64)
 
 
 def with_weights(bias: Bias, S: Float[Tensor, "... N d"], W: Float[Tensor, "*b n k"]) -> Float[Tensor, "... N n"]:
@@ -203,7 +189,7 @@ def read_bias(bias: object) -> Bias:
     amount = as_number(bias, "bias")
     if amount < 0.0:
         raise ProblemError(f"The bias is {amount:g}; give 0 (none), 1 (the usual amount) or 'free'.")
-    return PenalisedBias(amount)
+    return Bias(amount)
 
 
 def read_tikhonov(tikhonov: object) -> RankRule:
