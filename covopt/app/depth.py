@@ -11,9 +11,6 @@ from covopt.app.common import check_device, interruptible, print_pairs, print_ta
 from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.loop import Status
 
-FEWEST, MOST = 2, 1000
-"""The least and the largest depth."""
-
 DepthList = Annotated[
     list[str] | None,
     typer.Option(
@@ -92,16 +89,15 @@ def depths_of(texts: list[str]) -> list[int]:
     Raises:
         ProblemError: a text is neither.
     """
+    least, most = 2, 1000
     depths: set[int] = set()
     for part in (part for text in texts for part in text.split(",")):
         first, colon, last = part.partition(":")
         ends = [end.strip() for end in ((first, last) if colon else (first, first))]
-        if not all(end.isascii() and end.isdigit() and len(end) <= len(str(MOST)) for end in ends):
+        if not all(end.isascii() and end.isdigit() and len(end) <= len(str(most)) for end in ends):
             raise ProblemError(f"--depths is {shown(part)}; give depths such as 2:8 or 2,3,5,9.")
         low, high = (int(end) for end in ends)
-        if not FEWEST <= low <= high <= MOST:
-            raise ProblemError(
-                f"--depths is {shown(part)}; give depths from {FEWEST} to {MOST}, the smaller one first."
-            )
+        if not least <= low <= high <= most:
+            raise ProblemError(f"--depths is {shown(part)}; give depths from {least} to {most}, the smaller one first.")
         depths.update(range(low, high + 1))
     return sorted(depths)

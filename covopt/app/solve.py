@@ -12,8 +12,6 @@ from covopt.app.progress import telling_needs
 from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Certificate, Status
 
-EVERY = 60.0
-"""Seconds between the stored states of a solve, by default."""
 How = Annotated[
     options.Method,
     options.solving(
@@ -127,7 +125,7 @@ def solve_command(
                 callback=callback,
                 spread=place.share is not None,
                 **{**vars(keeping), "checkpoint": state},
-                checkpoint_every=EVERY if keeping.checkpoint is None else keeping.checkpoint,
+                checkpoint_every=60.0 if keeping.checkpoint is None else keeping.checkpoint,
             )
     if not place.tells:
         return

@@ -22,8 +22,6 @@ from covopt.runtime.errors import DataError, RecordError, listed
 
 DEFLATE_LIMIT = 1032
 """The most bytes that one compressed byte can unfold to (the limit of the deflate format)."""
-UNFOLDED, RATIO = 2**28, 100
-"""Files may unfold to so many bytes, and beyond that to so many times their own size."""
 
 
 def check_readable(path: Path) -> None:
@@ -52,7 +50,7 @@ def check_unfolding(path: Path, size: int) -> None:
         path: the file.
         size: bytes that its content takes in memory.
     """
-    if size > max(UNFOLDED, RATIO * path.stat().st_size):
+    if size > max(2**28, 100 * path.stat().st_size):
         raise DataError(f"{path} would unfold to {size / 2**30:.3g} GiB; store it without compression, or in parts.")
 
 

@@ -15,9 +15,6 @@ from covopt.data.data import numeric_matrix, read_source
 from covopt.data.tables import SUFFIXES, read_like
 from covopt.runtime.errors import DataError, counted, listed
 
-FEW = 3
-"""The most names that a message lists on each side."""
-
 
 @dataclass(frozen=True)
 class Further:
@@ -80,8 +77,8 @@ def _raw(
     raw = read_source(name, data_dir=data_dir, targets=targets)
     if raw.columns is not None and coding.columns is not None and raw.columns != coding.columns:
         raise DataError(
-            f"The inputs of {name} are {listed(raw.columns[:FEW])}, and those of the network's data"
-            f" {listed(coding.columns[:FEW])}; give data with the same columns."
+            f"The inputs of {name} are {listed(raw.columns[:3])}, and those of the network's data"
+            f" {listed(coding.columns[:3])}; give data with the same columns."
         )
     return raw.X[:], raw.Y
 

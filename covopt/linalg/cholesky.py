@@ -20,9 +20,6 @@ from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
 
-MARGIN = 10.0
-"""The factor by which the smallest singular value, an estimate, must exceed the rank rule."""
-
 
 @dataclass(frozen=True)
 class FullRankFactor:
@@ -164,7 +161,8 @@ def _checked(Z: Tensor, L: Tensor, failed: Tensor, rule: RankRule) -> AnyFactor:
 
 def _safe(L: Tensor, failed: Tensor, rule: RankRule) -> bool:
     """Return True if each G is accurate to half the digits and of full rank by the rank rule."""
-    least = max((MARGIN * rule.relative(L.dtype)) ** 2, torch.finfo(L.dtype).eps ** 0.5)
+    margin = 10.0  # by which the smallest singular value, an estimate, must exceed the rank rule
+    least = max((margin * rule.relative(L.dtype)) ** 2, torch.finfo(L.dtype).eps ** 0.5)
     # A failed member may hold NaN: every comparison with NaN is false.
     return bool(((failed == 0) & (reciprocal_condition(L) >= least)).all())
 

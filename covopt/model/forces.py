@@ -38,15 +38,6 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations
 from covopt.runtime.errors import ProblemError
 
-SMALL = 1e-3
-"""Tikhonov's inverse is used where a singular value that the rank rule keeps is below this share of the largest. Layers
-of trained networks reach down to 1e-11 (digits 7, 8, 9 at lam 1e-2 to 1e-4, Adam). Of five layers of solves two have
-such values too; there t moves the imbalance little (from 0.46 to 0.54, from 1.16 to 1.36)."""
-SHARE = 1e-4
-"""Tikhonov's t over the largest eigenvalue of Ks. On digits 7, 8, 9 (N = 42, L = 3, width 50, Adam, lam 1e-2, 1e-3,
-1e-4) the cosine of attraction and negative repulsion is 0.65, 0.44, 0.54 on layer 1 and 0.78, 0.59, 0.28 on layer 2
-with t = 0.01, which is that share here, and -0.08 to 0.10 with t = 0."""
-
 
 @dataclass(frozen=True)
 class LayerForces:
@@ -111,13 +102,20 @@ def check_layer(problem: Problem, layer: int) -> None:
 
 
 def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
-    """Return t for the forces on Z_l: 0, or SHARE of |Ks| if some singular value is small."""
+    """Return t for the forces on Z_l: 0, or 1e-4 of |Ks| if some singular value is small.
+
+    Small is below 1e-3 of the largest. Layers of trained networks reach down to 1e-11 (digits 7, 8, 9 at lam 1e-2 to
+    1e-4, Adam). Of five layers of solves two have such values too; there t moves the imbalance little (from 0.46 to
+    0.54, from 1.16 to 1.36). On digits 7, 8, 9 (N = 42, L = 3, width 50, Adam, lam 1e-2, 1e-3, 1e-4) the cosine of
+    attraction and negative repulsion is 0.65, 0.44, 0.54 on layer 1 and 0.78, 0.59, 0.28 on layer 2 with t = 0.01,
+    which is 1e-4 of |Ks| here, and -0.08 to 0.10 with t = 0.
+    """
     inputs = layer_inputs(problem, Z)
     small = False
     for Zs in inputs[layer - 1 : layer + 1]:
         s = torch.linalg.svdvals(Zs)
-        small |= bool((RANK_RULE.keeps(s) & (s < SMALL * s[:1])).any())
-    return SHARE * float(torch.linalg.matrix_norm(inputs[layer], 2)) ** 2 if small else 0.0
+        small |= bool((RANK_RULE.keeps(s) & (s < 1e-3 * s[:1])).any())
+    return 1e-4 * float(torch.linalg.matrix_norm(inputs[layer], 2)) ** 2 if small else 0.0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.runtime.errors import ProblemError, shown
 
 Targets = Float[Tensor, "N m"]
@@ -82,10 +83,6 @@ class Coded(Loss, Protocol):
         ...
 
 
-SMALLEST_THRESHOLD = 1e-75
-"""The smallest threshold of Huber's loss; the largest is 1 over it."""
-ROUNDING = 2.0**-52
-"""One rounding, relative."""
 ENTROPY = 40 * 2.0**-49
 """The error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40."""
 
@@ -109,7 +106,7 @@ class MeanSquaredError:
         return (G * Y).sum(dim=-1) + G.square().sum(dim=-1) / 4.0
 
     def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        return (G.shape[1] + 8) * ROUNDING * ((G * Y).abs() + G.square() / 4.0).sum(dim=-1)
+        return (2 * G.shape[1] + 16) * UNIT_ROUNDOFF * ((G * Y).abs() + G.square() / 4.0).sum(dim=-1)
 
     def scaled(self, t: float) -> Loss:
         return self
@@ -200,7 +197,7 @@ class Huber:
         return torch.where(outside, math.inf, (G * Y).sum(dim=-1) + 0.5 * G.square().sum(dim=-1))
 
     def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        return (G.shape[1] + 8) * ROUNDING * ((G * Y).abs() + G.square()).sum(dim=-1)
+        return (2 * G.shape[1] + 16) * UNIT_ROUNDOFF * ((G * Y).abs() + G.square()).sum(dim=-1)
 
     def scaled(self, t: float) -> Loss:
         return Huber(self.delta / t)
@@ -270,7 +267,7 @@ class Interpolation:
         return (G * Y).sum(dim=-1)
 
     def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        return (G.shape[1] + 8) * ROUNDING * (G * Y).abs().sum(dim=-1)
+        return (2 * G.shape[1] + 16) * UNIT_ROUNDOFF * (G * Y).abs().sum(dim=-1)
 
     def scaled(self, t: float) -> Loss:
         return self
@@ -307,10 +304,11 @@ def _threshold(name: str) -> float:
         delta = float(name.removeprefix("huber:"))
     except ValueError:
         delta = math.nan
-    if not SMALLEST_THRESHOLD <= delta <= 1.0 / SMALLEST_THRESHOLD:
+    least, most = 1e-75, 1e75
+    if not least <= delta <= most:
         raise ProblemError(
             f"The loss {shown(name)} has no threshold that float64 computes with; give huber:D with D from"
-            f" {SMALLEST_THRESHOLD:g} to {1.0 / SMALLEST_THRESHOLD:g}."
+            f" {least:g} to {most:g}."
         )
     return delta
 

@@ -21,16 +21,10 @@ from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.loop import Whole
 from covopt.runtime.options import flag
 
-DEEPEST = 1000
-"""The largest depth."""
-
 FITS, FITS_DEEP = 1e-10, 1e-7
 """An exact fit misses the targets by no more than this, relative to the largest: for two layers, and for more, where
 descents compare values, which do not resolve a misfit below about 1e-8. It is one number for what is feasible, for the
 networks that count and for the bounds on them: data that float64 cannot tell apart have no other sound meaning."""
-
-AS_WELL = 1e-12
-"""A changed network fits as well as before if its misfit is below this, relative to the largest target."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +197,7 @@ class Problem:
         """Return True if the misfit rises from `before` to `residual` by no more than rounding."""
         if not self.interpolates:
             return True
-        rounding = max(2.0 * before, AS_WELL * float(self.Y.abs().max()))
+        rounding = max(2.0 * before, 1e-12 * float(self.Y.abs().max()))
         return residual <= before or (residual <= rounding and self.allows(residual))
 
     def dual_value(self, Lambda: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
@@ -331,8 +325,8 @@ def _strength(lam: object, loss: Loss) -> float:
 def _depth(depth: object) -> int:
     if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)):
         raise ProblemError(f"The depth is {shown(depth)}; give a whole number, at least 2.")
-    if not 2 <= depth <= DEEPEST:
-        raise ProblemError(f"The depth is {shown(depth)}; give at least 2 (one hidden layer) and at most {DEEPEST}.")
+    if not 2 <= depth <= 1000:
+        raise ProblemError(f"The depth is {shown(depth)}; give at least 2 (one hidden layer) and at most 1000.")
     return int(depth)
 
 

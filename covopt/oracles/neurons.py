@@ -22,7 +22,6 @@ from covopt.linalg.psd import RankRule
 
 # The outputs are to stay the same to rounding, so a direction that changes them by 1e-10 is no null direction.
 EXACT_RANK = RankRule(double=1e-13, single=1e-6)
-GRAM_ROUNDING = 4.0  # rounding of a Gram matrix of n columns, N rows, over (N + n) n and the unit roundoff
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
 def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
     """Return True if A^T A is clearly regular, so that `_null_basis` would find nothing."""
     n, largest = len(gram), float(gram.diagonal().max(initial=0.0))
-    rounding = GRAM_ROUNDING * (terms + n * n) * np.finfo(np.float64).eps
+    rounding = 4.0 * (terms + n * n) * np.finfo(np.float64).eps  # of a Gram matrix of n columns
     least = max(rule.relative(torch.float64) ** 2, rounding) * largest
     if not (n and np.isfinite(gram).all() and least > 0.0):
         return False
