@@ -26,9 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
@@ -40,36 +38,31 @@ from covopt.runtime.errors import ProblemError
 
 
 @dataclass(frozen=True)
-class LayerForces:
-    """The two forces on hidden layer l, each (N, n_l), in units of lam.
+class Forces:
+    """Attraction and repulsion on hidden layer l.
+
+    2 (Ks_{l-1})^+ Z_l and -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l].
+
+    Source: [JGHG22, section 3].
 
     Attributes:
-        layer: l, from 1 to L - 1.
-        Z: Z_l.
-        attraction: 2 (Ks_{l-1})^+ Z_l.
-        repulsion: -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l] without its bias column.
-        feasible_repulsion: P_{Im Zs_{l-1}} repulsion, the part that can move Z_l; the attraction lies in that range.
-        full_rank: whether Zs_l has full row rank N, where the forces cancel at a local minimum.
+        attraction, repulsion: (N, n_l), derivatives of the loss in units of lam (Z_l moves against them).
+        feasible_repulsion: its projection on Im Zs_{l-1}, where Z_l can move and the attraction lies (N, n_l).
+        imbalance: |attraction + feasible_repulsion|_F / |attraction|_F; 0 at local minima where Zs_l has full row
+            rank N, Z_l has no zeros and t is 0.
+        full_rank: True if Zs_l has full row rank.
         tikhonov: t; above 0, (Ks + t I)^{-1} was used in place of Ks^+.
     """
 
-    layer: int
-    Z: Float[Tensor, "N n"]
-    attraction: Float[Tensor, "N n"]
-    repulsion: Float[Tensor, "N n"]
-    feasible_repulsion: Float[Tensor, "N n"]
+    attraction: NDArray[np.float64]
+    repulsion: NDArray[np.float64]
+    feasible_repulsion: NDArray[np.float64]
+    imbalance: float
     full_rank: bool
     tikhonov: float
 
-    @property
-    def imbalance(self) -> float:
-        """Return |attraction + feasible_repulsion|_F / |attraction|_F; 0 where they cancel."""
-        size = float(self.attraction.norm())
-        remainder = float((self.attraction + self.feasible_repulsion).norm())
-        return remainder / size if size > 0.0 else remainder
 
-
-def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRule = RANK_RULE) -> LayerForces:
+def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRule = RANK_RULE) -> Forces:
     """Return the forces on Z_l, l = `layer` from 1 to L - 1, in O(N n min(N, n)).
 
     Raises:
@@ -83,13 +76,15 @@ def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRul
     if rule.tikhonov > 0.0:
         W = A.mT @ Zs
     below = factorize(inputs[layer - 1], rule)
+    attraction = 2.0 * below.solve_gram(z)
     repulsion = -2.0 * problem.activation.derivative(z) * (A @ W)[:, :-1]
-    return LayerForces(
-        layer=layer,
-        Z=z,
-        attraction=2.0 * below.solve_gram(z),
-        repulsion=repulsion,
-        feasible_repulsion=below.project(repulsion),
+    feasible = below.project(repulsion)
+    size, remainder = float(attraction.norm()), float((attraction + feasible).norm())
+    return Forces(
+        attraction=attraction.cpu().numpy(),
+        repulsion=repulsion.cpu().numpy(),
+        feasible_repulsion=feasible.cpu().numpy(),
+        imbalance=remainder / size if size > 0.0 else remainder,
         full_rank=int(factor.rank) == len(z),
         tikhonov=rule.tikhonov,
     )
@@ -118,42 +113,9 @@ def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
     return 1e-4 * float(torch.linalg.matrix_norm(inputs[layer], 2)) ** 2 if small else 0.0
 
 
-@dataclass(frozen=True)
-class Forces:
-    """Attraction and repulsion on hidden layer l.
-
-    2 (Ks_{l-1})^+ Z_l and -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l].
-
-    Source: [JGHG22, section 3].
-
-    Attributes:
-        attraction, repulsion: (N, n_l), derivatives of the loss in units of lam (Z_l moves against them).
-        feasible_repulsion: its projection on Im Zs_{l-1}, where Z_l can move and the attraction lies (N, n_l).
-        imbalance: |attraction + feasible_repulsion|_F / |attraction|_F; 0 at local minima where Zs_l has full row
-            rank N, Z_l has no zeros and t is 0.
-        full_rank: True if Zs_l has full row rank.
-        tikhonov: t; above 0, (Ks + t I)^{-1} was used in place of Ks^+.
-    """
-
-    attraction: NDArray[np.float64]
-    repulsion: NDArray[np.float64]
-    feasible_repulsion: NDArray[np.float64]
-    imbalance: float
-    full_rank: bool
-    tikhonov: float
-
-
 def forces_on(problem: Problem, weights: Weights, layer: int, tikhonov: float | None = None) -> Forces:
-    """Return the forces on a hidden layer as NumPy arrays; t is by default `tikhonov_for`."""
+    """Return the forces on a hidden layer; t is by default `tikhonov_for`."""
     check_layer(problem, layer)
     Z = preactivations(problem, weights)
     rule = read_tikhonov(tikhonov_for(problem, Z, layer) if tikhonov is None else tikhonov)
-    tensors = layer_forces(problem, Z, layer, rule)
-    return Forces(
-        attraction=tensors.attraction.cpu().numpy(),
-        repulsion=tensors.repulsion.cpu().numpy(),
-        feasible_repulsion=tensors.feasible_repulsion.cpu().numpy(),
-        imbalance=tensors.imbalance,
-        full_rank=tensors.full_rank,
-        tikhonov=tensors.tikhonov,
-    )
+    return layer_forces(problem, Z, layer, rule)

@@ -291,6 +291,7 @@ After = Callable[[State, list[Progress], bool], None]
 """Takes each state, the history up to it, and whether the run ends with it."""
 
 
+@gently()
 def run(
     iteration: Iteration[State],
     budget: Budget,
@@ -303,17 +304,6 @@ def run(
     The last complete state stays. With `resume`, take the next step from where an earlier run ended, and go on in one
     history.
     """
-    with gently():
-        return _iterated(iteration, budget, callback, resume, after)
-
-
-def _iterated(
-    iteration: Iteration[State],
-    budget: Budget,
-    callback: Callback | None,
-    resume: Outcome[State] | None,
-    after: After[State] | None,
-) -> Outcome[State]:
     state = iteration.init(budget) if resume is None else resume.state
     history: list[Progress] = [] if resume is None else list(resume.history)
     status, under_way = Status.ITERATION_LIMIT, history[-1].iteration + 1 if history else 0
