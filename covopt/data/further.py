@@ -48,9 +48,6 @@ def read_further(
         outputs: n_L.
         data_dir: where the files of mnist lie.
         targets: whether there must be some; else they are left out.
-
-    Raises:
-        DataError: one sentence that says what is wrong and what to do.
     """
     name = os.fspath(source)
     X, y = _raw(name, coding, data_dir, targets)

@@ -102,8 +102,8 @@ class Problem:
         """Return C*(G) = sum_i q_i c*(G_i / q_i); infinite outside its domain."""
         return (self.shares * self.loss.conjugates(G * self.inverse_shares[:, None], self.Y)).sum()
 
-    def on(self, rows: Int[Tensor, " n"]) -> Problem:
-        """Return the same problem on some of the samples, with their weights as they are."""
+    def on(self, rows: Int[Tensor, " n"] | slice) -> Problem:
+        """Return the same problem on some of the samples, with their weights as they are; views for a slice."""
         weight = None if self.weight is None else self.weight[rows]
         return replace(self, X=self.X[rows], Y=self.Y[rows], weight=weight)
 

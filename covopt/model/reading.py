@@ -37,9 +37,6 @@ def as_numbers(values: object, name: str) -> Tensor:
     """Return a dense tensor of real floating numbers.
 
     float32 and float64 tensors keep their type and share memory.
-
-    Raises:
-        ProblemError: one sentence for each thing that is wrong; `name` says of what.
     """
     if isinstance(values, Tensor):
         tensor = values.detach()
@@ -63,9 +60,6 @@ def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
     """Return a finite, non-empty floating (N, n) tensor; a vector becomes a column.
 
     float32 tensors stay float32.
-
-    Raises:
-        ProblemError: one sentence for each thing that is wrong; `name` says of what.
     """
     tensor = as_numbers(values, name)
     if device is not None:

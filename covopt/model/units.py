@@ -56,7 +56,7 @@ class Units:
             X=problem.X if s == 1.0 else problem.X / s,
             Y=problem.Y if t == 1.0 else problem.Y / t,
             loss=problem.loss.scaled(t) if isinstance(problem.loss, Scalable) else problem.loss,
-            lam=1.0 if problem.interpolates else _strength(problem, t, c),
+            lam=1.0 if problem.interpolates else problem.lam * (c / t) ** 2,
             beta=problem.beta / s,
             taper=problem.taper / c,
         )
@@ -100,7 +100,7 @@ def check_strength(problem: Problem) -> None:
     if problem.interpolates or not isinstance(problem.loss, Scalable):
         return
     _, t, c = _units(problem)
-    strength = _strength(problem, t, c)
+    strength = problem.lam * (c / t) ** 2
     lost = 1e-29  # below, lam' |W'|^2 is lost in the rounding of |F' - Y'|^2, which is 10^-32
     if strength < lost:
         least = 2.0 * problem.lam * (lost / strength)
@@ -115,11 +115,6 @@ def _units(problem: Problem) -> tuple[float, float, float]:
     s = unit_of_inputs(problem)
     t = _power(problem.spread.largest(_largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
     return s, t, 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
-
-
-def _strength(problem: Problem, t: float, c: float) -> float:
-    """Return lam'."""
-    return problem.lam * (c / t) ** 2
 
 
 def _largest(values: Tensor) -> float:

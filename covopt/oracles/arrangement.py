@@ -88,7 +88,7 @@ class ArrangementOracle:
         off_space = float(Lambda.norm()) * self._space.neglected
         if not weights.any():
             direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
-            return self._answer(direction, direction.new_zeros(1), scale * off_space * (1.0 + 2.0**-40))
+            return Answer.like(self.Xt, direction, direction.new_zeros(1), scale * off_space * (1.0 + 2.0**-40))
         total = float(weights.norm(dim=1).sum())
         arcs = _Arcs(self._matrices(weights), self._unit, self._angle)
         q = arcs.maxima(256.0 * UNIT_ROUNDOFF * total)  # smaller derivatives of h^2, over |A|_F, count as zero
@@ -96,10 +96,7 @@ class ArrangementOracle:
         values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
         bound = (max(float(values[0]), arcs.best) + self._allowance(total)) * self._space.stretch
         bound = (bound * (1.0 + (Lambda.shape[1] + 20) * UNIT_ROUNDOFF) + off_space) * (1.0 + 8 * UNIT_ROUNDOFF)
-        return self._answer(directions[order], scale * values, scale * bound)
-
-    def _answer(self, directions: Tensor, values: Tensor, bound: float) -> Answer:
-        return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
+        return Answer.like(self.Xt, directions[order], scale * values, scale * bound)
 
     def _allowance(self, total: float) -> float:
         """Return an arc value's absolute rounding, S = `total`: the sum in the module's text."""

@@ -103,16 +103,13 @@ class SphereOracle:
         total = float(sizes @ self._radius) * (1.0 + 2.0**-30)
         if total == 0.0:
             direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
-            return self._answer(direction, direction.new_zeros(1), scale * off_space * self._space.stretch)
+            return Answer.like(self.Xt, direction, direction.new_zeros(1), scale * off_space * self._space.stretch)
         search = _Search(self, Lambda, total)
         directions, values = self._local_maxima(search, Lambda)
         bound = (max(float(values[0]), search.best) + self._allowance() * total) * (1.0 + search.eta)
         bound *= (1.0 + (2 * Lambda.shape[1] + 60) * UNIT_ROUNDOFF) * self._growth
         bound = (bound + off_space) * self._space.stretch * (1.0 + 8 * UNIT_ROUNDOFF)
-        return self._answer(directions, scale * values, scale * bound)
-
-    def _answer(self, directions: Tensor, values: Tensor, bound: float) -> Answer:
-        return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
+        return Answer.like(self.Xt, directions, scale * values, scale * bound)
 
     def _group(self) -> Float[Tensor, "G 3"]:
         """Group the rows that share a circle, bound the error of this, return the circles' rows.

@@ -73,9 +73,6 @@ class Setting:
         """Check X and the options.
 
         dtype and device follow the first tensor among the variables, then X.
-
-        Raises:
-            ProblemError: one sentence for what is wrong.
         """
         several = variables if isinstance(variables, Sequence) else [variables]
         like = next((value for value in (*several, X) if isinstance(value, Tensor)), None)
@@ -84,11 +81,7 @@ class Setting:
         return cls(inputs.to(dtype), read_bias(bias), Activation.parse(activation), like is not None)
 
     def matrices(self, values: object, name: str) -> list[Matrix]:
-        """Read matrices `name`1, `name`2, ..., each (rows, columns) or a batch (B, rows, columns).
-
-        Raises:
-            ProblemError: one sentence for what is wrong.
-        """
+        """Read matrices `name`1, `name`2, ..., each (rows, columns) or a batch (B, rows, columns)."""
         if isinstance(values, (Tensor, np.ndarray)) or not isinstance(values, Sequence):
             raise ProblemError(f"{name} is {shown(values)}; give a list of matrices, one for each layer.")
         read = [self.matrix(value, f"{name}{layer}") for layer, value in enumerate(values, start=1)]
@@ -97,11 +90,7 @@ class Setting:
         return read
 
     def matrix(self, value: object, name: str) -> Matrix:
-        """Read one matrix or batch; tensors keep their gradients.
-
-        Raises:
-            ProblemError: one sentence for what is wrong.
-        """
+        """Read one matrix or batch; tensors keep their gradients."""
         array = value
         if not isinstance(array, Tensor):
             try:
@@ -124,12 +113,10 @@ class Setting:
         return array
 
     def representations(self, Z: object) -> list[Float[Tensor, "*b N _"]]:
-        """Read Z_1, ..., Z_L, each (N, n_l) or a batch (B, N, n_l).
-
-        Raises:
-            ProblemError: one sentence for what is wrong.
-        """
+        """Read Z_1, ..., Z_L, each (N, n_l) or a batch (B, N, n_l)."""
         read = self.matrices(Z, "Z")
+        if not read:
+            raise ProblemError("Z is empty; give one matrix of representations for each layer.")
         for layer, z in enumerate(read, start=1):
             if z.shape[-2] != len(self.X):
                 raise ProblemError(
@@ -231,11 +218,7 @@ class Question:
         activation: str | Activation,
         sample_weight: object,
     ) -> Question:
-        """Check the data and the options, as `covopt.solve` does.
-
-        Raises:
-            ProblemError: one sentence for what is wrong.
-        """
+        """Check the data and the options, as `covopt.solve` does."""
         setting = Setting.read(X, bias, activation, variables)
         where, dtype = setting.X.device, setting.X.dtype
         options = {"lam": lam, "loss": loss, "activation": activation, "bias": bias, "sample_weight": sample_weight}
