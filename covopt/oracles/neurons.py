@@ -50,12 +50,10 @@ class Selected:
     Attributes:
         places: their places among the atoms given, ascending (k,).
         outputs: their outputs v (k, m), each a positive multiple of what it was.
-        change: max |F_after - F_before|, the rounding that the caller will find.
     """
 
     places: Int[Tensor, " k"]
     outputs: Float[Tensor, "k m"]
-    change: float
 
 
 def balance(
@@ -132,9 +130,8 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
         c = _fewest(A, sizes[alive], rule)
     survivors, remaining_sizes = alive[c > 0], c[c > 0]
     new = values[survivors] * (remaining_sizes / sizes[survivors])[:, None]
-    change = float(np.abs(features[:, survivors] @ new - features @ values).max(initial=0.0))
     place = torch.as_tensor(survivors, dtype=torch.int64, device=outputs.device)
-    return Selected(place, torch.as_tensor(new, dtype=outputs.dtype, device=outputs.device), change)
+    return Selected(place, torch.as_tensor(new, dtype=outputs.dtype, device=outputs.device))
 
 
 def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
