@@ -2,8 +2,7 @@
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs
@@ -63,18 +62,19 @@ class Keeping:
         ),
     ] = None
 
-    def file(self, output: options.Output, tells: bool) -> Path | None:
-        """Return the file of the search's state, if one is requested; --force makes room for it."""
+    def keywords(self, output: options.Output, tells: bool) -> dict[str, Any]:
+        """Return the keywords of `covopt.solve`; --force makes room for the file of the state."""
         from covopt.solvers.checkpoint import is_state
 
         if self.checkpoint is None and not self.resume:
-            return None
+            return {"memory_limit": self.memory_limit}
         if output.out is None:
             raise RecordError("The state of a solve is kept beside the run; say with --out where that is to be.")
         path = output.out.with_name(f"{output.out.name}.checkpoint.npz")
         if output.force and tells and not self.resume and is_state(path):
             path.unlink()
-        return path
+        every = {} if self.checkpoint is None else {"checkpoint_every": self.checkpoint}
+        return {**vars(self), "checkpoint": path, **every}
 
 
 @options.flat()
@@ -101,7 +101,7 @@ def solve_command(
         from covopt.answer import solve as answer
 
         output.check()
-        state = keeping.file(output, place.tells)
+        state = keeping.keywords(output, place.tells)
         check_device(place.device)
         began = time.perf_counter()
         dataset = data.read(question.loss, place.share)
@@ -124,8 +124,7 @@ def solve_command(
                 **vars(searching),
                 callback=callback,
                 spread=place.share is not None,
-                **{**vars(keeping), "checkpoint": state},
-                checkpoint_every=60.0 if keeping.checkpoint is None else keeping.checkpoint,
+                **state,
             )
     if not place.tells:
         return
@@ -136,12 +135,7 @@ def solve_command(
     if tested is not None:
         result.test = held_out.score(result, tested)
     result.timing = {"reading": reading, **result.timing}
-    if result.certificate is Certificate.EXACT and result.status is not Status.INTERRUPTED:
+    ended = result.status is Status.INTERRUPTED
+    if result.certificate is Certificate.EXACT and not ended:
         result.decided = result.unique
-    output.deliver(
-        result,
-        lambda: print_pairs(words.pairs(result.summary())),
-        "The run",
-        dataset,
-        ended=result.status is Status.INTERRUPTED,
-    )
+    output.deliver(result, lambda: print_pairs(words.pairs(result.summary())), "The run", dataset, ended=ended)

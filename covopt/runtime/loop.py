@@ -192,10 +192,11 @@ class Budget:
         return self.agreed(math.inf if interrupted() else time.perf_counter() - self.started)
 
 
-def check_time_limit(limit: object) -> None:
-    """Raise a ProblemError unless these are seconds that a budget can have."""
+def check_time_limit(limit: object) -> float:
+    """Return seconds that a budget can have; raise a ProblemError for anything else."""
     if isinstance(limit, bool) or not isinstance(limit, Real) or not float(limit) > 0.0:
         raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
+    return float(limit)
 
 
 Whole = int | Integral

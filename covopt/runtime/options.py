@@ -46,12 +46,6 @@ def seconds(value: object, name: str) -> float:
     return float(value)
 
 
-def limit(value: object, name: str) -> float:
-    """Return seconds for a computation, or raise a ProblemError."""
-    check_time_limit(value)
-    return float(value)  # type: ignore[arg-type]
-
-
 def whole(value: object, name: str) -> int:
     """Return a whole number, NumPy's among them, or raise a ProblemError."""
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -75,7 +69,7 @@ RULES: dict[str, Callable[[object, str], object]] = {
     **dict.fromkeys(("lease", "checkpoint_every"), seconds),
     **dict.fromkeys(("layer", "points", "folds", "jobs", "steps", "every", "n_lams"), whole),
     "seed": lambda value, _: check_seed(value),
-    "time_limit": limit,
+    "time_limit": lambda value, _: check_time_limit(value),
 }
 """The rule of each option, for all functions; NumPy's numbers become Python's, None stays."""
 
