@@ -11,12 +11,16 @@ UNIT_ROUNDOFF = 2.0**-53
 """u: one operation in float64 is exact up to a factor of 1 + u."""
 
 
-def to_unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda largest: largest) -> tuple[Tensor, float]:
+def largest(values: Tensor) -> float:
+    """Return the largest absolute entry, 0 of none."""
+    return float(values.abs().max()) if values.numel() else 0.0
+
+
+def to_unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda size: size) -> tuple[Tensor, float]:
     """Return (values / s, s), s the power of two next to max |values|.
 
     The division is exact, and squares neither overflow nor underflow. Where `values` are part of a larger array,
     `agreed` turns their largest magnitude into that of all.
     """
-    largest = agreed(float(values.abs().max()) if values.numel() else 0.0)
-    scale = 2.0 ** (math.frexp(largest)[1] - 1)
+    scale = 2.0 ** (math.frexp(agreed(largest(values)))[1] - 1)
     return values / scale, scale

@@ -19,9 +19,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE
+from covopt.linalg.rounding import largest
 from covopt.model.noise import factors
 from covopt.model.problem import Problem
-from covopt.model.ranks import frobenius, largest, tail
+from covopt.model.ranks import frobenius, tail
 from covopt.model.weights import Weights
 
 

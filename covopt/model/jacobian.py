@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from covopt.linalg.rounding import UNIT_ROUNDOFF
+from covopt.linalg.rounding import UNIT_ROUNDOFF, largest
 from covopt.model.activation import Activation
 from covopt.model.problem import with_bias
 from covopt.model.weights import Weights
@@ -55,8 +55,7 @@ class Scaled:
     @staticmethod
     def of(values: Float[Tensor, "*shape"], exponent: int = 0) -> Scaled:
         """Return the same numbers with the largest entry in [1/2, 1); zeros as they are."""
-        largest = float(values.abs().max()) if values.numel() else 0.0
-        shift = math.frexp(largest)[1]
+        shift = math.frexp(largest(values))[1]
         return Scaled(times_power(values, -shift), exponent + shift)
 
     def plain(self) -> Float[Tensor, "*shape"]:
@@ -240,9 +239,8 @@ class Passage:
 def _appended(S: Scaled, beta: float) -> Scaled:
     """Return [S, beta 1], scaled."""
     exponent = math.frexp(beta)[1] if beta > 0.0 else -(10**9)
-    largest = float(S.values.abs().max()) if S.values.numel() else 0.0
-    if largest > 0.0:
-        exponent = max(exponent, S.exponent + math.frexp(largest)[1])
+    if (size := largest(S.values)) > 0.0:
+        exponent = max(exponent, S.exponent + math.frexp(size)[1])
     elif beta == 0.0:
         exponent = S.exponent
     b = float(times_power(torch.tensor(beta, dtype=torch.float64), -exponent))

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE
+from covopt.linalg.rounding import largest
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, inputs_from, outputs_above, preactivations
 from covopt.runtime.errors import ProblemError
@@ -21,11 +22,6 @@ Values = Float[Tensor, " r"]
 
 TOLERANCE = 1e-3
 """tau of the threshold rank."""
-
-
-def largest(values: Float[Tensor, "*shape"]) -> float:
-    """Return the largest absolute entry, 0 of none."""
-    return float(values.abs().max()) if values.numel() else 0.0
 
 
 def frobenius(values: Float[Tensor, "*shape"]) -> float:

@@ -14,10 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.linalg.rounding import largest
 from covopt.model.batch_bound import BatchBound, batch_bound, least, total_ranks
 from covopt.model.noise import Noise, batch_noise, check_batch_size
 from covopt.model.problem import Problem
-from covopt.model.ranks import frobenius, functional_ranks, largest, predicted_rank, stable_rank, tail, threshold_rank
+from covopt.model.ranks import frobenius, functional_ranks, predicted_rank, stable_rank, tail, threshold_rank
 from covopt.model.recursion import Decay, Past, Window, window
 from covopt.model.weights import Weights, check_network
 from covopt.records.record import known
