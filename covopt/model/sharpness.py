@@ -22,10 +22,13 @@ from covopt.model.jacobian import LOG_2, Passage
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
+WORK = 5e8
+"""Samples times weights, above which nothing is computed: one step takes about four operations for each."""
+
 
 def is_little_work(problem: Problem, weights: Weights) -> bool:
     """Return True if `sharpness` computes anything for so many samples and weights."""
-    return problem.samples * sum(W.numel() for W in weights) <= 5e8  # one step: four operations for each
+    return problem.samples * sum(W.numel() for W in weights) <= WORK
 
 
 def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | None:
