@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
+from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Integral
 from typing import Any
 
@@ -35,48 +36,29 @@ _warned: set[tuple[str, int, str]] = set()
 LIMITS = (Status.TIME_LIMIT, Status.ITERATION_LIMIT)
 
 
+@dataclass(eq=False, repr=False)
 class _Network(BaseEstimator):
     """The options of `solve`, and its result as attributes, for both estimators."""
 
-    # Unannotated, as scikit-learn has it: any value is taken here, and `fit` says what is wrong with it.
-    def __init__(
-        self,
-        lam=1e-2,
-        *,
-        loss=None,
-        depth=2,
-        bias=1.0,
-        skip=False,
-        activation="relu",
-        method="cone",
-        certify="fast",
-        gap=1e-4,
-        tol=1e-3,
-        time_limit=300.0,
-        max_iter=None,
-        width=None,
-        max_width=None,
-        starts=None,
-        device=None,
-        random_state=0,
-    ) -> None:
-        self.lam = lam
-        self.loss = loss
-        self.depth = depth
-        self.bias = bias
-        self.skip = skip
-        self.activation = activation
-        self.method = method
-        self.certify = certify
-        self.gap = gap
-        self.tol = tol
-        self.time_limit = time_limit
-        self.max_iter = max_iter
-        self.width = width
-        self.max_width = max_width
-        self.starts = starts
-        self.device = device
-        self.random_state = random_state
+    # As scikit-learn has it, any value is taken here, and `fit` says what is wrong with it.
+    lam: Any = 1e-2
+    _: KW_ONLY
+    loss: Any = None
+    depth: Any = 2
+    bias: Any = 1.0
+    skip: Any = False
+    activation: Any = "relu"
+    method: Any = "cone"
+    certify: Any = "fast"
+    gap: Any = 1e-4
+    tol: Any = 1e-3
+    time_limit: Any = 300.0
+    max_iter: Any = None
+    width: Any = None
+    max_width: Any = None
+    starts: Any = None
+    device: Any = None
+    random_state: Any = 0
 
     def to_torch(self) -> torch.nn.Sequential:
         """Return the network as a float64 `torch.nn.Sequential`; a classifier's gives its scores."""
@@ -86,28 +68,14 @@ class _Network(BaseEstimator):
     def _solve(self, X: NDArray, Y: NDArray, loss: str | None, weight: NDArray | None) -> None:
         """Solve, and store the result in fitted attributes."""
         X, Y, weight = _counted(X, Y, weight)
-        result = solve(
-            X,
-            Y,
-            sample_weight=weight,
-            lam=self.lam,
-            loss=loss,
-            depth=self.depth,
-            bias=self.bias,
-            skip=self.skip,
-            activation=self.activation,
-            method=self.method,
-            certify=self.certify,
-            gap=self.gap,
-            tol=self.tol if self.method == "cone" else None,
-            time_limit=self.time_limit,
-            max_iterations=self.max_iter,
-            seed=self._seed(),
-            device=self.device,
-            width=self.width,
-            max_width=self.max_width,
-            starts=self.starts,
-        )
+        options: dict[str, Any] = {option.name: getattr(self, option.name) for option in fields(_Network)} | {
+            "loss": loss
+        }
+        options["seed"], options["max_iterations"] = self._seed(), options.pop("max_iter")
+        del options["random_state"]
+        if self.method != "cone":
+            options["tol"] = None
+        result = solve(X, Y, sample_weight=weight, **options)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         if result.status in LIMITS:
@@ -238,6 +206,7 @@ def _has_probabilities(estimator: CovoptClassifier) -> bool:
     return estimator._loss() in ("cross_entropy", "logistic")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CovoptClassifier(ClassifierMixin, _Network):
     """The network of depth L with least mean cross-entropy + lam |W|^2, by `covopt.solve`.
 
@@ -252,49 +221,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         classes_: the labels, in the order of the network's outputs. The others are those of `CovoptRegressor`.
     """
 
-    # Unannotated, as above.
-    def __init__(
-        self,
-        lam=1e-2,
-        *,
-        loss=None,
-        depth=2,
-        bias=1.0,
-        skip=False,
-        activation="relu",
-        method="cone",
-        certify="fast",
-        gap=1e-4,
-        tol=1e-3,
-        time_limit=300.0,
-        max_iter=None,
-        width=None,
-        max_width=None,
-        starts=None,
-        device=None,
-        random_state=0,
-        class_weight=None,
-    ) -> None:
-        super().__init__(
-            lam,
-            loss=loss,
-            depth=depth,
-            bias=bias,
-            skip=skip,
-            activation=activation,
-            method=method,
-            certify=certify,
-            gap=gap,
-            tol=tol,
-            time_limit=time_limit,
-            max_iter=max_iter,
-            width=width,
-            max_width=max_width,
-            starts=starts,
-            device=device,
-            random_state=random_state,
-        )
-        self.class_weight = class_weight
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CovoptClassifier:
         """Solve for X (N, n_0) and labels y (N,), with sample_weight (N,) as `CovoptRegressor`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from covopt.estimators import CovoptClassifier, CovoptRegressor
-from covopt.model.problem import as_number, make_problem
+from covopt.model.problem import make_problem
+from covopt.model.reading import as_number
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Status
@@ -25,44 +27,27 @@ SHARED = ("loss", "depth", "bias", "skip", "activation", "certify", "gap", "max_
 """The parameters of the estimator that is fitted on all rows in the end."""
 
 
+@dataclass(eq=False, repr=False)
 class _Chosen:
     """The parameters, and the path of each fold, for both estimators."""
 
-    # Unannotated, as scikit-learn has it: any value is taken here, and `fit` says what is wrong with it.
-    def __init__(
-        self,
-        lams=None,
-        *,
-        n_lams=20,
-        eps=1e-3,
-        cv=None,
-        loss=None,
-        depth=2,
-        bias=1.0,
-        skip=False,
-        activation="relu",
-        certify="fast",
-        gap=1e-4,
-        time_limit=300.0,
-        max_iter=None,
-        device=None,
-        random_state=0,
-    ) -> None:
-        self.lams = lams
-        self.n_lams = n_lams
-        self.eps = eps
-        self.cv = cv
-        self.loss = loss
-        self.depth = depth
-        self.bias = bias
-        self.skip = skip
-        self.activation = activation
-        self.certify = certify
-        self.gap = gap
-        self.time_limit = time_limit
-        self.max_iter = max_iter
-        self.device = device
-        self.random_state = random_state
+    # As scikit-learn has it, any value is taken here, and `fit` says what is wrong with it.
+    lams: Any = None
+    _: KW_ONLY
+    n_lams: Any = 20
+    eps: Any = 1e-3
+    cv: Any = None
+    loss: Any = None
+    depth: Any = 2
+    bias: Any = 1.0
+    skip: Any = False
+    activation: Any = "relu"
+    certify: Any = "fast"
+    gap: Any = 1e-4
+    time_limit: Any = 300.0
+    max_iter: Any = None
+    device: Any = None
+    random_state: Any = 0
 
     def _losses(self, X: NDArray, Y: NDArray, labels: NDArray, seed: int) -> NDArray[np.float64]:
         """Return the mean held-out losses (n_lams, n_folds); set `lam_` and, falling, `lams_`."""

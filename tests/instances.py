@@ -14,6 +14,7 @@ from torch import Tensor
 from covopt.linalg.psd import thin
 from covopt.model import hidden
 from covopt.model.problem import Problem, make_problem
+from covopt.model.weights import preactivations
 
 ACTIVATIONS = ("relu", "leaky:0.1", "leaky:-0.3", "linear")
 
@@ -29,7 +30,7 @@ class Instance:
     @property
     def Z(self) -> list[Tensor]:
         """Its representations."""
-        return hidden.from_weights(self.problem, self.weights)
+        return preactivations(self.problem, self.weights)
 
 
 def gaussian(*shape: int, seed: int) -> Tensor:

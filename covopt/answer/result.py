@@ -29,7 +29,8 @@ from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
 from covopt.model.affine import skip_as_neurons
 from covopt.model.forces import Forces, forces_on
-from covopt.model.problem import Problem, as_matrix, as_numbers, check_penalised, make_problem, with_bias
+from covopt.model.problem import Problem, check_penalised, make_problem, with_bias
+from covopt.model.reading import as_matrix, as_numbers
 from covopt.records import record
 from covopt.records.answer import Answer
 from covopt.records.directories import Writer, spare

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
+from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -17,23 +17,12 @@ from rich.table import Table
 from covopt.app.streams import discard_output
 from covopt.records import numerals
 from covopt.runtime.errors import CovoptError, RecordError, printable
-from covopt.runtime.interrupts import exit_code, gently, interrupted, loading
-
-if TYPE_CHECKING:
-    from covopt.data.data import Dataset
-    from covopt.records.directories import Writer
+from covopt.runtime.interrupts import exit_code, gently, loading
 
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMAND: ContextVar[list[str]] = ContextVar("command")
 """The words of the command line that runs; a stored run records them."""
-
-
-@runtime_checkable
-class Answer(Protocol):
-    """The answer of a command: a Result, a Plateau, and so on."""
-
-    def save(self, directory: Path, *, force: bool, others: Mapping[str, Writer]) -> None: ...
 
 
 def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None:
@@ -54,37 +43,6 @@ def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None
             say(str(error))
     if failures:
         raise failures[-1]
-
-
-def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: bool, data: Dataset | None = None) -> None:
-    """Store an answer with its report, if --out asks for it, and print where."""
-    if out is None:
-        return
-    from covopt.records import record
-    from covopt.records.provenance import ORIGIN, write_origin
-
-    names = (None, None) if data is None else (data.columns, data.classes)
-    others: dict[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), *names)}
-    if not interrupted():  # else the report is omitted, whose libraries take a second to load
-        from covopt.studies.runs import report_writer
-
-        others[record.REPORT] = report_writer(out)
-    answer.save(out, force=force, others=others)
-    if not as_json:
-        report = out / record.REPORT
-        later = f"covopt show {out} --report FILE makes its report" if interrupted() else "it has no report"
-        where = f"its report is {report}" if report.is_file() else later
-        print(printable(f"{name} is stored in {out}; {where}."))
-
-
-def print_summary(summary: dict[str, object], as_json: bool) -> None:
-    from covopt.answer import words
-    from covopt.records import record
-
-    if as_json:
-        print(record.as_json(summary))
-        return
-    print_pairs(words.pairs(summary))
 
 
 def print_pairs(pairs: list[tuple[str, str]]) -> None:
@@ -124,7 +82,7 @@ def check_force(force: bool, *targets: Path | None) -> None:
 
 def check_device(device: str) -> None:
     """Raise a ProblemError unless torch can compute there."""
-    from covopt.model.problem import parse_device
+    from covopt.model.reading import parse_device
 
     parse_device(device)
 

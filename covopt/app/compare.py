@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from covopt.app import options
-from covopt.app.common import INTERRUPTED, check_device, deliver, interruptible, print_table
+from covopt.app.common import check_device, interruptible, print_table
 from covopt.runtime.errors import printable
 
 Methods = Annotated[
@@ -60,15 +60,10 @@ def compare_command(
             result.test = held_out.score(result, tested)
 
     def show_answer() -> None:
-        if output.as_json:
-            print(record.as_json(comparison.summary()))
-            return
         print(f"{printable(record.headline(comparison.best.summary()))}\n")
         print_table(study.COLUMNS, comparison.rows())
         if tested is not None:
             scores = ((name, words.tested(result.summary())) for name, result in comparison.results.items())
             print("\n" + "\n".join(printable(f"test of {name}: {text}") for name, text in scores))
 
-    deliver(show_answer, lambda: output.store(comparison, "The comparison", dataset))
-    if comparison.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    output.deliver(comparison, show_answer, "The comparison", dataset, ended=comparison.interrupted)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from covopt.app import options
-from covopt.app.common import check_force, deliver, interruptible, print_pairs, store
+from covopt.app.common import check_force, deliver, interruptible, print_pairs
 from covopt.runtime.errors import printable
 
 Matrix = Annotated[
@@ -74,7 +74,7 @@ def cprank_command(
 
     def store_arrays() -> None:
         if file is None:
-            store(answer, "The answer", out, force, as_json)
+            options.Output(out, force, as_json=as_json).store(answer, "The answer")
             return
         arrays.write_npz(file, arrays_to_write, force, HELD)
         if not as_json:

@@ -7,12 +7,9 @@ from typing import Annotated
 import typer
 
 from covopt.app import options
-from covopt.app.common import INTERRUPTED, check_device, deliver, interruptible, print_pairs, print_table
-from covopt.runtime.errors import ProblemError, RecordError, shown
+from covopt.app.common import check_device, interruptible, print_pairs, print_table
+from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.loop import Status
-
-FEWEST, MOST = 2, 1000
-"""The least and the largest depth."""
 
 DepthList = Annotated[
     list[str] | None,
@@ -29,10 +26,6 @@ Ranks = Annotated[
         metavar="K",
     ),
 ]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Go on from the run in DIR of --out, and replace it.", rich_help_panel="Output"),
-]
 
 
 @options.flat()
@@ -47,7 +40,7 @@ def depth_command(
     activation: options.Activation = "relu",
     solving: options.Solving,
     init: options.Init = None,
-    resume: Resume = False,
+    resume: options.Resume = False,
     output: options.Output,
 ) -> None:
     """Show what depth changes: costs, proved bounds and the dimensions that pass, depth by depth.
@@ -56,24 +49,12 @@ def depth_command(
     """
     chosen = depths_of(depths or ["2:8"])
     with interruptible():
-        from covopt.records import record, storing
-        from covopt.studies import runs
         from covopt.studies.depth import depth_answer
         from covopt.studies.depth import depths as study
 
-        start = None
+        start = output.start(resume, init, depth_answer.Depths, "run of depth", "--force and --init")
         if resume:
-            if output.out is None or output.force or init is not None:
-                sentence = "--resume goes on from the run in DIR of --out"
-                raise RecordError(f"{sentence}; give --out DIR, without --force and --init.")
-            storing.check_free(output.out, force=True)
-            start = runs.load(output.out)
-            if not isinstance(start, depth_answer.Depths):  # it would be replaced
-                raise RecordError(f"{output.out} holds no run of depth to go on from; choose another directory.")
             chosen = sorted({*chosen, *start.depths})
-        else:
-            output.check()
-            start = None if init is None else runs.load(init)
         check_device(solving.device)
         dataset = data.read(loss)
         with output.following(solving.time_limit) as show:
@@ -94,17 +75,12 @@ def depth_command(
     curve.describe_data(dataset)
 
     def show_answer() -> None:
-        if output.as_json:
-            print(record.as_json(curve.summary()))
-            return
         print_pairs(curve.describe(curve=False))
         print()
         print_table(depth_answer.COLUMNS, curve.rows())
 
-    target = options.Output(output.out, output.force or resume, output.progress, output.as_json)
-    deliver(show_answer, lambda: target.store(curve, "The answer", dataset))
-    if curve.status is Status.INTERRUPTED:
-        raise typer.Exit(INTERRUPTED)
+    ended = curve.status is Status.INTERRUPTED
+    output.deliver(curve, show_answer, "The answer", dataset, ended=ended, replaces=resume)
 
 
 def depths_of(texts: list[str]) -> list[int]:
@@ -113,16 +89,15 @@ def depths_of(texts: list[str]) -> list[int]:
     Raises:
         ProblemError: a text is neither.
     """
+    least, most = 2, 1000
     depths: set[int] = set()
     for part in (part for text in texts for part in text.split(",")):
         first, colon, last = part.partition(":")
         ends = [end.strip() for end in ((first, last) if colon else (first, first))]
-        if not all(end.isascii() and end.isdigit() and len(end) <= len(str(MOST)) for end in ends):
+        if not all(end.isascii() and end.isdigit() and len(end) <= len(str(most)) for end in ends):
             raise ProblemError(f"--depths is {shown(part)}; give depths such as 2:8 or 2,3,5,9.")
         low, high = (int(end) for end in ends)
-        if not FEWEST <= low <= high <= MOST:
-            raise ProblemError(
-                f"--depths is {shown(part)}; give depths from {FEWEST} to {MOST}, the smaller one first."
-            )
+        if not least <= low <= high <= most:
+            raise ProblemError(f"--depths is {shown(part)}; give depths from {least} to {most}, the smaller one first.")
         depths.update(range(low, high + 1))
     return sorted(depths)

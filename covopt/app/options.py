@@ -5,7 +5,7 @@ Annotations are evaluated as they are read: as texts they would cost `covopt --h
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from functools import partial
 from inspect import Parameter, Signature, signature
@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from covopt.app.common import Answer, check_force, store
+from covopt.app.common import COMMAND, INTERRUPTED, check_force, deliver
 from covopt.app.progress import progress_line
+from covopt.runtime.errors import RecordError, printable
+from covopt.runtime.interrupts import interrupted
 
 if TYPE_CHECKING:
     from covopt.data.data import Dataset
+    from covopt.records.directories import Writer
     from covopt.runtime.loop import Callback
 
 # The four panels of --help.
-_data, _question, _solving, _output = (
+_data, asking, solving, _output = (
     partial(typer.Option, rich_help_panel=panel) for panel in ("Data", "Question", "Solving", "Output")
 )
 
@@ -36,9 +39,9 @@ class Method(StrEnum):
 
 
 # Options that commands also take alone, without their group.
-TimeLimit = Annotated[float, _solving(help="Time limit; the answer is the best network so far.", metavar="SECONDS")]
-Seed = Annotated[int, _solving(help="Seed of the random starts.", metavar="SEED")]
-Device = Annotated[str, _solving(help="Device: cpu or cuda.", metavar="NAME")]
+TimeLimit = Annotated[float, solving(help="Time limit; the answer is the best network so far.", metavar="SECONDS")]
+Seed = Annotated[int, solving(help="Seed of the random starts.", metavar="SEED")]
+Device = Annotated[str, solving(help="Device: cpu or cuda.", metavar="NAME")]
 
 
 def _amount_of_bias(text: str | float) -> float | str:
@@ -51,23 +54,24 @@ def _amount_of_bias(text: str | float) -> float | str:
 
 Bias = Annotated[
     Any,
-    _question(parser=_amount_of_bias, help="Amount of bias; 0: none; free: biases without a penalty.", metavar="BETA"),
+    asking(parser=_amount_of_bias, help="Amount of bias; 0: none; free: biases without a penalty.", metavar="BETA"),
 ]
-Skip = Annotated[bool, _question("--skip", help="A linear function of the inputs is free too; with --bias free.")]
+Depth = Annotated[int, asking(help="Layers of weights.", metavar="L")]
+Skip = Annotated[bool, asking("--skip", help="A linear function of the inputs is free too; with --bias free.")]
 Lam = Annotated[
     float | None,
-    _question(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),
+    asking(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),
 ]
 Loss = Annotated[
     str | None,
-    _question(
+    asking(
         help="mse, cross_entropy, huber, huber:D (threshold D), logistic or interpolate. Default: mse with --lam,"
         " interpolate without.",
         metavar="NAME",
     ),
 ]
-Activation = Annotated[str, _question(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")]
-Init = Annotated[Path | None, _solving(help="Start from a stored run.", metavar="RUN")]
+Activation = Annotated[str, asking(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")]
+Init = Annotated[Path | None, solving(help="Start from a stored run.", metavar="RUN")]
 Test = Annotated[
     str | None,
     _data(
@@ -77,6 +81,7 @@ Test = Annotated[
     ),
 ]
 Json = Annotated[bool, _output("--json", help="Print one JSON object.")]
+Resume = Annotated[bool, _output("--resume", help="Go on from the run in DIR of --out, and replace it.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory written by --out.")]
 
 
@@ -133,7 +138,7 @@ class Data:
 class Question:
     """The problem to solve on the data, with the keywords of `covopt.solve`."""
 
-    depth: Annotated[int, _question(help="Layers of weights.", metavar="L")] = 2
+    depth: Depth = 2
     bias: Bias = 1.0
     lam: Lam = None
     loss: Loss = None
@@ -146,12 +151,12 @@ class Solving:
 
     certify: Annotated[
         Literal["none", "fast", "full", "auto"],
-        _solving(
+        solving(
             help="Work to spend on the proof. fast: what the search provides; full: all the time left; auto: the time"
             " left, while it pays off."
         ),
     ] = "auto"
-    gap: Annotated[float, _solving(help="Stop at this proved relative gap.", metavar="GAP")] = 1e-4
+    gap: Annotated[float, solving(help="Stop at this proved relative gap.", metavar="GAP")] = 1e-4
     time_limit: TimeLimit = 300.0
     seed: Seed = 0
     device: Device = "cpu"
@@ -180,9 +185,63 @@ class Output:
         """Return the line of progress; none without a time limit."""
         return nullcontext() if time_limit is None else progress_line(time_limit, self.progress)
 
-    def store(self, answer: Answer, name: str, data: "Dataset | None" = None) -> None:
+    def start(self, resume: bool, init: Path | None, kind: type, what: str, barred: str = "--force") -> Any:
+        """Return the stored answer that --resume or --init goes on from; None without them."""
+        from covopt.records import storing
+        from covopt.studies import runs
+
+        if not resume:
+            self.check()
+            return None if init is None else runs.load(init)
+        if self.out is None or self.force or init is not None:
+            raise RecordError(f"--resume goes on from the run in DIR of --out; give --out DIR, without {barred}.")
+        storing.check_free(self.out, force=True)
+        start = runs.load(self.out)
+        if not isinstance(start, kind):  # it would be replaced
+            raise RecordError(f"{self.out} holds no {what} to go on from; choose another directory.")
+        return start
+
+    def deliver(
+        self,
+        answer: Any,
+        show: Callable[[], object],
+        name: str,
+        data: "Dataset",
+        *writings: Callable[[], object],
+        ended: bool,
+        replaces: bool = False,
+    ) -> None:
+        """Print an answer as JSON or by `show`, write and store it; exit with 130 if Ctrl-C `ended` it."""
+        from covopt.records import record
+
+        target = replace(self, force=self.force or replaces)
+        deliver(
+            lambda: print(record.as_json(answer.summary())) if self.as_json else show(),
+            *writings,
+            lambda: target.store(answer, name, data),
+        )
+        if ended:
+            raise typer.Exit(INTERRUPTED)
+
+    def store(self, answer: Any, name: str, data: "Dataset | None" = None) -> None:
         """Store an answer with its report, if --out asks for it, and print where."""
-        store(answer, name, self.out, self.force, self.as_json, data)
+        if self.out is None:
+            return
+        from covopt.records import record
+        from covopt.records.provenance import ORIGIN, write_origin
+
+        names = (None, None) if data is None else (data.columns, data.classes)
+        others: dict[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), *names)}
+        if not interrupted():  # else the report is omitted, whose libraries take a second to load
+            from covopt.studies.runs import report_writer
+
+            others[record.REPORT] = report_writer(self.out)
+        answer.save(self.out, force=self.force, others=others)
+        if not self.as_json:
+            report = self.out / record.REPORT
+            later = f"covopt show {self.out} --report FILE makes its report" if interrupted() else "it has no report"
+            where = f"its report is {report}" if report.is_file() else later
+            print(printable(f"{name} is stored in {self.out}; {where}."))
 
 
 def flat(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,53 +1,56 @@
 """covopt path."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
 
 from covopt.app import options
-from covopt.app.common import INTERRUPTED, check_device, deliver, interruptible, print_pairs, print_table
-from covopt.runtime.errors import ProblemError, RecordError
+from covopt.app.common import check_device, interruptible, print_pairs, print_table
+from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Status
 
-Lams = Annotated[
-    list[float] | None, typer.Option("--lam", help="A strength of the penalty; repeatable.", metavar="LAM")
-]
-Ratio = Annotated[float, typer.Option(help="Without --lam: the smallest lam over lam_max.", metavar="R")]
-Points = Annotated[int, typer.Option(help="Without --lam: how many values.", metavar="N")]
-Interpolate = Annotated[
-    bool, typer.Option("--interpolate", help="Also the representation cost, the end of the path at lam = 0.")
-]
+
+@dataclass(frozen=True)
+class Range:
+    """The values of lam, with the keywords of `covopt.path`."""
+
+    lams: Annotated[
+        list[float] | None, typer.Option("--lam", help="A strength of the penalty; repeatable.", metavar="LAM")
+    ] = None
+    ratio: Annotated[float, typer.Option(help="Without --lam: the smallest lam over lam_max.", metavar="R")] = 1e-4
+    points: Annotated[int, typer.Option(help="Without --lam: how many values.", metavar="N")] = 50
+    interpolate: Annotated[
+        bool, typer.Option("--interpolate", help="Also the representation cost, the end of the path at lam = 0.")
+    ] = False
+
+
 Folds = Annotated[int | None, typer.Option("--folds", help="Score by K folds of the data instead.", metavar="K")]
-PathLoss = Annotated[
-    Literal["mse", "cross_entropy"],
-    typer.Option("--loss", help="mse or cross_entropy.", metavar="NAME", rich_help_panel="Question"),
-]
-Depth = Annotated[int, typer.Option(help="Layers of weights.", metavar="L", rich_help_panel="Question")]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Go on from the run in DIR of --out, and replace it.", rich_help_panel="Output"),
-]
+
+
+@dataclass(frozen=True)
+class Question:
+    """The problem at each lam, with the keywords of `covopt.path`."""
+
+    depth: options.Depth = 2
+    bias: options.Bias = 1.0
+    skip: options.Skip = False
+    loss: Annotated[
+        Literal["mse", "cross_entropy"], options.asking("--loss", help="mse or cross_entropy.", metavar="NAME")
+    ] = "mse"
+    activation: options.Activation = "relu"
 
 
 @options.flat()
 def path_command(
     *,
-    lam: Lams = None,
-    ratio: Ratio = 1e-4,
-    points: Points = 50,
-    interpolate: Interpolate = False,
+    values: Range,
     test: options.Test = None,
     folds: Folds = None,
     data: options.Data,
-    depth: Depth = 2,
-    bias: options.Bias = 1.0,
-    skip: options.Skip = False,
-    loss: PathLoss = "mse",
-    activation: options.Activation = "relu",
+    question: Question,
     solving: options.Solving,
-    resume: Resume = False,
+    resume: options.Resume = False,
     output: options.Output,
 ) -> None:
     """Find the minimum for all lam of a range: its networks, bounds at every lam, and the best lam.
@@ -57,41 +60,23 @@ def path_command(
     """
     with interruptible():
         from covopt.answer import held_out
-        from covopt.records import record, storing
-        from covopt.studies import runs
         from covopt.studies.path import path as study
         from covopt.studies.path import path_answer
 
-        start = None
-        if resume:
-            if output.out is None or output.force:
-                raise RecordError("--resume goes on from the run in DIR of --out; give --out DIR, without --force.")
-            storing.check_free(output.out, force=True)
-            start = runs.load(output.out)
-            if not isinstance(start, path_answer.Path):  # it would be replaced
-                raise RecordError(f"{output.out} holds no path to go on from; choose another directory.")
-        else:
-            output.check()
+        start = output.start(resume, None, path_answer.Path, "path")
         check_device(solving.device)
-        dataset = data.read(loss)
+        dataset = data.read(question.loss)
         if dataset.weights is not None:
             raise ProblemError("covopt path counts all rows the same; leave the weights out, or repeat rows instead.")
-        held = held_out.tested(test, dataset, lambda: data.read(loss, complement=True))
+        held = held_out.tested(test, dataset, lambda: data.read(question.loss, complement=True))
         with output.following(solving.time_limit) as show:
             answer = study.path(
                 dataset.X,
                 dataset.Y,
-                lams=lam or None,
-                ratio=ratio,
-                points=points,
-                interpolate=interpolate,
+                **vars(values),
                 test=None if held is None else (held.X, held.Y),
                 folds=folds,
-                loss=loss,
-                depth=depth,
-                bias=bias,
-                skip=skip,
-                activation=activation,
+                **vars(question),
                 **vars(solving),
                 init=start,
                 callback=show,
@@ -99,14 +84,9 @@ def path_command(
     answer.describe_data(dataset)
 
     def show_answer() -> None:
-        if output.as_json:
-            print(record.as_json(answer.summary()))
-            return
         print_pairs(answer.describe())
         print()
         print_table(path_answer.COLUMNS, answer.rows())
 
-    target = options.Output(output.out, output.force or resume, output.progress, output.as_json)
-    deliver(show_answer, lambda: target.store(answer, "The path", dataset))
-    if answer.status is Status.INTERRUPTED:
-        raise typer.Exit(INTERRUPTED)
+    ended = answer.status is Status.INTERRUPTED
+    output.deliver(answer, show_answer, "The path", dataset, ended=ended, replaces=resume)

@@ -1,26 +1,30 @@
 """covopt plateau."""
 
-from __future__ import annotations
-
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from covopt.app import options
-from covopt.app.common import INTERRUPTED, check_device, deliver, interruptible, print_pairs, print_table
+from covopt.app.common import check_device, interruptible, print_pairs, print_table
 from covopt.runtime.loop import Status
 
-Layer = Annotated[int | None, typer.Option(help="Vary only this hidden layer, not all of them.", metavar="l")]
-Widths = Annotated[list[int] | None, typer.Option("--width", help="A width to examine; repeatable.", metavar="N")]
-Starts = Annotated[int, typer.Option(help="Random starts for each width.", metavar="N")]
+
+@dataclass(frozen=True)
+class Widths:
+    """The networks to examine, with the keywords of `covopt.plateau`."""
+
+    layer: Annotated[int | None, typer.Option(help="Vary only this hidden layer, not all of them.", metavar="l")] = None
+    widths: Annotated[
+        list[int] | None, typer.Option("--width", help="A width to examine; repeatable.", metavar="N")
+    ] = None
+    starts: Annotated[int, typer.Option(help="Random starts for each width.", metavar="N")] = 16
 
 
 @options.flat()
 def plateau_command(
     *,
-    layer: Layer = None,
-    width: Widths = None,
-    starts: Starts = 16,
+    widths: Widths,
     data: options.Data,
     question: options.Question,
     solving: options.Solving,
@@ -34,7 +38,6 @@ def plateau_command(
     """
     with interruptible():
         from covopt.answer import stored
-        from covopt.records import record
         from covopt.studies.width import plateau as study
 
         output.check()
@@ -45,9 +48,7 @@ def plateau_command(
                 dataset.X,
                 dataset.Y,
                 sample_weight=dataset.weights,
-                layer=layer,
-                widths=width or None,
-                starts=starts,
+                **vars(widths),
                 **vars(question),
                 **vars(solving),
                 init=None if init is None else stored.load(init),
@@ -56,13 +57,8 @@ def plateau_command(
     answer.result.describe_data(dataset)
 
     def show_answer() -> None:
-        if output.as_json:
-            print(record.as_json(answer.summary()))
-            return
         print_pairs(answer.describe())
         print()
         print_table(("width", "cost", "above the level"), answer.rows())
 
-    deliver(show_answer, lambda: output.store(answer, "The plateau", dataset))
-    if answer.status is Status.INTERRUPTED:
-        raise typer.Exit(INTERRUPTED)
+    output.deliver(answer, show_answer, "The plateau", dataset, ended=answer.status is Status.INTERRUPTED)

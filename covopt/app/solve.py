@@ -1,72 +1,80 @@
 """covopt solve."""
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from covopt.app import options
-from covopt.app.common import INTERRUPTED, check_device, deliver, interruptible, print_summary
+from covopt.app.common import check_device, interruptible, print_pairs
 from covopt.app.processes import joined
 from covopt.app.progress import telling_needs
 from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Certificate, Status
 
-Width = Annotated[
-    int | None,
-    typer.Option(help="Width of every hidden layer, for hidden and train.", metavar="N", rich_help_panel="Solving"),
-]
-MaxWidth = Annotated[
-    int | None,
-    typer.Option(
-        help="Largest width of a hidden layer, for cone at depth >= 3.", metavar="N", rich_help_panel="Solving"
-    ),
-]
-Starts = Annotated[
-    int | None,
-    typer.Option(help="Number of random draws, descents or trainings.", metavar="N", rich_help_panel="Solving"),
-]
-Tol = Annotated[
-    float | None,
-    typer.Option(
-        help="End cone once rounds gain less than this part of the cost; default: when they find nothing.",
-        metavar="TOL",
-        rich_help_panel="Solving",
-    ),
-]
-Checkpoint = Annotated[
-    float | None,
-    typer.Option(
-        help="Keep the state of the search beside --out, in DIR.checkpoint.npz, every so many seconds.",
-        metavar="SECONDS",
-        rich_help_panel="Solving",
-    ),
-]
-MemoryLimit = Annotated[
-    float | None,
-    typer.Option(
-        help="GB of memory for the solve, in each process: it does without what would take more, or is refused.",
-        metavar="GB",
-        rich_help_panel="Solving",
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Go on from the state that --checkpoint kept.", rich_help_panel="Solving"),
-]
-EVERY = 60.0
-"""Seconds between the stored states of a solve, by default."""
 How = Annotated[
     options.Method,
-    typer.Option(
+    options.solving(
         help="cone: Frank-Wolfe over covariances for two layers, beyond that descent from many starts and Frank-Wolfe"
         " layer by layer; hidden: descent on representations; train: ordinary training.",
-        rich_help_panel="Solving",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Searching:
+    """Options of the methods, with the keywords of `covopt.solve`."""
+
+    width: Annotated[
+        int | None, options.solving(help="Width of every hidden layer, for hidden and train.", metavar="N")
+    ] = None
+    max_width: Annotated[
+        int | None, options.solving(help="Largest width of a hidden layer, for cone at depth >= 3.", metavar="N")
+    ] = None
+    starts: Annotated[
+        int | None, options.solving(help="Number of random draws, descents or trainings.", metavar="N")
+    ] = None
+    tol: Annotated[
+        float | None,
+        options.solving(
+            help="End cone once rounds gain less than this part of the cost; default: when they find nothing.",
+            metavar="TOL",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Options of the stored state of a search, and of memory, with the keywords of `covopt.solve`."""
+
+    checkpoint: Annotated[
+        float | None,
+        options.solving(
+            help="Keep the state of the search beside --out, in DIR.checkpoint.npz, every so many seconds.",
+            metavar="SECONDS",
+        ),
+    ] = None
+    resume: Annotated[bool, options.solving("--resume", help="Go on from the state that --checkpoint kept.")] = False
+    memory_limit: Annotated[
+        float | None,
+        options.solving(
+            help="GB of memory for the solve, in each process: it does without what would take more, or is refused.",
+            metavar="GB",
+        ),
+    ] = None
+
+    def keywords(self, output: options.Output, tells: bool) -> dict[str, Any]:
+        """Return the keywords of `covopt.solve`; --force makes room for the file of the state."""
+        from covopt.solvers.checkpoint import is_state
+
+        if self.checkpoint is None and not self.resume:
+            return {"memory_limit": self.memory_limit}
+        if output.out is None:
+            raise RecordError("The state of a solve is kept beside the run; say with --out where that is to be.")
+        path = output.out.with_name(f"{output.out.name}.checkpoint.npz")
+        if output.force and tells and not self.resume and is_state(path):
+            path.unlink()
+        every = {} if self.checkpoint is None else {"checkpoint_every": self.checkpoint}
+        return {**vars(self), "checkpoint": path, **every}
 
 
 @options.flat()
@@ -79,13 +87,8 @@ def solve_command(
     method: How = options.Method.CONE,
     solving: options.Solving,
     init: options.Init = None,
-    width: Width = None,
-    max_width: MaxWidth = None,
-    starts: Starts = None,
-    tol: Tol = None,
-    checkpoint: Checkpoint = None,
-    resume: Resume = False,
-    memory_limit: MemoryLimit = None,
+    searching: Searching,
+    keeping: Keeping,
     output: options.Output,
 ) -> None:
     """Find the minimum over networks of depth L: the best network, and a proved lower bound.
@@ -94,11 +97,11 @@ def solve_command(
     With --lam it is the minimum of the regularised loss. Started by torchrun, the processes share the rows.
     """
     with interruptible(), joined(solving.device) as place:
-        from covopt.answer import held_out, stored
+        from covopt.answer import held_out, stored, words
         from covopt.answer import solve as answer
 
         output.check()
-        state = _state_beside(output, checkpoint, resume, place.tells)
+        state = keeping.keywords(output, place.tells)
         check_device(place.device)
         began = time.perf_counter()
         dataset = data.read(question.loss, place.share)
@@ -118,16 +121,10 @@ def solve_command(
                 **{**vars(solving), "device": place.device},
                 method=method.value,
                 init=start,
-                width=width,
-                max_width=max_width,
-                starts=starts,
-                tol=tol,
+                **vars(searching),
                 callback=callback,
                 spread=place.share is not None,
-                checkpoint=state,
-                checkpoint_every=EVERY if checkpoint is None else checkpoint,
-                resume=resume,
-                memory_limit=memory_limit,
+                **state,
             )
     if not place.tells:
         return
@@ -138,25 +135,7 @@ def solve_command(
     if tested is not None:
         result.test = held_out.score(result, tested)
     result.timing = {"reading": reading, **result.timing}
-    if result.certificate is Certificate.EXACT and result.status is not Status.INTERRUPTED:
+    ended = result.status is Status.INTERRUPTED
+    if result.certificate is Certificate.EXACT and not ended:
         result.decided = result.unique
-    deliver(
-        lambda: print_summary(result.summary(), output.as_json),
-        lambda: output.store(result, "The run", dataset),
-    )
-    if result.status is Status.INTERRUPTED:
-        raise typer.Exit(INTERRUPTED)
-
-
-def _state_beside(output: options.Output, checkpoint: float | None, resume: bool, tells: bool) -> Path | None:
-    """Return the file of the search's state, if one is requested; --force makes room for it."""
-    from covopt.solvers.checkpoint import is_state
-
-    if checkpoint is None and not resume:
-        return None
-    if output.out is None:
-        raise RecordError("The state of a solve is kept beside the run; say with --out where that is to be.")
-    path = output.out.with_name(f"{output.out.name}.checkpoint.npz")
-    if output.force and tells and not resume and is_state(path):
-        path.unlink()
-    return path
+    output.deliver(result, lambda: print_pairs(words.pairs(result.summary())), "The run", dataset, ended=ended)

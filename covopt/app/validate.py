@@ -1,7 +1,5 @@
 """covopt validate."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,15 +8,13 @@ from typing import Annotated, Literal
 import typer
 
 from covopt.app import options
-from covopt.app.common import INTERRUPTED, check_device, deliver, interruptible, print_pairs
+from covopt.app.common import check_device, interruptible, print_pairs
 from covopt.runtime.errors import printable
 
 Net = Annotated[
     Path | None,
     typer.Option(help="A state dict (.pt) or W1 ... WL (.npz); without it, covopt trains networks.", metavar="FILE"),
 ]
-Width = Annotated[int | None, typer.Option(help="Hidden neurons of the networks trained without --net.", metavar="N")]
-Starts = Annotated[int | None, typer.Option(help="Number of networks trained without --net.", metavar="N")]
 Better = Annotated[
     Path | None,
     typer.Option(
@@ -46,8 +42,12 @@ _training = partial(typer.Option, rich_help_panel="Training")
 
 @dataclass(frozen=True)
 class Training:
-    """The settings of the network's training, by SGD at a constant rate."""
+    """The networks that are trained without --net; the training of that of --net, by SGD at a constant rate."""
 
+    width: Annotated[
+        int | None, typer.Option(help="Hidden neurons of the networks trained without --net.", metavar="N")
+    ] = None
+    starts: Annotated[int | None, typer.Option(help="Number of networks trained without --net.", metavar="N")] = None
     batch_size: Annotated[
         int | None,
         _training(help="Samples in a batch: tells a network that its batches move from an untrained one.", metavar="B"),
@@ -86,8 +86,6 @@ def validate_command(
     net: Net = None,
     data: options.Data,
     question: Question,
-    width: Width = None,
-    starts: Starts = None,
     training: Training,
     solving: options.Solving,
     at: At = None,
@@ -103,7 +101,6 @@ def validate_command(
     with interruptible("Interrupted before there was anything to say; nothing is written."):
         from covopt.data import arrays, networks
         from covopt.data.data import SCALES
-        from covopt.records import record
         from covopt.runtime import files
         from covopt.studies.audit import audit as study
 
@@ -125,8 +122,6 @@ def validate_command(
                 **vars(question),
                 **vars(solving),
                 **vars(training),
-                width=width,
-                starts=starts,
                 callback=callback,
                 at=elsewhere,
                 orbits=transformed,
@@ -136,12 +131,6 @@ def validate_command(
             )
     audit.reference.describe_data(dataset)
 
-    def show_answer() -> None:
-        if output.as_json:
-            print(record.as_json(audit.summary()))
-        else:
-            print_pairs(audit.describe())
-
     def store_escape() -> None:
         if escape is None:
             return
@@ -150,6 +139,6 @@ def validate_command(
             sentence = f"{escape} holds the better network." if written else "No better network is written: none found."
             print(printable(sentence))
 
-    deliver(show_answer, store_escape, lambda: output.store(audit, "The audit", dataset))
-    if audit.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    output.deliver(
+        audit, lambda: print_pairs(audit.describe()), "The audit", dataset, store_escape, ended=audit.interrupted
+    )

@@ -22,8 +22,6 @@ from covopt.runtime.errors import DataError, RecordError, listed
 
 DEFLATE_LIMIT = 1032
 """The most bytes that one compressed byte can unfold to (the limit of the deflate format)."""
-UNFOLDED, RATIO = 2**28, 100
-"""Files may unfold to so many bytes, and beyond that to so many times their own size."""
 
 
 def check_readable(path: Path) -> None:
@@ -52,7 +50,7 @@ def check_unfolding(path: Path, size: int) -> None:
         path: the file.
         size: bytes that its content takes in memory.
     """
-    if size > max(UNFOLDED, RATIO * path.stat().st_size):
+    if size > max(2**28, 100 * path.stat().st_size):
         raise DataError(f"{path} would unfold to {size / 2**30:.3g} GiB; store it without compression, or in parts.")
 
 
@@ -84,7 +82,8 @@ def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
     """Return one array, after its declared size is checked against the size of the archive."""
     name = member.filename.removesuffix(".npy")
-    shape, dtype = _header(archive, member)
+    with archive.open(member) as stream:
+        shape, _, dtype = _declared(stream)
     if dtype.hasobject:
         raise DataError(f"The array {name} in {path} holds Python objects, never read; save numbers or strings.")
     declared = dtype.itemsize * math.prod(int(n) for n in shape)
@@ -106,13 +105,6 @@ def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
     plain = member.compress_type == zipfile.ZIP_STORED and not (fortran or dtype.hasobject)
     inside = 0 < size <= member.file_size == member.compress_size and before + size <= path.stat().st_size
     return np.memmap(path, dtype, "r", before, shape) if plain and inside else _read_member(archive, member, path)
-
-
-def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
-    """Return the shape and type that a member declares."""
-    with archive.open(member) as stream:
-        shape, _, dtype = _declared(stream)
-    return shape, dtype
 
 
 def _declared(stream: IO[bytes] | zipfile.ZipExtFile | BufferedReader) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -161,14 +153,19 @@ def _read_npy(path: Path) -> NDArray:
         raise DataError(f"{path} is not an .npy file or is damaged; write it again with numpy.save.") from error
 
 
+def csv_lines(path: Path) -> list[list[str]]:
+    """Return the cells of each line of a .csv file that is not empty."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            return [line for line in csv.reader(stream) if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a .csv file in UTF-8; save it as one.") from error
+
+
 def _read_numbers(path: Path) -> NDArray:
     """Read rows of numbers with commas between them, and no line of names."""
     check_readable(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            lines = [line for line in csv.reader(stream) if line]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not a .csv file in UTF-8; save it as one.") from error
+    lines = csv_lines(path)
     if len({len(line) for line in lines}) > 1:
         raise DataError(f"The rows of {path} have different lengths; give one number for each entry of the matrix.")
     try:

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from covopt.runtime.errors import DataError, shown
 
-CATEGORIES = 1000
-"""The most texts of a column that becomes a column of 0 and 1 for each."""
 # Other texts that Python's float reads (1_000, digits of other scripts) are more likely mistakes than numbers.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -63,7 +61,7 @@ def codes_of(values: Column, name: str, path: Path) -> tuple[NDArray[np.int64], 
     """Return for each row the index of its text, and the sorted texts that the column holds."""
     texts = [str(value) for value in values]
     kinds = sorted(set(texts))
-    if len(kinds) > CATEGORIES:
+    if len(kinds) > 1000:
         raise DataError(f"Column {shown(name)} of {path} holds {len(kinds)} texts, too many for --one-hot; drop it.")
     codes = {text: code for code, text in enumerate(kinds)}
     return np.array([codes[text] for text in texts]), kinds

@@ -15,15 +15,9 @@ from covopt.runtime.errors import CovoptWarning, DataError, counted, listed, sho
 
 SHIFT, FACTOR = "shift", "factor"
 _TEXTS: tuple[str, ...] = ("columns", "classes", "labels", "target")
-_SHOWN = 6
-"""The most classes that a message lists."""
 TASKS = ("regression", "classification")
 CLASSIFYING = ("cross_entropy", "logistic")
 """The losses of classes."""
-MOST_CLASSES, ROWS_OF_EACH = 20, 5
-"""Integers are classes if there are at most so many values, and enough rows of each on average."""
-HUGE = 1000
-"""More classes than this need two rows each on average, because their one-hot rows are huge."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,7 @@ def labels_of(Y: NDArray, name: str, task: str | None = None, loss: str | None =
     if column.ndim != 1 or column.size == 0 or not _are_classes(column, Y.ndim == 1, name, task, loss):
         return None
     classes, codes = np.unique(column, return_inverse=True)
-    if len(classes) > HUGE and 2 * len(classes) > len(column):
+    if len(classes) > 1000 and 2 * len(classes) > len(column):  # their one-hot rows are huge
         raise DataError(
             f"{name} has {len(classes)} classes on {len(column)} rows; give fewer classes, or numbers and the task"
             " regression."
@@ -92,7 +86,7 @@ def _are_classes(column: NDArray, flat: bool, name: str, task: str | None, loss:
     if kind == "b":
         return True
     values = len(np.unique(column))
-    few = values <= MOST_CLASSES and ROWS_OF_EACH * values <= len(column)
+    few = values <= 20 and 5 * values <= len(column)
     wording = (_counted(values), "regression", "numbers") if few else ("numbers", "classification", "classes")
     warnings.warn(
         f"{name} holds integers, which are read as {wording[0]}; with the task {wording[1]} they are {wording[2]}.",
@@ -212,7 +206,7 @@ class Coding:
         places |= {_key(label): place for place, label in enumerate(self.labels)}
         unknown = next((label for label in y.tolist() if _key(label) not in places), None)
         if unknown is not None:
-            shown_classes = listed(self.classes[:_SHOWN]) + (" ..." if len(self.classes) > _SHOWN else "")
+            shown_classes = listed(self.classes[:6]) + (" ..." if len(self.classes) > 6 else "")
             raise DataError(
                 f"{source} has the class {shown(unknown)}, which the network does not know; its classes are"
                 f" {shown_classes}: remove those rows."

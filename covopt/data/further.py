@@ -15,9 +15,6 @@ from covopt.data.data import numeric_matrix, read_source
 from covopt.data.tables import SUFFIXES, read_like
 from covopt.runtime.errors import DataError, counted, listed
 
-FEW = 3
-"""The most names that a message lists on each side."""
-
 
 @dataclass(frozen=True)
 class Further:
@@ -51,9 +48,6 @@ def read_further(
         outputs: n_L.
         data_dir: where the files of mnist lie.
         targets: whether there must be some; else they are left out.
-
-    Raises:
-        DataError: one sentence that says what is wrong and what to do.
     """
     name = os.fspath(source)
     X, y = _raw(name, coding, data_dir, targets)
@@ -80,8 +74,8 @@ def _raw(
     raw = read_source(name, data_dir=data_dir, targets=targets)
     if raw.columns is not None and coding.columns is not None and raw.columns != coding.columns:
         raise DataError(
-            f"The inputs of {name} are {listed(raw.columns[:FEW])}, and those of the network's data"
-            f" {listed(coding.columns[:FEW])}; give data with the same columns."
+            f"The inputs of {name} are {listed(raw.columns[:3])}, and those of the network's data"
+            f" {listed(coding.columns[:3])}; give data with the same columns."
         )
     return raw.X[:], raw.Y
 

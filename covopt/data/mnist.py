@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 else:
     datasets = lazy("sklearn.datasets")
 
-MNIST_ROWS = 60_000
 MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
 
@@ -37,7 +36,8 @@ def fetch_mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
             f"MNIST could not be fetched from OpenML; put {' and '.join(MNIST_FILES)} (or .gz) into a directory and"
             " give it with --data-dir."
         ) from error
-    return np.asarray(X[:MNIST_ROWS], dtype=np.uint8), np.asarray(Y[:MNIST_ROWS]).astype(np.int64)
+    rows = 60_000  # the training set comes first
+    return np.asarray(X[:rows], dtype=np.uint8), np.asarray(Y[:rows]).astype(np.int64)
 
 
 def read_mnist(directory: Path, mapped: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

@@ -23,14 +23,6 @@ ACTIVATIONS = (nn.ReLU, nn.LeakyReLU)
 PLAIN = (nn.Linear, nn.Sequential, *ACTIVATIONS, *IDLE)
 """Modules that must act as PyTorch wrote them, since the weights alone are read."""
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-ROUNDING = 32.0
-"""The error, in unit roundoffs of its largest sum, that a module's outputs may have."""
-PROBES = np.logspace(-3, 5, 40)
-"""Lengths of the random inputs on which they are compared, besides all rows of the data."""
-ROWS = 4096
-"""Rows of the data that a module is called with at once."""
-LEAKY = 0.01
-"""The slope of a LeakyReLU that states none."""
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -108,7 +100,8 @@ def slopes_of(module: nn.Module) -> list[float]:
     if isinstance(module, nn.Sequential):
         return [_slope_of_stack(module)]
     declared = [_slope_of(part) for part in module.modules() if isinstance(part, ACTIVATIONS)]
-    return list(dict.fromkeys([*declared, 0.0, LEAKY, 1.0]))
+    leaky = 0.01  # the slope of a LeakyReLU that states none
+    return list(dict.fromkeys([*declared, 0.0, leaky, 1.0]))
 
 
 def slope_by_outputs(
@@ -119,16 +112,17 @@ def slope_by_outputs(
     Tested are random inputs and all of `rows`. A copy of the module in float64 is called, so that nothing but rounding
     is forgiven; the module itself, at its own precision, where it has no such copy.
     """
-    probes = np.random.default_rng(0).standard_normal((len(PROBES), weights[0].shape[1] - 1)) * PROBES[:, None]
+    lengths = np.logspace(-3, 5, 40)
+    probes = np.random.default_rng(0).standard_normal((len(lengths), weights[0].shape[1] - 1)) * lengths[:, None]
     batches = [torch.from_numpy(probes)]
     if rows is not None and rows.shape[1] == probes.shape[1]:
-        batches += rows.split(ROWS)
+        batches += rows.split(4096)
     called = _in_float64(module, batches[0]) or module
-    eps = max(torch.finfo(W.dtype).eps for W in called.parameters())
+    rounding = 32.0 * max(torch.finfo(W.dtype).eps for W in called.parameters())  # relative to its largest sum
     for X in batches:
         inputs, own = X.double().cpu().numpy(), _outputs_of(called, X)
         largest = _answers([np.abs(W) for W in weights], np.abs(inputs), beta, 1.0).max(axis=1, keepdims=True)
-        slopes = [s for s in slopes if _agree(own, _answers(weights, inputs, beta, s), ROUNDING * eps * largest)]
+        slopes = [s for s in slopes if _agree(own, _answers(weights, inputs, beta, s), rounding * largest)]
     if slopes:
         return slopes[0]
     raise DataError(

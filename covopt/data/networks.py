@@ -131,9 +131,6 @@ def read_network(path: str | os.PathLike[str], beta: float) -> Network:
     Args:
         path: the file; nothing in it is run.
         beta: the amount of bias, by which PyTorch's biases are divided.
-
-    Raises:
-        DataError: one sentence that says what is wrong and what to do.
     """
     file = Path(path)
     suffix = file.suffix.lower()
@@ -157,9 +154,6 @@ def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
     A module is read from its state dict, and then called: its outputs at random inputs, and at the rows of X, must be
     those of the weights that were read. Modules with hooks, with a `forward` of their own in place of that of PyTorch,
     or with weights that two layers share are refused.
-
-    Raises:
-        DataError: one sentence that says what is wrong and what to do.
     """
     if isinstance(net, nn.Module):
         module = unwrapped(net)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 NUMBERS = ("halffloat", "float", "double", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 """Types of columns that hold nothing but numbers."""
-CELL = 40
-"""Bytes that a cell of a table takes while it is read."""
 
 
 class ParquetColumns:
@@ -53,7 +51,8 @@ class ParquetColumns:
         self.cuts = list(accumulate(groups, initial=0))
         if min(groups, default=0) < 0 or self.cuts[-1] != declared.num_rows:
             raise self._damaged()
-        check_unfolding(path, CELL * declared.num_rows * declared.num_columns)
+        cell = 40  # bytes that a cell of a table takes while it is read
+        check_unfolding(path, cell * declared.num_rows * declared.num_columns)
         if self.cuts[-1] == 0 or not self._names:
             raise DataError(f"{path} has no rows or no columns; give at least one of each.")
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-UNITS, FEWEST = (48, 24), 10
-"""A part begins at a multiple of these rows, if there are FEWEST times as many."""
-
 
 def share_of(rows: int, parts: int) -> tuple[int, ...]:
     """Return where about equal parts of so many rows begin, and where the last ends.
@@ -13,5 +10,5 @@ def share_of(rows: int, parts: int) -> tuple[int, ...]:
     otherwise. Where parts begin at multiples of all of these, the products of a part are the same to the last bit in
     a process that holds more of them.
     """
-    unit = next((unit for unit in UNITS if rows >= unit * FEWEST), 1)
+    unit = next((unit for unit in (48, 24) if rows >= 10 * unit), 1)
     return (*(rows * j // (parts * unit) * unit for j in range(parts)), rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.data.arrays import check_readable
+from covopt.data.arrays import check_readable, csv_lines
 from covopt.data.cells import Column, check_inputs, codes_of, floats, is_number, target_of
 from covopt.data.row_groups import GroupedRows, ParquetColumns
 from covopt.runtime.errors import DataError, ProblemError, counted, listed, shown
@@ -50,9 +49,6 @@ def read_table(
         weights: the column that holds the weights of the rows, which is no input; None: there is none.
         mapped: True leaves the inputs of a .parquet file there, but for columns of texts; they are read on demand, by
             row groups.
-
-    Raises:
-        DataError: one sentence that names the columns and what to do.
     """
     columns = _columns(path)
     if target is None:
@@ -98,9 +94,6 @@ def read_like(
         target: the column that holds the targets; None leaves them out.
         other: a column that is no input.
         task: as for `read_table`.
-
-    Raises:
-        DataError: one sentence that names the columns and what to do.
     """
     columns = _columns(path)
     if names is None:
@@ -177,11 +170,7 @@ def _columns(path: Path) -> dict[str, Column] | ParquetColumns:
 
 def _read_csv(path: Path) -> dict[str, Column]:
     """Return the columns of a .csv file as text, by the names in its first line."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            lines = [line for line in csv.reader(stream) if line]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not a .csv file in UTF-8; save it as one.") from error
+    lines = csv_lines(path)
     if not lines:
         raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")
     names, body = [name.strip() for name in lines[0]], lines[1:]

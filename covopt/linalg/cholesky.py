@@ -20,9 +20,6 @@ from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
 
-MARGIN = 10.0
-"""The factor by which the smallest singular value, an estimate, must exceed the rank rule."""
-
 
 @dataclass(frozen=True)
 class FullRankFactor:
@@ -113,7 +110,12 @@ def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFact
     if Z.numel() == 0:
         return thin(Z, rule)
     L, failed = torch.linalg.cholesky_ex(lower_gram(Z if Z.shape[-1] >= Z.shape[-2] else Z.mT))
-    return _checked(Z, L, failed, rule)
+    if not _safe(L, failed, rule):
+        return thin(Z, rule)
+    if rule.tikhonov == 0.0:
+        return FullRankFactor(Z, L, L, rule)
+    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+    return FullRankFactor(Z, L, torch.linalg.cholesky_ex(L @ L.mT + rule.tikhonov * eye).L, rule)
 
 
 def lower_gram(A: Float[Tensor, "*b k p"], block: int = 128) -> Float[Tensor, "*b k k"]:
@@ -144,33 +146,15 @@ def reciprocal_condition(L: Float[Tensor, "*b k k"], steps: int = 3, vectors: in
     x = y = start.to(L).expand(*L.shape[:-2], *start.shape)
     largest = smallest = L.new_ones(L.shape[:-2])
     for _ in range(steps):
-        x, y = _unit(x), _unit(y)
+        x, y = (v / v.norm(dim=-2, keepdim=True) for v in (x, y))
         x, y = L @ (L.mT @ x), torch.cholesky_solve(y, L)
-        largest, smallest = _unit_norms(x), _unit_norms(y)
+        largest, smallest = (v.norm(dim=-2).amax(dim=-1) for v in (x, y))
     return 1.0 / (largest * smallest)
-
-
-def _unit(x: Tensor) -> Tensor:
-    return x / x.norm(dim=-2, keepdim=True)
-
-
-def _unit_norms(x: Tensor) -> Tensor:
-    return x.norm(dim=-2).amax(dim=-1)
-
-
-def _checked(Z: Tensor, L: Tensor, failed: Tensor, rule: RankRule) -> AnyFactor:
-    return FullRankFactor(Z, L, _shifted(L, rule), rule) if _safe(L, failed, rule) else thin(Z, rule)
 
 
 def _safe(L: Tensor, failed: Tensor, rule: RankRule) -> bool:
     """Return True if each G is accurate to half the digits and of full rank by the rank rule."""
-    least = max((MARGIN * rule.relative(L.dtype)) ** 2, torch.finfo(L.dtype).eps ** 0.5)
+    margin = 10.0  # by which the smallest singular value, an estimate, must exceed the rank rule
+    least = max((margin * rule.relative(L.dtype)) ** 2, torch.finfo(L.dtype).eps ** 0.5)
     # A failed member may hold NaN: every comparison with NaN is false.
     return bool(((failed == 0) & (reciprocal_condition(L) >= least)).all())
-
-
-def _shifted(L: Tensor, rule: RankRule) -> Tensor:
-    if rule.tikhonov == 0.0:
-        return L
-    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
-    return torch.linalg.cholesky_ex(L @ L.mT + rule.tikhonov * eye).L

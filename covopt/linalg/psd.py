@@ -77,12 +77,6 @@ class Factor:
         """Return the numerical rank of Z and of B."""
         return self.significant.sum(dim=-1).to(torch.int64)
 
-    def basis(self) -> Float[Tensor, "N r"]:
-        """Return an orthonormal basis of Im Z = Im B in columns; batches have no common rank."""
-        if self.U.ndim != 2:
-            raise ProblemError("A batch of factors has no common rank; take the basis of one factor at a time.")
-        return self.U[:, self.significant > 0]
-
     def without_tikhonov(self) -> Factor:
         """Return the same factor with the pseudo-inverse of the rank rule."""
         return replace(self, inverse=_inverse(self.s, self.significant, 0.0), tikhonov=0.0)

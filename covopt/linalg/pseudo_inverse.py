@@ -31,9 +31,6 @@ from torch.autograd.function import once_differentiable
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
 
-ROUNDING_OF_EIGENVALUES = 16.0
-"""Eigenvalues of an (N, N) matrix up to this times N eps of the largest one are rounding and count as zero."""
-
 
 def least_squares(
     Zs: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule = RANK_RULE
@@ -67,7 +64,7 @@ def eigenvectors_of_range(
 ) -> tuple[Float[Tensor, "*b N"], Float[Tensor, "*b N N"]]:
     """Return eigenvalues and eigenvectors (columns) of B, 0 where the eigenvalue is rounding."""
     values, U = torch.linalg.eigh((B + B.mT) / 2.0)
-    noise = ROUNDING_OF_EIGENVALUES * B.shape[-1] * torch.finfo(B.dtype).eps * torch.maximum(size, values[..., -1])
+    noise = 16.0 * B.shape[-1] * torch.finfo(B.dtype).eps * torch.maximum(size, values[..., -1])
     significant = values > noise[..., None]
     return torch.where(significant, values, 0.0), U * significant[..., None, :]
 

@@ -13,12 +13,16 @@ EPS = 2.0 * UNIT_ROUNDOFF
 """The distance from 1 to the next float64, which covers an operation and the rounding of its bound."""
 
 
-def to_unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda largest: largest) -> tuple[Tensor, float]:
+def largest(values: Tensor) -> float:
+    """Return the largest absolute entry, 0 of none."""
+    return float(values.abs().max()) if values.numel() else 0.0
+
+
+def to_unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda size: size) -> tuple[Tensor, float]:
     """Return (values / s, s), s the power of two next to max |values|.
 
     The division is exact, and squares neither overflow nor underflow. Where `values` are part of a larger array,
     `agreed` turns their largest magnitude into that of all.
     """
-    largest = agreed(float(values.abs().max()) if values.numel() else 0.0)
-    scale = 2.0 ** (math.frexp(largest)[1] - 1)
+    scale = 2.0 ** (math.frexp(agreed(largest(values)))[1] - 1)
     return values / scale, scale

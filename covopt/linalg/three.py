@@ -10,8 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_PAIRS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))
-
 
 def largest_eigenvalue(
     diagonal: tuple[Tensor, Tensor, Tensor], off: tuple[Tensor, Tensor, Tensor]
@@ -50,7 +48,7 @@ def eigenvectors(G: Float[Tensor, "B 3 3"], sweeps: int = 8, small: float = 1e-1
         largest = torch.stack([entries[0, 1], entries[0, 2], entries[1, 2]]).abs().amax(dim=0)
         if bool((largest <= size).all()):
             break
-        for p, q, r in _PAIRS:
+        for p, q, r in ((0, 1, 2), (0, 2, 1), (1, 2, 0)):
             _rotate(entries, columns, p, q, r)
     return torch.stack(columns, dim=1).permute(2, 0, 1)
 

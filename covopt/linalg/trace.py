@@ -34,22 +34,10 @@ squares problems whose variables separate, SIAM J. Numer. Anal. 10 (1973).
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from covopt.linalg.cholesky import AnyFactor, factorize
-from covopt.linalg.psd import RANK_RULE, RankRule
-
-
-def trace_quotient(
-    Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], rule: RankRule = RANK_RULE
-) -> Float[Tensor, "*b"]:
-    """Return f = Tr[Z Z^T (Zs Zs^T)^+] (with Tikhonov, f_t), differentiable once in both."""
-    return _TraceQuotient.apply(Z, Zs, rule)  # type: ignore[return-value]
+from covopt.linalg.cholesky import AnyFactor
 
 
 def trace_value(Z: Float[Tensor, "*b N n"], factor: AnyFactor) -> Float[Tensor, "*b"]:
@@ -63,40 +51,11 @@ def trace_gradients(
     Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], factor: AnyFactor
 ) -> tuple[Float[Tensor, "*b N n"], Float[Tensor, "*b N d"]]:
     """Return (grad_Z f, grad_Zs f) = (2 A, -2 A W + 2 R (Zs^+ A)^T) from the decomposed Zs."""
-    return _gradients(Z, factor, *_solved(Z, Zs, factor))
-
-
-def _solved(Z: Tensor, Zs: Tensor, factor: AnyFactor) -> tuple[Tensor, Tensor]:
-    """Return A = B^+ Z and W^T = Zs^T A = Zs^+ Z; the cheaper of them is computed first."""
+    # A = B^+ Z and W^T = Zs^T A = Zs^+ Z; the cheaper of them is computed first.
     if factor.tikhonov > 0.0 or factor.spans:
         A = factor.solve_gram(Z)
-        return A, Zs.mT @ A
+        return 2.0 * A, -2.0 * (A @ (Zs.mT @ A).mT)
     V = factor.solve(Z)
-    return factor.solve_transposed(V), V
-
-
-def _gradients(Z: Tensor, factor: AnyFactor, A: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    A = factor.solve_transposed(V)
     by_Zs = -2.0 * (A @ V.mT)
-    if factor.tikhonov == 0.0 and not factor.spans:
-        by_Zs = by_Zs + 2.0 * (factor.reject(Z) @ factor.solve(A).mT)
-    return 2.0 * A, by_Zs
-
-
-class _TraceQuotient(torch.autograd.Function):
-    """f with the gradients of this module's derivation."""
-
-    @staticmethod
-    def forward(ctx: Any, Z: Tensor, Zs: Tensor, rule: RankRule) -> Tensor:
-        factor = factorize(Zs, rule)
-        A, V = _solved(Z, Zs, factor)
-        ctx.save_for_backward(Z, A, V)
-        ctx.factor = factor
-        return V.square().sum(dim=(-2, -1)) if factor.tikhonov == 0.0 else (Z * A).sum(dim=(-2, -1))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
-        Z, A, V = ctx.saved_tensors
-        by_Z, by_Zs = _gradients(Z, ctx.factor, A, V)
-        scale = upstream[0][..., None, None]
-        return scale * by_Z, scale * by_Zs, None
+    return 2.0 * A, by_Zs + 2.0 * (factor.reject(Z) @ factor.solve(A).mT)

@@ -10,11 +10,6 @@ from covopt.model.loss import Weight
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights
 
-NEGLIGIBLE = 1e-12
-"""Singular values of [X, 1] up to this, relative to the largest, count as 0."""
-NOISE = 1e-13
-"""Remainders of values up to this, relative to the largest value, count as 0."""
-
 
 class Affine:
     """Functions F = X S^T + 1 c^T on the samples, or F = 1 c^T, and weighted least squares.
@@ -29,7 +24,7 @@ class Affine:
         E = with_bias(X if skip else X[:, :0], 1.0)
         self._root = None if weight is None else weight.to(E).sqrt()[:, None]
         U, s, Vh = torch.linalg.svd(self._rooted(E), full_matrices=False)
-        significant = s > NEGLIGIBLE * s[0]
+        significant = s > 1e-12 * s[0]
         self._basis, self._back = U[:, significant], Vh[significant].T / s[significant]
 
     def coefficients(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "k m"]:
@@ -48,8 +43,8 @@ class Affine:
 
     def rest(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
         """Return `off`, and 0 where that is noise."""
-        remainder = self.off(F)
-        return remainder if float(remainder.abs().max()) > NOISE * float(F.abs().max()) else torch.zeros_like(remainder)
+        remainder, noise = self.off(F), 1e-13 * float(F.abs().max())
+        return remainder if float(remainder.abs().max()) > noise else torch.zeros_like(remainder)
 
     def _rooted(self, F: Tensor) -> Tensor:
         return F if self._root is None else self._root * F

@@ -19,9 +19,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE
+from covopt.linalg.rounding import largest
 from covopt.model.noise import factors
 from covopt.model.problem import Problem
-from covopt.model.ranks import frobenius, largest, tail
+from covopt.model.ranks import frobenius, tail
 from covopt.model.weights import Weights
 
 
@@ -81,7 +82,7 @@ def total_ranks(problem: Problem, weights: Weights) -> list[int]:
     Source: P1 of MATH.md section 9.
     """
     most = [min(W.shape) for W in weights]
-    most[0] = min(most[0], _rank(problem.Xt))
+    most[0] = min(most[0], int(RANK_RULE.keeps(torch.linalg.svdvals(problem.Xt)).sum()))
     if problem.loss.name == "cross_entropy":
         most[-1] = min(most[-1], problem.Y.shape[1] - 1)
     return most
@@ -126,7 +127,3 @@ def _chain(
     direction = G / frobenius(G)
     angle = frobenius(W - (W * direction).sum() * direction)
     return BatchBound(distance, projection, angle, theorem, rank, bound)
-
-
-def _rank(G: Float[Tensor, "n d"]) -> int:
-    return int(RANK_RULE.keeps(torch.linalg.svdvals(G)).sum())

@@ -3,7 +3,7 @@
 Of hidden layer l with S_l = sigma(Z_l), both (N, n_l), and A_l = W_l without its bias column,
 
     dimension            the singular values of A_l above 1/2: in a long network each costs about 1 a layer,
-    affine dimension     the rank of S_l centred, singular values below AFFINE of the largest not counted,
+    affine dimension     the rank of S_l centred, singular values below 1/100 of the largest not counted,
     nonlinearity         |Z_l - sigma(Z_l)|_F / |Z_l|_F, 0 where the layer passes its inputs on as they are.
 
 These describe a network that is at hand; they prove nothing about others.
@@ -23,9 +23,6 @@ from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations
-
-# Singular values of A_l count above this; of S_l centred, above this part of the largest.
-UNIT, AFFINE = 0.5, 1e-2
 
 
 @dataclass(frozen=True)
@@ -66,9 +63,9 @@ def _shape(A: Float[Tensor, "n m"], Z: Float[Tensor, "N n"], S: Float[Tensor, "N
     size = float(Z.norm())
     spread = spectrum(S - S.mean(dim=0)) if S.numel() else S.new_zeros(0)
     # A constant layer after centring is rounding of its entries.
-    counts = (spread > AFFINE * spread.max()) & (spread > 1e-10 * S.norm()) if len(spread) else spread > 0.0
+    counts = (spread > 0.01 * spread.max()) & (spread > 1e-10 * S.norm()) if len(spread) else spread > 0.0
     return LayerShape(
-        dimension=int((spectrum(A) > UNIT).sum()),
+        dimension=int((spectrum(A) > 0.5).sum()),
         affine_dimension=int(counts.sum()),
         nonlinearity=float((Z - S).norm()) / size if size > 0.0 else 0.0,
     )

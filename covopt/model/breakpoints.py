@@ -9,9 +9,6 @@ from torch import Tensor
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, carried
 
-SAME = 1e-9
-"""Slopes that differ by less than this part of the largest are the same."""
-
 
 def breakpoints(problem: Problem, weights: Weights, low: float, high: float) -> Float[Tensor, " k"]:
     """Return the kinks of a network of one input in [low, high], and both ends, in order.
@@ -42,7 +39,7 @@ def kinks(x: Float[Tensor, " k"], F: Float[Tensor, "k m"]) -> Float[Tensor, " ki
     """Return those of the ordered points x at which F changes its slope beyond rounding."""
     slopes = F.diff(dim=0) / x.diff()[:, None]
     change = slopes.diff(dim=0).abs().amax(dim=1)
-    return x[1:-1][change > SAME * slopes.abs().max()]
+    return x[1:-1][change > 1e-9 * slopes.abs().max()]
 
 
 def preactivations_at(problem: Problem, weights: Weights, X: Float[Tensor, "M n0"], layer: int) -> Float[Tensor, "M n"]:

@@ -39,16 +39,13 @@ from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.runtime.errors import InfeasibleError
 
-# Unit rows are equal when no entry differs by more than this: 64 roundings of float64.
-APART = 64.0 * torch.finfo(torch.float64).eps
-
 
 def check_interpolation(problem: Problem) -> None:
     """Raise unless some network of this depth, bias and activation fits the targets.
 
     Its widths may be any. To fit is to miss no target by more than `Problem.allowed_misfit`. What counts as one ray,
-    line or range is exact up to APART and to the rank rule. Takes O(N n min(N, n)) operations and forms no (N, N)
-    matrix.
+    line or range is exact up to 64 roundings and to the rank rule. Takes O(N n min(N, n)) operations and forms no
+    (N, N) matrix.
 
     Raises:
         InfeasibleError: one sentence that names the rows (counted from 0), or says that Y is outside the span of the
@@ -159,13 +156,14 @@ def _off_lines(A: Float[Tensor, "M n"], lines: Int[Tensor, " M"]) -> Float[Tenso
 
 
 def _classes(V: Float[Tensor, "N n"]) -> Int[Tensor, " N"]:
-    """Return labels 0, 1, ... of rows that are equal up to APART in every entry.
+    """Return labels 0, 1, ... of unit rows that are equal up to 64 roundings of float64 in every entry.
 
     Rows are sorted along one random direction, where equal rows are neighbours; neighbours are then compared entry by
     entry. A class is missed only if a third row falls between two equal ones within rounding, about 1e-14 a triple.
     """
     order = torch.argsort(_along_random_direction(V), stable=True)
-    new = ((V[order][1:] - V[order][:-1]).abs() > APART).any(dim=1)
+    apart = 64.0 * torch.finfo(torch.float64).eps
+    new = ((V[order][1:] - V[order][:-1]).abs() > apart).any(dim=1)
     labels = torch.zeros_like(order)
     labels[order[1:]] = new.cumsum(dim=0)
     return labels

@@ -26,9 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
@@ -37,87 +35,6 @@ from covopt.model.hidden import Representations, layer_inputs
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations
 from covopt.runtime.errors import ProblemError
-
-SMALL = 1e-3
-"""Tikhonov's inverse is used where a singular value that the rank rule keeps is below this share of the largest. Layers
-of trained networks reach down to 1e-11 (digits 7, 8, 9 at lam 1e-2 to 1e-4, Adam). Of five layers of solves two have
-such values too; there t moves the imbalance little (from 0.46 to 0.54, from 1.16 to 1.36)."""
-SHARE = 1e-4
-"""Tikhonov's t over the largest eigenvalue of Ks. On digits 7, 8, 9 (N = 42, L = 3, width 50, Adam, lam 1e-2, 1e-3,
-1e-4) the cosine of attraction and negative repulsion is 0.65, 0.44, 0.54 on layer 1 and 0.78, 0.59, 0.28 on layer 2
-with t = 0.01, which is that share here, and -0.08 to 0.10 with t = 0."""
-
-
-@dataclass(frozen=True)
-class LayerForces:
-    """The two forces on hidden layer l, each (N, n_l), in units of lam.
-
-    Attributes:
-        layer: l, from 1 to L - 1.
-        Z: Z_l.
-        attraction: 2 (Ks_{l-1})^+ Z_l.
-        repulsion: -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l] without its bias column.
-        feasible_repulsion: P_{Im Zs_{l-1}} repulsion, the part that can move Z_l; the attraction lies in that range.
-        full_rank: whether Zs_l has full row rank N, where the forces cancel at a local minimum.
-        tikhonov: t; above 0, (Ks + t I)^{-1} was used in place of Ks^+.
-    """
-
-    layer: int
-    Z: Float[Tensor, "N n"]
-    attraction: Float[Tensor, "N n"]
-    repulsion: Float[Tensor, "N n"]
-    feasible_repulsion: Float[Tensor, "N n"]
-    full_rank: bool
-    tikhonov: float
-
-    @property
-    def imbalance(self) -> float:
-        """Return |attraction + feasible_repulsion|_F / |attraction|_F; 0 where they cancel."""
-        size = float(self.attraction.norm())
-        remainder = float((self.attraction + self.feasible_repulsion).norm())
-        return remainder / size if size > 0.0 else remainder
-
-
-def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRule = RANK_RULE) -> LayerForces:
-    """Return the forces on Z_l, l = `layer` from 1 to L - 1, in O(N n min(N, n)).
-
-    Raises:
-        ProblemError: a layer that is no hidden one, or shapes of Z that do not fit.
-    """
-    check_layer(problem, layer)
-    inputs = layer_inputs(problem, Z)
-    z, Zs = Z[layer - 1], inputs[layer]
-    factor = factorize(Zs, rule)
-    A, W = factor.solve_gram(Z[layer]), factor.solve(Z[layer]).mT
-    if rule.tikhonov > 0.0:
-        W = A.mT @ Zs
-    below = factorize(inputs[layer - 1], rule)
-    repulsion = -2.0 * problem.activation.derivative(z) * (A @ W)[:, :-1]
-    return LayerForces(
-        layer=layer,
-        Z=z,
-        attraction=2.0 * below.solve_gram(z),
-        repulsion=repulsion,
-        feasible_repulsion=below.project(repulsion),
-        full_rank=int(factor.rank) == len(z),
-        tikhonov=rule.tikhonov,
-    )
-
-
-def check_layer(problem: Problem, layer: int) -> None:
-    """Refuse a layer that is no hidden one."""
-    if not 1 <= layer < problem.depth:
-        raise ProblemError(f"Layer {layer} is no hidden layer; give one from 1 to {problem.depth - 1}.")
-
-
-def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
-    """Return t for the forces on Z_l: 0, or SHARE of |Ks| if some singular value is small."""
-    inputs = layer_inputs(problem, Z)
-    small = False
-    for Zs in inputs[layer - 1 : layer + 1]:
-        s = torch.linalg.svdvals(Zs)
-        small |= bool((RANK_RULE.keeps(s) & (s < SMALL * s[:1])).any())
-    return SHARE * float(torch.linalg.matrix_norm(inputs[layer], 2)) ** 2 if small else 0.0
 
 
 @dataclass(frozen=True)
@@ -145,17 +62,60 @@ class Forces:
     tikhonov: float
 
 
+def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRule = RANK_RULE) -> Forces:
+    """Return the forces on Z_l, l = `layer` from 1 to L - 1, in O(N n min(N, n)).
+
+    Raises:
+        ProblemError: a layer that is no hidden one, or shapes of Z that do not fit.
+    """
+    check_layer(problem, layer)
+    inputs = layer_inputs(problem, Z)
+    z, Zs = Z[layer - 1], inputs[layer]
+    factor = factorize(Zs, rule)
+    A, W = factor.solve_gram(Z[layer]), factor.solve(Z[layer]).mT
+    if rule.tikhonov > 0.0:
+        W = A.mT @ Zs
+    below = factorize(inputs[layer - 1], rule)
+    attraction = 2.0 * below.solve_gram(z)
+    repulsion = -2.0 * problem.activation.derivative(z) * (A @ W)[:, :-1]
+    feasible = below.project(repulsion)
+    size, remainder = float(attraction.norm()), float((attraction + feasible).norm())
+    return Forces(
+        attraction=attraction.cpu().numpy(),
+        repulsion=repulsion.cpu().numpy(),
+        feasible_repulsion=feasible.cpu().numpy(),
+        imbalance=remainder / size if size > 0.0 else remainder,
+        full_rank=int(factor.rank) == len(z),
+        tikhonov=rule.tikhonov,
+    )
+
+
+def check_layer(problem: Problem, layer: int) -> None:
+    """Refuse a layer that is no hidden one."""
+    if not 1 <= layer < problem.depth:
+        raise ProblemError(f"Layer {layer} is no hidden layer; give one from 1 to {problem.depth - 1}.")
+
+
+def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
+    """Return t for the forces on Z_l: 0, or 1e-4 of |Ks| if some singular value is small.
+
+    Small is below 1e-3 of the largest. Layers of trained networks reach down to 1e-11 (digits 7, 8, 9 at lam 1e-2 to
+    1e-4, Adam). Of five layers of solves two have such values too; there t moves the imbalance little (from 0.46 to
+    0.54, from 1.16 to 1.36). On digits 7, 8, 9 (N = 42, L = 3, width 50, Adam, lam 1e-2, 1e-3, 1e-4) the cosine of
+    attraction and negative repulsion is 0.65, 0.44, 0.54 on layer 1 and 0.78, 0.59, 0.28 on layer 2 with t = 0.01,
+    which is 1e-4 of |Ks| here, and -0.08 to 0.10 with t = 0.
+    """
+    inputs = layer_inputs(problem, Z)
+    small = False
+    for Zs in inputs[layer - 1 : layer + 1]:
+        s = torch.linalg.svdvals(Zs)
+        small |= bool((RANK_RULE.keeps(s) & (s < 1e-3 * s[:1])).any())
+    return 1e-4 * float(torch.linalg.matrix_norm(inputs[layer], 2)) ** 2 if small else 0.0
+
+
 def forces_on(problem: Problem, weights: Weights, layer: int, tikhonov: float | None = None) -> Forces:
-    """Return the forces on a hidden layer as NumPy arrays; t is by default `tikhonov_for`."""
+    """Return the forces on a hidden layer; t is by default `tikhonov_for`."""
     check_layer(problem, layer)
     Z = preactivations(problem, weights)
     rule = read_tikhonov(tikhonov_for(problem, Z, layer) if tikhonov is None else tikhonov)
-    tensors = layer_forces(problem, Z, layer, rule)
-    return Forces(
-        attraction=tensors.attraction.cpu().numpy(),
-        repulsion=tensors.repulsion.cpu().numpy(),
-        feasible_repulsion=tensors.feasible_repulsion.cpu().numpy(),
-        imbalance=tensors.imbalance,
-        full_rank=tensors.full_rank,
-        tikhonov=tensors.tikhonov,
-    )
+    return layer_forces(problem, Z, layer, rule)

@@ -4,10 +4,9 @@ See MATH.md section 2 and [JGHG22, Prop. 1].
 
     L_r(Z) = C(Z_L) + lam sum_l |Z_l^T (Zs_{l-1}^T)^+|_F^2    over Im Z_l inside Im Zs_{l-1}, l = 1..L,
 
-with Zs_0 = [X, beta 1] and Zs_l = [sigma(Z_l), beta 1]. `from_weights` and `to_weights` are the way from and to the
-first face. A network's weights W are sent to weights of least norm with the same representations, W_l = Z_l^T
-(Zs_{l-1}^T)^+, so L_r(Z(W)) <= L(W), with equality exactly when every W_l already has that form (its rows lie in the
-row space of Zs_{l-1}); what W loses acts on nothing in the data.
+with Zs_0 = [X, beta 1] and Zs_l = [sigma(Z_l), beta 1]. A network's weights W are sent to weights of least norm with
+the same representations, W_l = Z_l^T (Zs_{l-1}^T)^+, so L_r(Z(W)) <= L(W), with equality exactly when every W_l already
+has that form (its rows lie in the row space of Zs_{l-1}); what W loses acts on nothing in the data.
 """
 
 from __future__ import annotations
@@ -15,23 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.cholesky import AnyFactor, factorize
 from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
-from covopt.linalg.trace import trace_gradients, trace_quotient, trace_value
-from covopt.model.problem import Problem, with_bias
-from covopt.model.weights import Weights, inputs_from, preactivations
+from covopt.linalg.trace import trace_gradients, trace_value
+from covopt.model.problem import Problem
+from covopt.model.weights import inputs_from
 from covopt.runtime.errors import ProblemError
 
 Representations = Sequence[Float[Tensor, "N _"]]
-
-
-def from_weights(problem: Problem, weights: Weights) -> list[Float[Tensor, "N _"]]:
-    """Return [Z_1, ..., Z_L], Z_l = Zs_{l-1} W_l^T, shapes (N, n_l), of a network; feasible."""
-    return preactivations(problem, weights)
 
 
 def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "_ _"]]:
@@ -73,79 +66,6 @@ def check_representations(problem: Problem, Z: Representations) -> None:
         raise ProblemError(f"Z{len(Z)} has {Z[-1].shape[1]} columns, but Y has {problem.Y.shape[1]}; they must agree.")
 
 
-def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> Float[Tensor, ""]:
-    """Return L_r(Z), differentiable in Z.
-
-    The part of Z_l outside Im Zs_{l-1} costs nothing, so keep Z feasible. For `interpolate` the fit is 0 and Z_L = Y is
-    the caller's constraint.
-    """
-    pairs = zip(Z, layer_inputs(problem, Z), strict=True)
-    norm = torch.stack([trace_quotient(z, Zs, rule) for z, Zs in pairs]).sum()
-    return problem.loss_at(Z[-1]) + problem.lam * norm
-
-
-def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
-    """Return the partial derivatives of L_r, shapes (N, n_l).
-
-    They are minus the sum of the forces of MATH.md section 2:
-
-        dL_r/dZ_l = 2 lam A_l - 2 lam sigma'(Z_l) * [A_{l+1} W_{l+1} without its bias column],  l < L,
-        dL_r/dZ_L = 2 lam A_L + grad C,
-
-    A_l = (Ks_{l-1})^+ Z_l and W_l as in `to_weights`; off the feasible set with the range term of `linalg.trace`.
-    Exact where the rank of each Zs_l is locally constant and Z_l has no zeros. Each layer moves alone here, which
-    leaves the feasible set when rank(Zs_l) < N: `feasible_gradient` is the one to descend along.
-
-    For `interpolate` the last entry is the penalty's part alone, Z_L = Y being fixed.
-    """
-    inputs = layer_inputs(problem, Z)
-    return _partials(problem, Z, inputs, [factorize(Zs, rule) for Zs in inputs])
-
-
-def local_loss(
-    problem: Problem,
-    Zs_below: Float[Tensor, "N _"],
-    Z: Float[Tensor, "N n"],
-    Z_above: Float[Tensor, "N _"] | None,
-    rule: RankRule = RANK_RULE,
-) -> Float[Tensor, ""]:
-    """Return the part of L_r that depends on Z_l, for given neighbours Zs_{l-1} and Z_{l+1}.
-
-    No other layer enters:
-
-        lam |Z_l^T (Zs_{l-1}^T)^+|^2 + lam |Z_{l+1}^T (Zs_l^T)^+|^2   for l < L,
-        lam |Z_L^T (Zs_{L-1}^T)^+|^2 + C(Z_L)                         for l = L (`Z_above` None).
-
-    Differentiable; its gradient in Z_l is entry l of `gradient`, its first term attracts and its second repels.
-
-    Source: [JGHG22, section 3].
-    """
-    below = problem.lam * trace_quotient(Z, Zs_below, rule)
-    if Z_above is None:
-        return below + problem.loss_at(Z)
-    return below + problem.lam * trace_quotient(Z_above, with_bias(problem.activation(Z), problem.beta), rule)
-
-
-def feasible_gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
-    """Return the gradient of Z -> L_r(project(Z)) at a feasible Z, shapes (N, n_l).
-
-    It is zero at every stationary network. When Z_l moves, P_{Im Zs_l} turns and carries Z_{l+1} along: d(P Z) = (I -
-    P) dZs Zs^+ Z + P dZ for Z in Im Zs. From the top down, with g_l = dL_r/dZ_l, G_l the derivative before the
-    projection of layer l, and W_{l+1} = Z_{l+1}^T (Zs_l^T)^+,
-
-        G_L = g_L,   G_l = g_l + sigma'(Z_l) * [(I - P_{Im Zs_l}) G_{l+1} W_{l+1} without its bias column],
-
-    and the answer is P_{Im Zs_{l-1}} G_l. Where the layers above are stationary, G_l = 2 lam (A_l - M_l) with M the
-    back-propagated dual of MATH.md section 5: (Ks_{l-1})^+ Z_l = P_{Im Zs_{l-1}} M_l at a stationary point (derived).
-
-    Raises:
-        ProblemError: for `interpolate`, which has no gradient in Z_L.
-    """
-    if problem.interpolates:
-        raise ProblemError("The loss interpolate has no gradient in Z_L; use `gradient` with Z_L = Y fixed, or mse.")
-    return projected_loss(problem, Z, rule).gradient
-
-
 @dataclass(frozen=True)
 class Projected:
     """Z -> L_r(project(Z)) at one point.
@@ -168,8 +88,18 @@ def projected_loss(
 ) -> Projected:
     """Return L_r(project(Z)) and its gradient at any Z, from one decomposition of each Zs_l.
 
-    The recursion of `feasible_gradient`, where off the range the turning of P_{Im Zs} also tilts what is cut off
-    (Golub, Pereyra): d(P Z) = (I - P) dZs Zs^+ Z + (Zs^+)^T dZs^T (I - P) Z + P dZ.
+    It is zero at every stationary network. When Z_l moves, P_{Im Zs_l} turns and carries Z_{l+1} along; off the range
+    the turning also tilts what is cut off (Golub, Pereyra):
+
+        d(P Z) = (I - P) dZs Zs^+ Z + (Zs^+)^T dZs^T (I - P) Z + P dZ.
+
+    From the top down, with g_l = dL_r/dZ_l, G_l the derivative before the projection of layer l, and W_{l+1} =
+    Z_{l+1}^T (Zs_l^T)^+, for feasible Z
+
+        G_L = g_L,   G_l = g_l + sigma'(Z_l) * [(I - P_{Im Zs_l}) G_{l+1} W_{l+1} without its bias column],
+
+    and the answer is P_{Im Zs_{l-1}} G_l. Where the layers above are stationary, G_l = 2 lam (A_l - M_l) with M the
+    back-propagated dual of MATH.md section 5: (Ks_{l-1})^+ Z_l = P_{Im Zs_{l-1}} M_l at a stationary point (derived).
 
     For `interpolate` Z_L is held fixed: the last entry of the gradient is the penalty's part alone, and the others hold
     for moves that leave Z_L in Im Zs_{L-1}, all moves where Zs_{L-1} has full row rank.
@@ -177,7 +107,7 @@ def projected_loss(
     Args:
         problem: the problem.
         Z: any Z_1 ... Z_L.
-        rule: with Tikhonov, the value is that of `objective` with it, at the projected point.
+        rule: with Tikhonov, the value is L_r with it, at the projected point.
         first: the decomposed Zs_0 where the caller has it.
     """
     check_representations(problem, Z)
@@ -217,7 +147,17 @@ def _project(
 def _partials(
     problem: Problem, Z: Representations, inputs: Representations, factors: Sequence[AnyFactor]
 ) -> list[Tensor]:
-    """Return `gradient` from Zs_0 ... Zs_{L-1} and their decompositions."""
+    """Return the partial derivatives of L_r, shapes (N, n_l), from Zs_0 ... Zs_{L-1} and their decompositions.
+
+    They are minus the sum of the forces of MATH.md section 2:
+
+        dL_r/dZ_l = 2 lam A_l - 2 lam sigma'(Z_l) * [A_{l+1} W_{l+1} without its bias column],  l < L,
+        dL_r/dZ_L = 2 lam A_L + grad C,
+
+    A_l = (Ks_{l-1})^+ Z_l and W_l as in `to_weights`; off the feasible set with the range term of `linalg.trace`.
+    Exact where the rank of each Zs_l is locally constant and Z_l has no zeros. For `interpolate` the last entry is the
+    penalty's part alone, Z_L = Y being fixed.
+    """
     parts = [trace_gradients(*layer) for layer in zip(Z, inputs, factors, strict=True)]
     gradients = [problem.lam * by_Z for by_Z, _ in parts]
     for layer in range(problem.depth - 1):

@@ -33,17 +33,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from covopt.linalg.rounding import UNIT_ROUNDOFF, largest
 from covopt.model.activation import Activation
 from covopt.model.problem import with_bias
-from covopt.model.weights import ROUNDING, Weights
+from covopt.model.weights import Weights
 
 CHUNK = 2**22
 """Entries of the largest matrix of a chunk of samples: 32 MB in float64."""
-# Rounding is charged with a factor above the bounds in the text, which pays for terms of second order and for the
-# rounding of the charges themselves; the singular value decomposition as in certify/spectral.py.
-CHARGED, DECOMPOSED = 8.0, 2.0**-48
-UNDERFLOW = 2.0**-1000
-"""A neuron as near to its kink as this, relative, may be there because a product fell below float64's range."""
+DECOMPOSED = 2.0**-48
+"""The rounding of a singular value decomposition, as in certify/spectral.py."""
 LOG_2 = math.log(2.0)
 
 
@@ -57,8 +55,7 @@ class Scaled:
     @staticmethod
     def of(values: Float[Tensor, "*shape"], exponent: int = 0) -> Scaled:
         """Return the same numbers with the largest entry in [1/2, 1); zeros as they are."""
-        largest = float(values.abs().max()) if values.numel() else 0.0
-        shift = math.frexp(largest)[1]
+        shift = math.frexp(largest(values))[1]
         return Scaled(times_power(values, -shift), exponent + shift)
 
     def plain(self) -> Float[Tensor, "*shape"]:
@@ -180,13 +177,14 @@ class Passage:
         if self.activation.is_linear:
             return fine
         log_off = torch.full((self.samples,), -math.inf, dtype=torch.float64, device=fine.device)
+        underflow = 2.0**-1000  # a neuron as near to its kink may be there as a product fell below float64's range
         for layer, (W, Zs, Z) in enumerate(zip(self.W[:-1], self.inputs[:-1], self.Z[:-1], strict=True), start=1):
             rows = W.values.norm(dim=1)
             size = Zs.values.norm(dim=1)
             carried = torch.exp(log_off - LOG_2 * Zs.exponent)  # e_{l-1}, in units of Zs
             off = (carried + _charge(W.values.shape[1]) * size)[:, None] * rows
             # Not `<=`: what overflowed is near as well.
-            near = ~(Z.values.abs() * 2.0 ** (Z.exponent - Zs.exponent - W.exponent) > off + UNDERFLOW)
+            near = ~(Z.values.abs() * 2.0 ** (Z.exponent - Zs.exponent - W.exponent) > off + underflow)
             if layer == 1:
                 near &= W.values[:, :-1].ne(0.0).any(dim=1)
             elif bool(near.any()):
@@ -241,9 +239,8 @@ class Passage:
 def _appended(S: Scaled, beta: float) -> Scaled:
     """Return [S, beta 1], scaled."""
     exponent = math.frexp(beta)[1] if beta > 0.0 else -(10**9)
-    largest = float(S.values.abs().max()) if S.values.numel() else 0.0
-    if largest > 0.0:
-        exponent = max(exponent, S.exponent + math.frexp(largest)[1])
+    if (size := largest(S.values)) > 0.0:
+        exponent = max(exponent, S.exponent + math.frexp(size)[1])
     elif beta == 0.0:
         exponent = S.exponent
     b = float(times_power(torch.tensor(beta, dtype=torch.float64), -exponent))
@@ -264,7 +261,8 @@ def _power(exponents: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
 
 
 def _charge(terms: int) -> float:
-    return CHARGED * (terms + 2) * ROUNDING
+    """Return 8 times the bounds in the text: for terms of second order and the rounding of the charges themselves."""
+    return 8.0 * (terms + 2) * UNIT_ROUNDOFF
 
 
 def _reached(W: Float[Tensor, "n d"], Zs: Float[Tensor, "N d"]) -> Bool[Tensor, "N n"]:

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.runtime.errors import ProblemError, shown
 
 Targets = Float[Tensor, "N m"]
@@ -73,10 +74,15 @@ class Scalable(Loss, Protocol):
         ...
 
 
-SMALLEST_THRESHOLD = 1e-75
-"""The smallest threshold of Huber's loss; the largest is 1 over it."""
-ROUNDING = 2.0**-52
-"""One rounding, relative."""
+@runtime_checkable
+class Coded(Loss, Protocol):
+    """A loss of classes, with targets of its own."""
+
+    def coded(self, Y: Targets) -> Float[Tensor, "N _"]:
+        """Return targets as the loss takes them; raise a ProblemError for others."""
+        ...
+
+
 ENTROPY = 40 * 2.0**-49
 """The error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40."""
 
@@ -100,7 +106,7 @@ class MeanSquaredError:
         return (G * Y).sum(dim=-1) + G.square().sum(dim=-1) / 4.0
 
     def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        return (G.shape[1] + 8) * ROUNDING * ((G * Y).abs() + G.square() / 4.0).sum(dim=-1)
+        return (2 * G.shape[1] + 16) * UNIT_ROUNDOFF * ((G * Y).abs() + G.square() / 4.0).sum(dim=-1)
 
     def scaled(self, t: float) -> Loss:
         return self
@@ -116,6 +122,16 @@ class CrossEntropy:
 
     name: str = "cross_entropy"
     domain_tolerance: float = 1e-12
+
+    def coded(self, Y: Targets) -> Targets:
+        off = (Y.sum(dim=1) - 1.0).abs() > 1e-9
+        bad = (off | (Y < 0).any(dim=1)).nonzero()
+        if len(bad):
+            raise ProblemError(
+                f"The loss cross_entropy needs classes or rows of probabilities, but row {int(bad[0, 0])} of Y is"
+                " neither; give labels (N,) or one-hot rows, or use the loss mse."
+            )
+        return Y / Y.sum(dim=1, keepdim=True)
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
         # log sum exp F - Y . F is the difference of large numbers where a class is certain.
@@ -181,7 +197,7 @@ class Huber:
         return torch.where(outside, math.inf, (G * Y).sum(dim=-1) + 0.5 * G.square().sum(dim=-1))
 
     def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        return (G.shape[1] + 8) * ROUNDING * ((G * Y).abs() + G.square()).sum(dim=-1)
+        return (2 * G.shape[1] + 16) * UNIT_ROUNDOFF * ((G * Y).abs() + G.square()).sum(dim=-1)
 
     def scaled(self, t: float) -> Loss:
         return Huber(self.delta / t)
@@ -195,6 +211,20 @@ class Logistic:
     """
 
     name: str = "logistic"
+
+    def coded(self, Y: Targets) -> Float[Tensor, "N _"]:
+        """Return -1 and 1 for classes 0 and 1, -1 and 1, or one-hot rows (1: second column)."""
+        ones, zeros = Y == 1.0, Y == 0.0
+        if Y.shape[1] == 1 and bool((ones | zeros).all()):
+            return 2.0 * Y - 1.0
+        if Y.shape[1] == 2 and bool((ones | zeros).all()) and bool((ones.sum(dim=1) == 1).all()):
+            return Y[:, 1:] - Y[:, :1]
+        if Y.shape[1] == 1 and bool((ones | (Y == -1.0)).all()):
+            return Y
+        raise ProblemError(
+            "The loss logistic needs two classes: labels, one column of 0 and 1 or of -1 and 1, or one-hot rows of two;"
+            " give such targets, or use the loss cross_entropy."
+        )
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
         return torch.nn.functional.softplus(-Y * F, threshold=1e3).sum(dim=-1)
@@ -237,7 +267,7 @@ class Interpolation:
         return (G * Y).sum(dim=-1)
 
     def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        return (G.shape[1] + 8) * ROUNDING * (G * Y).abs().sum(dim=-1)
+        return (2 * G.shape[1] + 16) * UNIT_ROUNDOFF * (G * Y).abs().sum(dim=-1)
 
     def scaled(self, t: float) -> Loss:
         return self
@@ -274,10 +304,11 @@ def _threshold(name: str) -> float:
         delta = float(name.removeprefix("huber:"))
     except ValueError:
         delta = math.nan
-    if not SMALLEST_THRESHOLD <= delta <= 1.0 / SMALLEST_THRESHOLD:
+    least, most = 1e-75, 1e75
+    if not least <= delta <= most:
         raise ProblemError(
             f"The loss {shown(name)} has no threshold that float64 computes with; give huber:D with D from"
-            f" {SMALLEST_THRESHOLD:g} to {1.0 / SMALLEST_THRESHOLD:g}."
+            f" {least:g} to {most:g}."
         )
     return delta
 

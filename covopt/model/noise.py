@@ -21,9 +21,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.linalg.rounding import largest
 from covopt.model.passes import CHUNK, parts_of
 from covopt.model.problem import Problem
-from covopt.model.ranks import frobenius, largest
+from covopt.model.ranks import frobenius
 from covopt.model.weights import Weights, inputs_from, preactivations, pulled_back
 from covopt.runtime.errors import ProblemError
 

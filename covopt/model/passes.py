@@ -8,7 +8,6 @@ gradient are the sums of the parts' own, each times n / N.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -33,8 +32,7 @@ def parts_of(problem: Problem) -> Iterator[tuple[slice, Problem]]:
     """Yield the problem on rows 0 ... CHUNK - 1, on the next ones, and so on, as views."""
     for start in range(0, problem.samples, CHUNK):
         rows = slice(start, min(start + CHUNK, problem.samples))
-        weight = None if problem.weight is None else problem.weight[rows]
-        yield rows, replace(problem, X=problem.X[rows], Y=problem.Y[rows], weight=weight)
+        yield rows, problem.on(rows)
 
 
 def all_outputs(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,31 +12,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.data.arrays import LARGEST
 from covopt.data.coding import Coding, labels_of
 from covopt.model.activation import Activation
-from covopt.model.loss import LOSSES, Logistic, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
+from covopt.model.loss import Coded, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
+from covopt.model.reading import as_matrix, as_number, as_weights, in_range, of_mean_one, parse_device
 from covopt.model.spread import ALONE, Alone
 from covopt.model.wording import FREE
-from covopt.runtime.errors import ProblemError, counted, shown
+from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.loop import Whole
 from covopt.runtime.options import flag
-
-DEEPEST = 1000
-"""The largest depth."""
-SMALLEST = 1e-75
-"""The smallest magnitude, and with `LARGEST` the range, of the largest entry of data, of lam and of the bias."""
 
 FITS, FITS_DEEP = 1e-10, 1e-7
 """An exact fit misses the targets by no more than this, relative to the largest: for two layers, and for more, where
 descents compare values, which do not resolve a misfit below about 1e-8. It is one number for what is feasible, for the
 networks that count and for the bounds on them: data that float64 cannot tell apart have no other sound meaning."""
-
-LIGHTEST = 1e-12
-"""The smallest positive weight of a sample, relative to the largest: below, its loss is lost in the rounding of C."""
-
-AS_WELL = 1e-12
-"""A changed network fits as well as before if its misfit is below this, relative to the largest target."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +103,8 @@ class Problem:
         """Return C*(G) = sum_i q_i c*(G_i / q_i); infinite outside its domain."""
         return (self.shares * self.loss.conjugates(G * self.inverse_shares[:, None], self.Y)).sum()
 
-    def on(self, rows: Int[Tensor, " n"]) -> Problem:
-        """Return the same problem on some of the samples, with their weights as they are."""
+    def on(self, rows: Int[Tensor, " n"] | slice) -> Problem:
+        """Return the same problem on some of the samples, with their weights as they are; views for a slice."""
         weight = None if self.weight is None else self.weight[rows]
         return replace(self, X=self.X[rows], Y=self.Y[rows], weight=weight)
 
@@ -224,7 +212,7 @@ class Problem:
         """Return True if the misfit rises from `before` to `residual` by no more than rounding."""
         if not self.interpolates:
             return True
-        rounding = max(2.0 * before, AS_WELL * float(self.Y.abs().max()))
+        rounding = max(2.0 * before, 1e-12 * float(self.Y.abs().max()))
         return residual <= before or (residual <= rounding and self.allows(residual))
 
     def dual_squares(self, Lambda: Float[Tensor, "N nL"]) -> float:
@@ -243,9 +231,9 @@ class Problem:
         return value - 2.0 * self.lam * self.allowed_misfit * Lambda.abs().sum() if self.interpolates else value
 
 
-def with_bias(Z: Float[Tensor, "N n"], beta: float) -> Float[Tensor, "N n+1"]:
+def with_bias(Z: Float[Tensor, "*b N n"], beta: float) -> Float[Tensor, "*b N n+1"]:
     """Return [Z, beta 1]: the columns of Z and the bias column."""
-    return torch.cat([Z, Z.new_full((len(Z), 1), beta)], dim=1)
+    return torch.cat([Z, Z.new_full((*Z.shape[:-1], 1), beta)], dim=-1)
 
 
 def make_problem(
@@ -295,15 +283,12 @@ def make_problem(
         raise ProblemError(
             f"X has {len(inputs)} rows and Y has {len(targets)}; give one row of targets for each row of inputs."
         )
-    weight = _weight(sample_weight, inputs)
+    weight = as_weights(sample_weight, inputs)
     if weight is not None and not bool((weight > 0).all()):
         positive = weight > 0
         inputs, targets, weight = inputs[positive], targets[positive], weight[positive]
-    if chosen.name == "cross_entropy":
-        _check_simplex(targets)
-        targets = targets / targets.sum(dim=1, keepdim=True)
-    if chosen.name == Logistic.name:
-        targets = _signs(targets)
+    if isinstance(chosen, Coded):
+        targets = chosen.coded(targets)
     _check_skip(skip, bias, chosen)
     return Problem(
         X=inputs,
@@ -314,7 +299,7 @@ def make_problem(
         beta=1.0 if free and isinstance(bias, str) and bias == FREE else _amount_of_bias(bias),
         activation=Activation.parse(activation),
         fits=FITS if depth == 2 else FITS_DEEP,
-        weight=None if weight is None or chosen.name == "interpolate" else _of_mean_one(weight),
+        weight=None if weight is None or chosen.name == "interpolate" else of_mean_one(weight),
         free=isinstance(bias, str) and bias == FREE,
         skip=bool(skip),
         classes=classes,
@@ -343,154 +328,6 @@ def _coded(
     return (Y, None) if labels is None else (labels.one_hot, labels.classes)
 
 
-def parse_device(device: str | torch.device) -> torch.device:
-    """Return the CPU or an available CUDA device.
-
-    Raises:
-        ProblemError: for any other.
-    """
-    try:
-        chosen = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ProblemError(f"The device {shown(device)} is unknown; use cpu or cuda.") from error
-    if chosen.type not in ("cpu", "cuda"):
-        raise ProblemError(f"covopt does not compute on {chosen.type}; use cpu or cuda.")
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ProblemError(f"There is no CUDA device ({chosen}) here that torch can use; use cpu.")
-    return chosen
-
-
-def as_numbers(values: object, name: str) -> Tensor:
-    """Return a dense tensor of real floating numbers.
-
-    float32 and float64 tensors keep their type and share memory.
-
-    Raises:
-        ProblemError: one sentence for each thing that is wrong; `name` says of what.
-    """
-    if isinstance(values, Tensor):
-        tensor = values.detach()
-        if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
-            raise ProblemError(f"{name} is a sparse, nested, quantized or meta tensor; give a dense one.")
-    else:
-        try:
-            _check_real(values, name)
-            # A copy of torch's own: products of what begins at other addresses may differ in the last bit.
-            tensor = torch.tensor(np.asarray(values, dtype=np.float64, order="C"))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ProblemError(f"{name} is {shown(values)}, not an array of numbers; give a numeric matrix.") from error
-    if tensor.is_complex():
-        raise ProblemError(f"{name} holds complex numbers; give real ones.")
-    if tensor.dtype not in (torch.float32, torch.float64):
-        tensor = tensor.to(torch.float64)
-    return tensor
-
-
-def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
-    """Return a finite, non-empty floating (N, n) tensor; a vector becomes a column.
-
-    float32 tensors stay float32.
-
-    Raises:
-        ProblemError: one sentence for each thing that is wrong; `name` says of what.
-    """
-    tensor = as_numbers(values, name)
-    if device is not None:
-        tensor = tensor.to(device)
-    if tensor.ndim == 1:
-        tensor = tensor[:, None]
-    if tensor.ndim != 2:
-        raise ProblemError(f"{name} has {tensor.ndim} dimensions; give a matrix with one row for each sample.")
-    if tensor.numel() == 0:
-        raise ProblemError(f"{name} is empty (shape {tuple(tensor.shape)}); give at least one row and one column.")
-    least, most = (float(end) for end in tensor.aminmax())  # NaN where there is one
-    if not (math.isfinite(least) and math.isfinite(most)):
-        row, column = (int(i) for i in (~torch.isfinite(tensor)).nonzero()[0])
-        raise ProblemError(
-            f"{name} has NaN or infinite entries (first at row {row}, column {column}); remove or impute them."
-        )
-    size = max(most, -least)
-    if size > LARGEST:
-        raise ProblemError(f"{name} has entries beyond {LARGEST:g}; divide it by its largest entry.")
-    if 0.0 < size < SMALLEST:
-        raise ProblemError(f"{name} has no entries above {SMALLEST:g}; divide it by its largest entry.")
-    return tensor.clone() if isinstance(values, Tensor) else tensor
-
-
-def _weight(values: object, like: Tensor) -> Float[Tensor, " N"] | None:
-    """Return the weights s_i >= 0, one for each row of `like`, not all zero."""
-    if values is None:
-        return None
-    matrix = as_matrix(values, "sample_weight", like.device).to(like.dtype)
-    if matrix.shape != (len(like), 1):
-        raise ProblemError(
-            f"sample_weight holds {matrix.numel()} numbers; give one number for each of the"
-            f" {counted(len(like), 'row')} of X."
-        )
-    weight = matrix[:, 0]
-    if float(weight.min()) < 0.0:
-        row = int(weight.argmin())
-        raise ProblemError(f"sample_weight is {float(weight[row]):g} at row {row}; give weights of at least 0.")
-    if not bool(weight.any()):
-        raise ProblemError("sample_weight is 0 for all rows; give at least one row a positive weight.")
-    least = float(weight[weight > 0].min())
-    if least < LIGHTEST * float(weight.max()):
-        raise ProblemError(
-            f"sample_weight has {least:g} beside {float(weight.max()):g}; give positive weights of at least"
-            f" {LIGHTEST:g} of the largest, or 0 to leave a row out."
-        )
-    return weight
-
-
-def _of_mean_one(weight: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
-    """Return positive weights times a number, so that their mean is 1; None for equal ones.
-
-    Weights whose mean is 1 already stay as they are, to the last digit: stored ones are read again.
-    """
-    if bool((weight == weight[0]).all()):
-        return None
-    mean = float((weight / weight.max()).mean()) * float(weight.max())
-    close = 64 * torch.finfo(weight.dtype).eps
-    return weight if abs(mean - 1.0) <= close else weight / mean
-
-
-def _check_real(values: object, name: str) -> None:
-    """Refuse values from which NumPy would drop a part: masks, imaginary parts, texts, times."""
-    for part in values if isinstance(values, (list, tuple)) else [values]:
-        if np.ma.is_masked(part):
-            raise ProblemError(f"{name} has masked entries; fill them, or remove their rows.")
-    kind = np.asarray(values).dtype.kind
-    if kind == "c":
-        raise ProblemError(f"{name} holds complex numbers; give real ones.")
-    if kind in "mMSU":
-        raise ProblemError(f"{name} holds texts or times, not an array of numbers; give a numeric matrix.")
-
-
-def _check_simplex(Y: Tensor) -> None:
-    off = (Y.sum(dim=1) - 1.0).abs() > 1e-9
-    bad = (off | (Y < 0).any(dim=1)).nonzero()
-    if len(bad):
-        raise ProblemError(
-            f"The loss cross_entropy needs classes or rows of probabilities, but row {int(bad[0, 0])} of Y is neither;"
-            " give labels (N,) or one-hot rows, or use the loss mse."
-        )
-
-
-def _signs(Y: Tensor) -> Float[Tensor, "N 1"]:
-    """Return -1 and 1 for classes 0 and 1, -1 and 1, or one-hot rows (1: second column)."""
-    ones, zeros = Y == 1.0, Y == 0.0
-    if Y.shape[1] == 1 and bool((ones | zeros).all()):
-        return 2.0 * Y - 1.0
-    if Y.shape[1] == 2 and bool((ones | zeros).all()) and bool((ones.sum(dim=1) == 1).all()):
-        return Y[:, 1:] - Y[:, :1]
-    if Y.shape[1] == 1 and bool((ones | (Y == -1.0)).all()):
-        return Y
-    raise ProblemError(
-        "The loss logistic needs two classes: labels, one column of 0 and 1 or of -1 and 1, or one-hot rows of two;"
-        " give such targets, or use the loss cross_entropy."
-    )
-
-
 def _strength(lam: object, loss: Loss) -> float:
     if loss.name == "interpolate":
         if lam is not None:
@@ -501,14 +338,14 @@ def _strength(lam: object, loss: Loss) -> float:
     value = as_number(lam, "lam")
     if value <= 0:
         raise ProblemError(f"lam is {value:g}; give lam > 0, or leave it out for the representation cost.")
-    return _in_range(value, "lam")
+    return in_range(value, "lam")
 
 
 def _depth(depth: object) -> int:
     if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)):
         raise ProblemError(f"The depth is {shown(depth)}; give a whole number, at least 2.")
-    if not 2 <= depth <= DEEPEST:
-        raise ProblemError(f"The depth is {shown(depth)}; give at least 2 (one hidden layer) and at most {DEEPEST}.")
+    if not 2 <= depth <= 1000:
+        raise ProblemError(f"The depth is {shown(depth)}; give at least 2 (one hidden layer) and at most 1000.")
     return int(depth)
 
 
@@ -535,32 +372,4 @@ def _amount_of_bias(bias: object) -> float:
     value = as_number(bias, "bias")
     if value < 0:
         raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")
-    return _in_range(value, "The bias") if value else value
-
-
-def _in_range(value: float, name: str) -> float:
-    if not SMALLEST <= value <= LARGEST:
-        raise ProblemError(
-            f"{name} is {value:g}, which float64 cannot compute with; give a number from {SMALLEST:g} to {LARGEST:g}."
-        )
-    return value
-
-
-def as_number(value: object, name: str) -> float:
-    """Return a finite number; `name` is its name in messages.
-
-    Raises:
-        ProblemError: for anything else.
-    """
-    try:
-        if isinstance(value, (bool, np.bool_, str, bytes)):
-            raise TypeError("no number")
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ProblemError(f"{name} is {shown(value)}; give a number.") from error
-    if not math.isfinite(number):
-        raise ProblemError(f"{name} is {number}; give a finite number.")
-    return number
-
-
-__all__ = ["LOSSES", "Problem", "make_problem", "with_bias"]
+    return in_range(value, "The bias") if value else value

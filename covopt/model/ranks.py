@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE
+from covopt.linalg.rounding import largest
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, inputs_from, outputs_above, preactivations
 from covopt.runtime.errors import ProblemError
@@ -21,13 +22,6 @@ Values = Float[Tensor, " r"]
 
 TOLERANCE = 1e-3
 """tau of the threshold rank."""
-RISE = 0.01
-"""The relative rise of C that the functional rank of a layer allows."""
-
-
-def largest(values: Float[Tensor, "*shape"]) -> float:
-    """Return the largest absolute entry, 0 of none."""
-    return float(values.abs().max()) if values.numel() else 0.0
 
 
 def frobenius(values: Float[Tensor, "*shape"]) -> float:
@@ -88,7 +82,7 @@ def predicted_rank(start_values: Values, retained: float, norm: float, tolerance
     return int((abs(retained) * start_values > tolerance * norm).sum()) if norm > 0.0 else 0
 
 
-def functional_ranks(problem: Problem, weights: Weights, rise: float = RISE) -> list[int]:
+def functional_ranks(problem: Problem, weights: Weights, rise: float = 0.01) -> list[int]:
     """Return for each layer the least r whose rank-r replacement raises C by at most `rise` C.
 
     One layer is replaced at a time, by its best approximation of rank r. C_l(r) is the loss without its penalty after

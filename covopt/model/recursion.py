@@ -203,7 +203,6 @@ def window(
     width: int,
     total: int | None = None,
     past: Sequence[Past] = (),
-    rho: float | None = None,
 ) -> Window | None:
     """Bound the rank of W_T by the last k steps.
 
@@ -223,11 +222,10 @@ def window(
         total: R, where sums of gradients have less than full rank however many they are: rank [X, beta 1] in the first
             layer, classes - 1 in the last of cross-entropy.
         past: sizes of earlier weights, those of the start included where they are available.
-        rho: |W_s|_F <= rho |W_T|_F at all earlier steps s, if that is known; then |v_s| <= 2 rho |W_T|_F / mu.
 
     Returns:
-        The recorded k with the least bound, else the least k of the closed form with rho, else, without a bound, the
-        least k with |a_k| <= tau; None where the start never fades that far, or W_T = 0.
+        The recorded k with the least bound, else, without a bound, the least k with |a_k| <= tau; None where the start
+        never fades that far, or W_T = 0.
 
     Source: P3, P4 and P7 of MATH.md section 9.
     """
@@ -236,33 +234,9 @@ def window(
     for earlier in sorted(past, key=lambda earlier: earlier.ago):
         a, b = decay.memory(earlier.ago)
         if abs(a) * earlier.weights + abs(b) * earlier.velocity <= tolerance * norm:
-            return Window(earlier.ago, _below(earlier.ago * rank, total, width))
+            bound = min(earlier.ago * rank, width if total is None else total)
+            return Window(earlier.ago, bound if bound < width else None)
     try:
-        if rho is None:
-            return Window(decay.steps_to(tolerance), None)
-        steps = _closed(decay, tolerance / rho)
+        return Window(decay.steps_to(tolerance), None)
     except ProblemError:
         return None
-    return Window(steps, _below(steps * rank, total, width))
-
-
-def _closed(decay: Decay, ratio: float) -> int:
-    """Return a k with |a_k| + 2 |b_k| / mu <= ratio, the least if the left side falls with k."""
-
-    def left_side(k: int) -> float:
-        a, b = decay.memory(k)
-        return abs(a) + 2.0 * abs(b) / decay.rate
-
-    high = max(1, decay.steps_to(ratio))
-    while left_side(high) > ratio:
-        high *= 2
-    low = 0 if left_side(0) > ratio else high - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if left_side(middle) > ratio else (low, middle)
-    return high
-
-
-def _below(bound: int, total: int | None, width: int) -> int | None:
-    bound = bound if total is None else min(bound, total)
-    return bound if bound < width else None

@@ -22,8 +22,6 @@ from covopt.model.jacobian import LOG_2, Passage
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
-STEPS, CLOSE = 100, 1e-7
-"""The most steps, and the residual, relative to the eigenvalue, that ends them."""
 WORK = 5e8
 """Samples times weights, above which nothing is computed: one step takes about four operations for each."""
 
@@ -117,12 +115,12 @@ def _start(like: Float[Tensor, "N nL"]) -> Float[Tensor, "N nL"]:
 
 def _largest(times: Callable[[Tensor], Tensor], like: Float[Tensor, "N nL"]) -> float:
     """Return the largest eigenvalue of a positive semi-definite map."""
-    size = like.numel()
+    size, most, close = like.numel(), 100, 1e-7  # steps at most; the residual, relative, that ends them
     basis = [_start(like).flatten()]
     diagonal: list[float] = []
     beside: list[float] = []
     largest = 0.0
-    while len(diagonal) < min(STEPS, size):
+    while len(diagonal) < min(most, size):
         w = times(basis[-1].view(like.shape)).flatten()
         diagonal.append(float(basis[-1] @ w))
         Q = torch.stack(basis, dim=1)
@@ -135,7 +133,7 @@ def _largest(times: Callable[[Tensor], Tensor], like: Float[Tensor, "N nL"]) -> 
             return math.nan
         values, vectors = torch.linalg.eigh(T)
         largest, length = max(0.0, float(values[-1])), float(w.norm())
-        if length * abs(float(vectors[-1, -1])) <= CLOSE * largest:
+        if length * abs(float(vectors[-1, -1])) <= close * largest:
             return largest
         beside.append(length)
         basis.append(w / length)

@@ -26,8 +26,6 @@ from covopt.model.problem import Problem, with_bias
 from covopt.model.stationarity import inputs_of
 from covopt.model.weights import Weights, carried, inputs_from, preactivations
 
-# z_ik is on the kink when it is at most this part of |Zs_i| |w_k|: solvers and trainings come that near.
-KINK = 1e-4
 # A neuron that more samples have on its kink keeps the slopes of `Activation.derivative` there.
 MOST = 2048
 
@@ -91,6 +89,7 @@ def _pull(
     problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], layer: int, above: dict[int, Kinks]
 ) -> tuple[Float[Tensor, "n d"], Kinks | None]:
     """Return M_l^T Zs_{l-1} with the given slopes above layer l = `layer`, and its kinks."""
+    kink = 1e-4  # z_ik is on the kink when it is at most this part of |Zs_i| |w_k|: solvers and trainings come so near
     W, parts_with_kinks = weights[layer - 1], []
     pull = torch.zeros_like(W)
     for rows, part in parts_of(problem):
@@ -103,7 +102,7 @@ def _pull(
             if k > layer and k in above:
                 above[k].put(M, rows)
             elif k == layer and not problem.activation.is_linear:
-                on = Z[k - 1].abs() <= KINK * torch.outer(inputs[k - 1].norm(dim=1), W.norm(dim=1))
+                on = Z[k - 1].abs() <= kink * torch.outer(inputs[k - 1].norm(dim=1), W.norm(dim=1))
                 places = on.nonzero(as_tuple=True)
                 parts_with_kinks.append(Kinks(places[0] + rows.start, places[1], over[places], slopes[places]))
         pull += M.T @ inputs[layer - 1]

@@ -29,12 +29,6 @@ from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Progress
 
-FAINT = 1e-3
-"""Inputs below this part of the bias stay small in these units, in which the bias would be huge."""
-
-LOST = 1e-29
-"""Below this lam', lam' |W'|^2 is lost in the rounding of |F' - Y'|^2, which is 10^-32."""
-
 
 @dataclass(frozen=True)
 class Units:
@@ -62,7 +56,7 @@ class Units:
             X=problem.X if s == 1.0 else problem.X / s,
             Y=problem.Y if t == 1.0 else problem.Y / t,
             loss=problem.loss.scaled(t) if isinstance(problem.loss, Scalable) else problem.loss,
-            lam=1.0 if problem.interpolates else _strength(problem, t, c),
+            lam=1.0 if problem.interpolates else problem.lam * (c / t) ** 2,
             beta=problem.beta / s,
             taper=problem.taper / c,
         )
@@ -87,7 +81,8 @@ class Units:
 
 def unit_of_inputs(problem: Problem) -> float:
     """Return s; where it is 1, the inputs are not copied."""
-    return _power(max(problem.spread.largest(_largest(problem.X)), FAINT * problem.beta))
+    faint = 1e-3  # inputs below this part of the bias stay small in these units, in which the bias would be huge
+    return _power(max(problem.spread.largest(_largest(problem.X)), faint * problem.beta))
 
 
 def at_depth(problem: Problem, depth: int) -> Problem:
@@ -105,9 +100,10 @@ def check_strength(problem: Problem) -> None:
     if problem.interpolates or not isinstance(problem.loss, Scalable):
         return
     _, t, c = _units(problem)
-    strength = _strength(problem, t, c)
-    if strength < LOST:
-        least = 2.0 * problem.lam * (LOST / strength)
+    strength = problem.lam * (c / t) ** 2
+    lost = 1e-29  # below, lam' |W'|^2 is lost in the rounding of |F' - Y'|^2, which is 10^-32
+    if strength < lost:
+        least = 2.0 * problem.lam * (lost / strength)
         raise ProblemError(
             f"lam is {problem.lam:g}, so small beside these data that float64 cannot tell the minimum from an exact"
             f" fit; give at least {least:.0e}, or leave lam out for the representation cost."
@@ -119,11 +115,6 @@ def _units(problem: Problem) -> tuple[float, float, float]:
     s = unit_of_inputs(problem)
     t = _power(problem.spread.largest(_largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
     return s, t, 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
-
-
-def _strength(problem: Problem, t: float, c: float) -> float:
-    """Return lam'."""
-    return problem.lam * (c / t) ** 2
 
 
 def _largest(values: Tensor) -> float:

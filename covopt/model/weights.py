@@ -14,11 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.model.problem import Problem, with_bias
 from covopt.runtime.errors import ProblemError, counted
-
-ROUNDING = 2.0**-53
-"""One rounding of float64, relative."""
 
 Weights = Sequence[Float[Tensor, "_ _"]]
 
@@ -166,7 +164,7 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
             magnitudes = torch.cat([magnitudes, problem.X.abs()], dim=1)
         magnitudes = with_bias(magnitudes, problem.beta)
     terms = sum(W.shape[1] + 4 for W in weights)
-    off = terms * ROUNDING * (magnitudes @ weights[-1].abs().T)
+    off = terms * UNIT_ROUNDOFF * (magnitudes @ weights[-1].abs().T)
     if problem.loss.name == "mse":
         missed = (preactivations(problem, weights)[-1] - problem.Y).abs()
         moved = float(problem.shares.to(off) @ (off * (2.0 * missed + off)).sum(dim=1))
@@ -178,7 +176,7 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
         F = preactivations(problem, weights)[-1]
         moved = float(problem.loss_at(F + off * torch.where(problem.gradient_at(F) < 0.0, -1.0, 1.0)))
         moved = max(0.0, moved - float(problem.loss_at(F)))
-    return moved + (problem.Y.numel() + sum(W.numel() for W in weights) + 8) * ROUNDING * total
+    return moved + (problem.Y.numel() + sum(W.numel() for W in weights) + 8) * UNIT_ROUNDOFF * total
 
 
 def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:

@@ -38,11 +38,6 @@ from covopt.model.activation import Activation
 from covopt.oracles.oracle import Answer, oracle_values
 from covopt.runtime.errors import ProblemError
 
-# Differences up to these count as rounding; none of these touches the proof.
-ONE_LINE = 2e-15  # lines closer than this (radians) are one line in the search for local maxima
-LEVEL = 256.0  # derivatives of h^2 below this times u S |A|_F are zero
-ONE_MAXIMUM = 1e-9  # local maxima closer than this (radians) are reported once
-
 
 def row_rank(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> int:
     """Return the numerical rank of Xt; up to 2 the arrangement is exact."""
@@ -93,18 +88,15 @@ class ArrangementOracle:
         off_space = float(Lambda.norm()) * self._space.neglected
         if not weights.any():
             direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
-            return self._answer(direction, direction.new_zeros(1), scale * off_space * (1.0 + 2.0**-40))
+            return Answer.like(self.Xt, direction, direction.new_zeros(1), scale * off_space * (1.0 + 2.0**-40))
         total = float(weights.norm(dim=1).sum())
         arcs = _Arcs(self._matrices(weights), self._unit, self._angle)
-        q = arcs.maxima(LEVEL * UNIT_ROUNDOFF * total)
+        q = arcs.maxima(256.0 * UNIT_ROUNDOFF * total)  # smaller derivatives of h^2, over |A|_F, count as zero
         directions = torch.nn.functional.normalize(q @ self._space.Q, dim=1)
         values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
         bound = (max(float(values[0]), arcs.best) + self._allowance(total)) * self._space.stretch
         bound = (bound * (1.0 + (Lambda.shape[1] + 20) * UNIT_ROUNDOFF) + off_space) * (1.0 + 8 * UNIT_ROUNDOFF)
-        return self._answer(directions[order], scale * values, scale * bound)
-
-    def _answer(self, directions: Tensor, values: Tensor, bound: float) -> Answer:
-        return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
+        return Answer.like(self.Xt, directions[order], scale * values, scale * bound)
 
     def _allowance(self, total: float) -> float:
         """Return an arc value's absolute rounding, S = `total`: the sum in the module's text."""
@@ -157,7 +149,7 @@ class _Arcs:
 
         `slope` times |A|_F is what rounding makes of a derivative that is zero.
         """
-        keep = (self.width > ONE_LINE).nonzero()[:, 0]
+        keep = (self.width > 2e-15).nonzero()[:, 0]  # lines closer than that (radians) are one; no proof rests on it
         size = slope * self.A.flatten(1).norm(dim=1)
         falls, flat = _shape(self.first, -1.0, size)
         rises, level = _shape(self.last, 1.0, size)
@@ -187,10 +179,10 @@ def _shape(side: tuple[Tensor, Tensor, Tensor], towards: float, size: Tensor) ->
 
 
 def _distinct(q: Float[Tensor, "B 2"], values: Float[Tensor, " B"]) -> Float[Tensor, "C 2"]:
-    """Return the best of each run of directions within ONE_MAXIMUM radians of the next."""
+    """Return the best of each run of directions within 1e-9 radians of the next."""
     q = q[values.argsort(descending=True)]
     angle, order = torch.atan2(q[:, 1], q[:, 0]).sort()
-    opens = torch.diff(angle, prepend=angle[-1:] - 2.0 * math.pi) > ONE_MAXIMUM
+    opens = torch.diff(angle, prepend=angle[-1:] - 2.0 * math.pi) > 1e-9
     run = opens.long().cumsum(0)
     run = torch.where(run == 0, run[-1], run)  # directions before the first gap belong to the last run
     _, label = torch.unique(run, return_inverse=True)

@@ -22,7 +22,6 @@ from covopt.linalg.psd import RankRule
 
 # The outputs are to stay the same to rounding, so a direction that changes them by 1e-10 is no null direction.
 EXACT_RANK = RankRule(double=1e-13, single=1e-6)
-GRAM_ROUNDING = 4.0  # rounding of a Gram matrix of n columns, N rows, over (N + n) n and the unit roundoff
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,10 @@ class Selected:
     Attributes:
         places: their places among the atoms given, ascending (k,).
         outputs: their outputs v (k, m), each a positive multiple of what it was.
-        change: max |F_after - F_before|, the rounding that the caller will find.
     """
 
     places: Int[Tensor, " k"]
     outputs: Float[Tensor, "k m"]
-    change: float
 
 
 def balance(
@@ -133,15 +130,14 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
         c = _fewest(A, sizes[alive], rule)
     survivors, remaining_sizes = alive[c > 0], c[c > 0]
     new = values[survivors] * (remaining_sizes / sizes[survivors])[:, None]
-    change = float(np.abs(features[:, survivors] @ new - features @ values).max(initial=0.0))
     place = torch.as_tensor(survivors, dtype=torch.int64, device=outputs.device)
-    return Selected(place, torch.as_tensor(new, dtype=outputs.dtype, device=outputs.device), change)
+    return Selected(place, torch.as_tensor(new, dtype=outputs.dtype, device=outputs.device))
 
 
 def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
     """Return True if A^T A is clearly regular, so that `_null_basis` would find nothing."""
     n, largest = len(gram), float(gram.diagonal().max(initial=0.0))
-    rounding = GRAM_ROUNDING * (terms + n * n) * np.finfo(np.float64).eps
+    rounding = 4.0 * (terms + n * n) * np.finfo(np.float64).eps  # of a Gram matrix of n columns
     least = max(rule.relative(torch.float64) ** 2, rounding) * largest
     if not (n and np.isfinite(gram).all() and least > 0.0):
         return False

@@ -32,6 +32,11 @@ class Answer:
     values: Float[Tensor, " B"]
     upper_bound: float = math.inf
 
+    @staticmethod
+    def like(Xt: Tensor, directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], bound: float) -> Answer:
+        """Return the answer in the dtype of the inputs."""
+        return Answer(directions.to(Xt.dtype), values.to(Xt.dtype), bound)
+
     @property
     def proved(self) -> bool:
         """Return True if `upper_bound` is a proof."""

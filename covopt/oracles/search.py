@@ -28,11 +28,7 @@ from covopt.model.activation import Activation
 from covopt.model.spread import ALONE, Alone
 from covopt.oracles.oracle import Answer
 
-STILL = 1e-9  # a box-constrained solve ends when no multiplier moves by more than this, relative
-COSINE = 1e-6  # local maxima are one when the cosine of their angle is at least 1 - COSINE
 ENTRIES = 2**22  # maximum number of entries of a (starts, N) array: starts are taken in chunks
-ROUGHLY = 1e-5  # `gain` of the search in float32
-TOGETHER = 10  # on a GPU, steps between two looks at which ascents go on
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class AscentOptions:
     Attributes:
         steps: convex-concave steps for each start, at most.
         box_steps: accelerated projected-gradient steps on each box-constrained least squares.
-        check: the number of these steps between two tests for convergence (STILL).
+        check: the number of these steps between two tests for convergence.
         gain: an ascent stops when a step raises h by less than this, relative.
         finishing: of `steps`, those at the end in the dtype of the data; the others are in float32.
     """
@@ -109,7 +105,7 @@ class ConvexConcaveOracle:
         size = max(1, self._entries // int(self.spread.largest(len(self.Xt))))
         parts = [self.ascend(Lambda, chunk, stop) for chunk in starts.split(size)]
         directions, values = torch.cat([w for w, _ in parts]), torch.cat([h for _, h in parts])
-        selected = distinct(directions, values, COSINE)
+        selected = distinct(directions, values, cosine=1e-6)
         return Answer(directions[selected], values[selected])
 
     def ascend(
@@ -130,7 +126,8 @@ class ConvexConcaveOracle:
         if self._single is not None and finishing > self.options.finishing:
             finishing = self.options.finishing
             low = _Ascents(W.float(), h.float(), alpha.float())
-            self._climb(self._single, Lambda.float(), low, self.options.steps - finishing, ROUGHLY, stop)
+            roughly = 1e-5  # `gain` in float32
+            self._climb(self._single, Lambda.float(), low, self.options.steps - finishing, roughly, stop)
             # Rounding may have lowered what float32 took for a rise.
             value = self._values(self.Xt, Lambda, directions := _unit(low.W.to(W)))
             up = value > h
@@ -149,7 +146,7 @@ class ConvexConcaveOracle:
         nothing and is done at every step.
         """
         live, going = torch.arange(len(ascents.h), device=Xt.device), ascents.h > 0
-        every = TOGETHER if Xt.is_cuda else 1
+        every = 10 if Xt.is_cuda else 1
         moving = ascents
         for step in range(steps):
             if step % every == 0:
@@ -234,7 +231,7 @@ class ConvexConcaveOracle:
     def _stands_still(self, move: Tensor, upper: Tensor) -> bool:
         """Return True if no multiplier moves by more than rounding."""
         largest = self.spread.largest
-        return largest(float(move.abs().max())) <= STILL * largest(float(upper.max()))
+        return largest(float(move.abs().max())) <= 1e-9 * largest(float(upper.max()))
 
 
 def distinct(

@@ -14,7 +14,7 @@ its boundary, so the arcs of all circles show all cells: O(N^2 m) operations (MA
 computes them.
 
 **Why the bound is a proof.** u = 2^-53, S = sum_i |lambda_i| |p_i|, k = ceil(log2 2N).
-* *Grouping.* Rows within NEAR of each other form one group; it changes h by at most
+* *Grouping.* Rows within 4e-10 of each other form one group; it changes h by at most
   sum_i |lambda_i| |p_i -+ r_i e_g|, which is added. What Q does not span is paid for as in `arrangement`.
 * *Matrices.* Prefix sums are trees, so that each A has an error below (4 k + n + 80) u S, n the largest group.
 * *Arcs.* In its circle's frame, a computed e_j^T q has an error below eps = 50 u. So a point of circle g lies in a
@@ -49,14 +49,6 @@ from covopt.oracles.arrangement import prefix_sums
 from covopt.oracles.circles import Arcs, Circles, Points, leaders
 from covopt.oracles.oracle import Answer, oracle_values
 from covopt.runtime.errors import ProblemError
-
-# The uncertainty of a computed e_j^T q: eps in the module's text.
-EPSILON = 50 * UNIT_ROUNDOFF
-# Unit rows closer than this (up to sign) are one circle. It balances what grouping costs, NEAR S, with what nearly
-# parallel circles cost, (eps / NEAR)^2; it moves the price of the proof, and the next two do not touch it.
-NEAR = 4e-10
-ONE_MAXIMUM = 1e-8  # local maxima closer than this are reported once
-MOST = 500  # local maxima that are reported, at most
 
 
 class SphereOracle:
@@ -97,8 +89,9 @@ class SphereOracle:
             )
         self._X, self._Q, self._P = self._space.X, self._space.Q, self._space.P
         self._radius = self._P.norm(dim=1)
-        self._circles = Circles.of(self._group(), EPSILON)
-        kappa = 0.5 * EPSILON * self._circles.fineness() * (1.0 + 2.0**-20)
+        eps = 50 * UNIT_ROUNDOFF  # the uncertainty of a computed e_j^T q: eps in the module's text
+        self._circles = Circles.of(self._group(), eps)
+        kappa = 0.5 * eps * self._circles.fineness() * (1.0 + 2.0**-20)
         self._growth = 1.0 / math.sqrt(1.0 - kappa**2) if kappa < 1.0 else math.inf
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
@@ -110,16 +103,13 @@ class SphereOracle:
         total = float(sizes @ self._radius) * (1.0 + 2.0**-30)
         if total == 0.0:
             direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
-            return self._answer(direction, direction.new_zeros(1), scale * off_space * self._space.stretch)
+            return Answer.like(self.Xt, direction, direction.new_zeros(1), scale * off_space * self._space.stretch)
         search = _Search(self, Lambda, total)
         directions, values = self._local_maxima(search, Lambda)
         bound = (max(float(values[0]), search.best) + self._allowance() * total) * (1.0 + search.eta)
         bound *= (1.0 + (2 * Lambda.shape[1] + 60) * UNIT_ROUNDOFF) * self._growth
         bound = (bound + off_space) * self._space.stretch * (1.0 + 8 * UNIT_ROUNDOFF)
-        return self._answer(directions, scale * values, scale * bound)
-
-    def _answer(self, directions: Tensor, values: Tensor, bound: float) -> Answer:
-        return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
+        return Answer.like(self.Xt, directions, scale * values, scale * bound)
 
     def _group(self) -> Float[Tensor, "G 3"]:
         """Group the rows that share a circle, bound the error of this, return the circles' rows.
@@ -131,8 +121,11 @@ class SphereOracle:
             rows = rows[:0]
         unit = self._P[rows] / self._radius[rows, None]
         axes = torch.eye(3, dtype=unit.dtype, device=unit.device)
+        # Unit rows closer than this (up to sign) are one circle. It balances what grouping costs, near S, with what
+        # nearly parallel circles cost, (eps / near)^2; it moves the price of the proof.
+        near = 4e-10
         for candidates in (unit, torch.cat([unit, axes])):
-            lead, group = torch.unique(leaders(candidates, NEAR), return_inverse=True)
+            lead, group = torch.unique(leaders(candidates, near), return_inverse=True)
             if len(lead) >= 3:
                 break
         normal, group = candidates[lead], group[: len(rows)]
@@ -218,10 +211,11 @@ class _Search:
 
 
 def _distinct(points: Points) -> Float[Tensor, "C 3"]:
-    """Return the best of points closer than ONE_MAXIMUM to each other, at most MOST."""
+    """Return the best of points closer than 1e-8 to each other, at most 500."""
+    most = 500
     # A point is found a few times, so that this many are enough.
-    order = points.values.argsort(descending=True)[: 4 * MOST]
+    order = points.values.argsort(descending=True)[: 4 * most]
     q = points.q[order]
-    close = torch.cdist(q, q, compute_mode="donot_use_mm_for_euclid_dist") <= ONE_MAXIMUM
+    close = torch.cdist(q, q, compute_mode="donot_use_mm_for_euclid_dist") <= 1e-8
     first = close.to(torch.uint8).argmax(dim=1) == torch.arange(len(q), device=q.device)
-    return q[first][:MOST]
+    return q[first][:most]

@@ -34,8 +34,6 @@ Piece = TypeVar("Piece")
 Done = TypeVar("Done")
 
 WORTH_HELP = 2.0  # seconds of work on pieces before helpers are started
-MOST = 8  # cores
-LOOKING = 0.05  # seconds between looks for Ctrl-C
 STARTING = "import sys; sys.path[:] = eval(sys.argv[1]); from covopt.runtime.helper import serve; serve()"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -137,7 +135,7 @@ class Crew:
         try:
             while job.left or under_way:
                 job.work()
-                done, still = wait(under_way, LOOKING)
+                done, still = wait(under_way, timeout=0.05)  # seconds between looks for Ctrl-C
                 under_way = list(still)
                 for future in done:
                     future.result()
@@ -243,6 +241,6 @@ def cores(device: torch.device) -> Iterator[Cores]:
     torch.set_num_threads(1)
     try:
         with crew() as helpers:
-            yield Cores(min(count, MOST), helpers)
+            yield Cores(min(count, 8), helpers)
     finally:
         torch.set_num_threads(before)

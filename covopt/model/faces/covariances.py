@@ -20,18 +20,11 @@ from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RankRule
 from covopt.linalg.pseudo_inverse import eigenvectors_of_range, pseudo_inverse
 from covopt.model.activation import Activation
-from covopt.model.faces.bias import with_column
 from covopt.model.faces.setting import OUT_OF_RANGE, LossValue, Question, Setting, read_bias, read_tikhonov
 from covopt.model.loss import Loss
+from covopt.model.problem import with_bias
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.threads import fitted
-
-ASYMMETRY = {torch.float64: 1e-10, torch.float32: 1e-4}
-"""Largest |K_ij - K_ji|, relative to the largest entry."""
-NEGATIVE = {torch.float64: 1e-10, torch.float32: 1e-4}
-"""Most negative eigenvalue of a covariance, relative to the largest."""
-LOST = {torch.float64: 1e-3, torch.float32: 1e-1}
-"""Share of the sum of traces that rounding of the covariances may amount to before the sum is refused."""
 
 Covariance = Float[Tensor, "*b N N"]
 
@@ -139,7 +132,7 @@ def covariances_of(
     """
     setting = Setting.read([[1.0]], bias, activation, [Z])
     z = setting.matrix(Z, "Z")
-    Zs = with_column(setting.activation(z), read_bias(bias).amount)
+    Zs = with_bias(setting.activation(z), read_bias(bias).amount)
     return setting.result(_gram(z)), setting.result(_gram(Zs))  # type: ignore[return-value]
 
 
@@ -174,11 +167,12 @@ def _read(question: Question, whole: Setting, pair: tuple[object, object], layer
 
 
 def _check_covariance(A: Covariance, name: str) -> None:
+    rounding = 1e-4 if A.dtype == torch.float32 else 1e-10  # relative, of entries and of eigenvalues
     largest = A.abs().amax(dim=(-2, -1))
-    if bool(((A - A.mT).abs().amax(dim=(-2, -1)) > ASYMMETRY[A.dtype] * largest).any()):
+    if bool(((A - A.mT).abs().amax(dim=(-2, -1)) > rounding * largest).any()):
         raise ProblemError(f"{name} is not symmetric; give (A + A^T) / 2 if that is what you mean.")
     values = torch.linalg.eigvalsh(A)
-    if bool((values[..., 0] < -NEGATIVE[A.dtype] * values[..., -1].clamp_min(0.0)).any()):
+    if bool((values[..., 0] < -rounding * values[..., -1].clamp_min(0.0)).any()):
         raise ProblemError(
             f"{name} is not positive semi-definite (smallest eigenvalue {float(values[..., 0].min()):.2g}); a"
             " covariance has no negative eigenvalue."
@@ -194,12 +188,13 @@ def _inverse_of_inputs(setting: Setting, rule: RankRule) -> Covariance:
 def _check_digits(outputs: Sequence[Covariance], inverses: Sequence[Covariance], total: Tensor) -> None:
     """Raise a ProblemError where the rounding of a K_l alone can change the sum of traces.
 
-    That is, by a share of LOST. An entry of K_l holds eps |K_l|; the inverse of Ks_{l-1} multiplies that by up to its
-    largest eigenvalue.
+    That is, by a share of 1e-3 (in float32, 0.1). An entry of K_l holds eps |K_l|; the inverse of Ks_{l-1} multiplies
+    that by up to its largest eigenvalue.
     """
+    lost = (0.1 if total.dtype == torch.float32 else 1e-3) * total.detach().abs()
     for layer, (A, inverse) in enumerate(zip(outputs, inverses, strict=True), start=1):
         rounding = torch.finfo(A.dtype).eps * A.detach().norm(dim=(-2, -1)) * inverse.detach().norm(dim=(-2, -1))
-        if bool((rounding > LOST[A.dtype] * total.detach().abs()).any()):
+        if bool((rounding > lost).any()):
             name = "The covariance of Z_L" if layer == len(outputs) else f"K{layer}"
             below = "the covariance of the inputs" if layer == 1 else f"Ks{layer - 1}"
             raise ProblemError(

@@ -17,7 +17,6 @@ from covopt.linalg.psd import RANK_RULE
 from covopt.model.activation import Activation
 from covopt.model.faces.setting import LossValue, Question, Setting, read_tikhonov, with_weights
 from covopt.model.loss import Loss
-from covopt.runtime.errors import ProblemError
 from covopt.runtime.threads import fitted
 
 
@@ -71,7 +70,7 @@ def loss_of_representations(
     rule = read_tikhonov(tikhonov)
     question = Question.read(X, Y, Z, lam=lam, loss=loss, bias=bias, activation=activation, sample_weight=sample_weight)
     setting = question.setting
-    layers = question.rows_of(_read(Setting.read(X, bias, activation, Z), Z))
+    layers = question.rows_of(Setting.read(X, bias, activation, Z).representations(Z))
     W, R = setting.weights(layers, rule)
     norms = [setting.bias.penalised(A).square().sum(dim=(-2, -1)) for A in W]
     if rule.tikhonov == 0.0:
@@ -119,7 +118,7 @@ def weights_of(
     Source: [JGHG22, Prop. 1].
     """
     rule, setting = read_tikhonov(tikhonov), Setting.read(X, bias, activation, Z)
-    layers = _read(setting, Z)
+    layers = setting.representations(Z)
     W, R = setting.weights(layers, rule)
     if rule.tikhonov == 0.0:
         setting.check_range(layers, R)
@@ -161,14 +160,7 @@ def project_to_range(
     """
     setting = Setting.read(X, bias, activation, Z)
     S, projected = setting.X, []
-    for z in _read(setting, Z):
+    for z in setting.representations(Z):
         projected.append(with_weights(setting.bias, S, setting.bias.weights(S, z, RANK_RULE)))
         S = setting.activation(projected[-1])
     return [setting.result(z) for z in projected]  # type: ignore[return-value]
-
-
-def _read(setting: Setting, Z: object) -> list[Tensor]:
-    layers = setting.representations(Z)
-    if not layers:
-        raise ProblemError("Z is empty; give one matrix of representations for each layer.")
-    return layers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,9 +14,10 @@ from torch import Tensor
 
 from covopt.linalg.psd import RankRule
 from covopt.model.activation import Activation
-from covopt.model.faces.bias import Bias, FreeBias, PenalisedBias
+from covopt.model.faces.bias import Bias, FreeBias
 from covopt.model.loss import Loss
-from covopt.model.problem import Problem, as_matrix, as_number, make_problem
+from covopt.model.problem import Problem, make_problem
+from covopt.model.reading import as_matrix, as_number
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError, counted, shown
 
@@ -73,9 +73,6 @@ class Setting:
         """Check X and the options.
 
         dtype and device follow the first tensor among the variables, then X.
-
-        Raises:
-            ProblemError: one sentence for what is wrong.
         """
         several = variables if isinstance(variables, Sequence) else [variables]
         like = next((value for value in (*several, X) if isinstance(value, Tensor)), None)
@@ -84,11 +81,7 @@ class Setting:
         return cls(inputs.to(dtype), read_bias(bias), Activation.parse(activation), like is not None)
 
     def matrices(self, values: object, name: str) -> list[Matrix]:
-        """Read matrices `name`1, `name`2, ..., each (rows, columns) or a batch (B, rows, columns).
-
-        Raises:
-            ProblemError: one sentence for what is wrong.
-        """
+        """Read matrices `name`1, `name`2, ..., each (rows, columns) or a batch (B, rows, columns)."""
         if isinstance(values, (Tensor, np.ndarray)) or not isinstance(values, Sequence):
             raise ProblemError(f"{name} is {shown(values)}; give a list of matrices, one for each layer.")
         read = [self.matrix(value, f"{name}{layer}") for layer, value in enumerate(values, start=1)]
@@ -97,15 +90,17 @@ class Setting:
         return read
 
     def matrix(self, value: object, name: str) -> Matrix:
-        """Read one matrix or batch; tensors keep their gradients.
-
-        Raises:
-            ProblemError: one sentence for what is wrong.
-        """
-        try:
-            array = value if isinstance(value, Tensor) else torch.from_numpy(real_array(value))
-        except (TypeError, ValueError) as error:
-            raise ProblemError(f"{name} is {shown(value)}, not an array of numbers; give a numeric matrix.") from error
+        """Read one matrix or batch; tensors keep their gradients."""
+        array = value
+        if not isinstance(array, Tensor):
+            try:
+                array = np.asarray(value)
+                if array.dtype.kind not in "fiub":
+                    raise ValueError(f"numbers of the kind {array.dtype.kind}")
+                array = torch.from_numpy(np.array(array, dtype=np.float64))
+            except (TypeError, ValueError) as error:
+                wrong = f"{name} is {shown(value)}, not an array of numbers; give a numeric matrix."
+                raise ProblemError(wrong) from error
         if array.is_complex() or array.layout != torch.strided:
             raise ProblemError(f"{name} is complex or sparse; give a dense matrix of real numbers.")
         array = array.to(self.X)
@@ -118,12 +113,10 @@ class Setting:
         return array
 
     def representations(self, Z: object) -> list[Float[Tensor, "*b N _"]]:
-        """Read Z_1, ..., Z_L, each (N, n_l) or a batch (B, N, n_l).
-
-        Raises:
-            ProblemError: one sentence for what is wrong.
-        """
+        """Read Z_1, ..., Z_L, each (N, n_l) or a batch (B, N, n_l)."""
         read = self.matrices(Z, "Z")
+        if not read:
+            raise ProblemError("Z is empty; give one matrix of representations for each layer.")
         for layer, z in enumerate(read, start=1):
             if z.shape[-2] != len(self.X):
                 raise ProblemError(
@@ -131,21 +124,13 @@ class Setting:
                 )
         return read
 
-    @cached_property
-    def column(self) -> str:
-        """Return the bias column as a message names it, with the comma before it."""
-        return self.bias.column
-
-    def values(self, Z: Sequence[Float[Tensor, "*b N _"]]) -> list[Float[Tensor, "... N _"]]:
-        """Return X, sigma(Z_1), ..., sigma(Z_{L-1}): the values that each layer acts on."""
-        return [self.X, *(self.activation(z) for z in Z[:-1])]
-
     def weights(
         self, Z: Sequence[Float[Tensor, "*b N _"]], rule: RankRule
     ) -> tuple[list[Float[Tensor, "*b _ _"]], list[Float[Tensor, "*b N _"]]]:
         """Return the lightest weights of each layer, and the error R_l = Z_l - Zs_{l-1} W_l^T."""
         W, R = [], []
-        for S, z in zip(self.values(Z), Z, strict=True):
+        values = [self.X, *(self.activation(z) for z in Z[:-1])]
+        for S, z in zip(values, Z, strict=True):
             W.append(self.bias.weights(S, z, rule))
             R.append(z - with_weights(self.bias, S, W[-1]))
         return W, R
@@ -166,24 +151,13 @@ class Setting:
                 below = "X" if layer == 1 else f"sigma(Z{layer - 1})"
                 raise ProblemError(
                     f"Z{layer} cannot be computed from the layer below: {worst:.2g} of its norm lies outside the range"
-                    f" of [{below}{self.column}]; project it with covopt.project_to_range, or give a tikhonov above 0."
+                    f" of [{below}{self.bias.column}]; project it with covopt.project_to_range, or give a tikhonov"
+                    " above 0."
                 )
 
     def result(self, value: Tensor) -> Tensor | NDArray[np.float64]:
         """Return a tensor where tensors came in, else an array."""
         return value if self.tensors else value.detach().numpy()
-
-
-def real_array(value: object) -> NDArray[np.float64]:
-    """Return a copy of an array in float64.
-
-    Raises:
-        ValueError: it holds no real numbers.
-    """
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"numbers of the kind {array.dtype.kind}")
-    return np.array(array, dtype=np.float64)
 
 
 def with_weights(bias: Bias, S: Float[Tensor, "... N d"], W: Float[Tensor, "*b n k"]) -> Float[Tensor, "... N n"]:
@@ -202,7 +176,7 @@ def read_bias(bias: object) -> Bias:
     amount = as_number(bias, "bias")
     if amount < 0.0:
         raise ProblemError(f"The bias is {amount:g}; give 0 (none), 1 (the usual amount) or 'free'.")
-    return PenalisedBias(amount)
+    return Bias(amount)
 
 
 def read_tikhonov(tikhonov: object) -> RankRule:
@@ -244,11 +218,7 @@ class Question:
         activation: str | Activation,
         sample_weight: object,
     ) -> Question:
-        """Check the data and the options, as `covopt.solve` does.
-
-        Raises:
-            ProblemError: one sentence for what is wrong.
-        """
+        """Check the data and the options, as `covopt.solve` does."""
         setting = Setting.read(X, bias, activation, variables)
         where, dtype = setting.X.device, setting.X.dtype
         options = {"lam": lam, "loss": loss, "activation": activation, "bias": bias, "sample_weight": sample_weight}

@@ -2,7 +2,7 @@
 
     minimise  L_r(Z) = C(Z_L) + lam sum_l |Z_l^T (Zs_{l-1}^T)^+|_F^2    over Im Z_l inside Im Zs_{l-1}.
 
-The loss of one layer depends on its neighbours only (`model.hidden.local_loss`), but the ranges tie the layers
+The loss of one layer depends on its neighbours only ([JGHG22, section 3]), but the ranges tie the layers
 together: after a step Z_l is projected on Im Zs_{l-1}, from l = 1 up, and what is descended is Z -> L_r(project(Z)),
 whose gradient knows how the ranges turn. Where every Zs_l has full row rank the projection does nothing above the first
 layer.
@@ -39,7 +39,7 @@ from covopt.linalg.lbfgs import DescentOptions, descend
 from covopt.linalg.psd import RankRule, thin
 from covopt.model import hidden
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, check_weights, evaluate, flattened, shaped_like
+from covopt.model.weights import Weights, check_weights, evaluate, flattened, preactivations, shaped_like
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
 from covopt.solvers.attempt import Attempt, one_history
@@ -128,7 +128,7 @@ class HiddenSolver:
 
     def init(self, budget: Budget) -> HiddenState:
         """Return the projected start."""
-        Z = self._random_start(budget) if self._start is None else hidden.from_weights(self.problem, self._start)
+        Z = self._random_start(budget) if self._start is None else preactivations(self.problem, self._start)
         Z = self._with_targets(hidden.project(self.problem, Z))
         self._scale = max(float(Zs.square().sum()) for Zs in hidden.layer_inputs(self.problem, Z)) / len(Z[0])
         loss = self._value(Z, 0).value
@@ -180,7 +180,7 @@ class HiddenSolver:
 
     def _next_stage(self, state: HiddenState, weights: list[Tensor]) -> HiddenState:
         """Go on with the next eps, from the network of this one."""
-        Z = self._with_targets(hidden.project(self.problem, hidden.from_weights(self.problem, weights)))
+        Z = self._with_targets(hidden.project(self.problem, preactivations(self.problem, weights)))
         loss = self._value(Z, state.stage + 1).value
         if not math.isfinite(loss):
             Z, loss = state.Z, self._value(state.Z, state.stage + 1).value

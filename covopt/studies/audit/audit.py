@@ -20,7 +20,8 @@ from covopt.data.networks import FoundWeights
 from covopt.data.tables import column_names
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
-from covopt.model.problem import Problem, as_number, make_problem
+from covopt.model.problem import Problem, make_problem
+from covopt.model.reading import as_number
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError

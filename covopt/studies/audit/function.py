@@ -25,7 +25,8 @@ from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.jacobian import Passage
-from covopt.model.problem import Problem, as_matrix
+from covopt.model.problem import Problem
+from covopt.model.reading import as_matrix
 from covopt.model.sharpness import is_little_work, sharpness
 from covopt.model.weights import Weights
 from covopt.records import record

@@ -11,7 +11,7 @@ from torch import Tensor
 from covopt.answer.result import Result
 from covopt.data.networks import Network, as_network, read_network
 from covopt.model.activation import Activation
-from covopt.model.problem import as_matrix
+from covopt.model.reading import as_matrix
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError, shown
 

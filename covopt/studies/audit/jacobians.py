@@ -13,7 +13,8 @@ from torch import Tensor
 from covopt.answer.result import Result
 from covopt.model.activation import Activation
 from covopt.model.jacobian import Passage, Scaled, kernel
-from covopt.model.problem import as_matrix, make_problem
+from covopt.model.problem import make_problem
+from covopt.model.reading import as_matrix
 from covopt.model.weights import check_network
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.threads import fitted

@@ -32,7 +32,8 @@ from covopt.certify.cones.branch import ConeTree, branch_and_bound
 from covopt.certify.dual import oracle_of
 from covopt.certify.relaxation.bound import Relaxation, relaxed_maximum
 from covopt.certify.spectral import largest_singular_value
-from covopt.model.problem import SMALLEST, Problem
+from covopt.model.problem import Problem
+from covopt.model.reading import SMALLEST
 from covopt.model.weights import Cost
 from covopt.oracles.search import ConvexConcaveOracle
 from covopt.runtime.loop import Budget

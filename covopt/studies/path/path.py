@@ -18,7 +18,8 @@ from covopt.data.arrays import LARGEST
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss, parse_loss
-from covopt.model.problem import SMALLEST, Problem, as_number, make_problem
+from covopt.model.problem import Problem, make_problem
+from covopt.model.reading import SMALLEST, as_number
 from covopt.model.units import check_strength
 from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.interrupts import gently, interrupted

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.linalg.rounding import largest
 from covopt.model.batch_bound import BatchBound, batch_bound, least, total_ranks
 from covopt.model.noise import Noise, batch_noise
 from covopt.model.problem import Problem
@@ -21,7 +22,6 @@ from covopt.model.ranks import (
     check_tolerance,
     frobenius,
     functional_ranks,
-    largest,
     predicted_rank,
     stable_rank,
     tail,

@@ -8,7 +8,7 @@ import scipy
 import torch
 from hypothesis import assume, given, settings
 from instances import Instance, condition, distance_to_kinks, gaussian, instances, slope
-from references import covariance, representations
+from references import covariance, hidden_loss, representations
 from torch import Tensor
 
 from covopt.certify.spectral import spectral_bound
@@ -62,7 +62,7 @@ def test_gradient_off_the_feasible_set(rule: RankRule, instance: Instance) -> No
     expected = float(sum((g * d).sum() for g, d in zip(at.gradient, D, strict=True)))
     assert slope(along) == pytest.approx(expected, rel=1e-6, abs=1e-7 * abs(at.value))
     projected = hidden.project(problem, Z)
-    assert at.value == pytest.approx(float(hidden.objective(problem, projected, rule)), rel=1e-10)
+    assert at.value == pytest.approx(float(hidden_loss.objective(problem, projected, rule)), rel=1e-10)
     assert at.missed == pytest.approx(float((Z[-1] - projected[-1]).abs().max()), rel=1e-9, abs=1e-12)
 
 
@@ -70,21 +70,22 @@ def test_gradient_off_the_feasible_set(rule: RankRule, instance: Instance) -> No
 def test_a_layer_s_loss_depends_on_its_neighbours_only(instance: Instance) -> None:
     problem, Z = instance.problem, instance.Z
     assume(condition(problem, Z) < 300.0)
-    total, gradients = float(hidden.objective(problem, Z)), hidden.gradient(problem, Z)
+    total, gradients = float(hidden_loss.objective(problem, Z)), hidden_loss.gradient(problem, Z)
     inputs = hidden.layer_inputs(problem, Z)
     for k, z in enumerate(Z):
         above = Z[k + 1] if k + 1 < len(Z) else None
         moved = z + 0.1 * gaussian(*z.shape, seed=instance.seed + k)
         change = float(
-            hidden.local_loss(problem, inputs[k], moved, above) - hidden.local_loss(problem, inputs[k], z, above)
+            hidden_loss.local_loss(problem, inputs[k], moved, above)
+            - hidden_loss.local_loss(problem, inputs[k], z, above)
         )
         elsewhere = [moved if j == k else other for j, other in enumerate(Z)]
         if int(thin(hidden.layer_inputs(problem, elsewhere)[-1]).rank) and condition(problem, elsewhere) < 300.0:
-            assert float(hidden.objective(problem, elsewhere)) - total == pytest.approx(
+            assert float(hidden_loss.objective(problem, elsewhere)) - total == pytest.approx(
                 change, rel=1e-7, abs=1e-9 * total
             )
         leaf = z.clone().requires_grad_()
-        (slope_,) = torch.autograd.grad(hidden.local_loss(problem, inputs[k], leaf, above), leaf)
+        (slope_,) = torch.autograd.grad(hidden_loss.local_loss(problem, inputs[k], leaf, above), leaf)
         torch.testing.assert_close(slope_, gradients[k], rtol=1e-8, atol=1e-8 * (1 + float(gradients[k].abs().max())))
 
 
@@ -106,7 +107,7 @@ def test_the_loss_never_rises_and_the_three_faces_agree(depth: int, loss: str) -
             torch.testing.assert_close(again, z, rtol=1e-8, atol=1e-8)
         pairs, ZL = covariance.from_representations(problem, state.Z)
         cost = evaluate(problem, hidden.to_weights(problem, state.Z)).total
-        assert float(hidden.objective(problem, state.Z)) == pytest.approx(cost, rel=1e-8)
+        assert float(hidden_loss.objective(problem, state.Z)) == pytest.approx(cost, rel=1e-8)
         assert state.loss == pytest.approx(cost, rel=1e-8)
         assert float(covariance.objective(problem, pairs, ZL)) == pytest.approx(cost, rel=1e-4)
     assert state.cost < 0.9 * solver.init(Budget(60.0)).cost

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from instances import Instance, distance_to_kinks, gaussian, instances
 from scipy.optimize import minimize_scalar
 
-from covopt.model import hidden
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import evaluate, objective
+from covopt.model.weights import evaluate, objective, preactivations
 from covopt.model.weights import gradient as gradient_of
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Progress, Status
@@ -48,7 +47,7 @@ def test_the_batch_has_the_cost_and_the_gradient_of_each_network(case: Instance,
         value = objective(problem, leaves)
         torch.testing.assert_close(costs[i], value.detach(), rtol=1e-12, atol=1e-12)
         known = list(gradient_of(problem, weights))
-        if distance_to_kinks(hidden.from_weights(problem, weights)) > 0.0:
+        if distance_to_kinks(preactivations(problem, weights)) > 0.0:
             known = list(torch.autograd.grad(value, leaves))
         found = batch.unpack(gradient[i], [len(W) for W in weights[:-1]])
         scale = 1.0 + max(float(G.abs().max()) for G in known)

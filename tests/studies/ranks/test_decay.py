@@ -127,16 +127,15 @@ def test_single_samples_at_a_rate_that_forgets_all() -> None:
 def test_a_window_is_told_only_where_it_says_something() -> None:
     decay, asked = Decay(0.1, 5e-3), {"tolerance": 1e-3, "norm": 8.0, "rank": 4, "width": 100}
     assert window(decay, **asked).summary() == {"steps": 6905, "bound": None}  # 27,620 of 100
-    assert window(decay, **asked, rho=1.0).summary() == {"steps": 6905, "bound": None}
-    assert window(decay, **asked, total=9, rho=1.0).summary() == {"steps": 6905, "bound": 9}
     assert window(decay, **asked, total=9).bound is None  # nobody knows how large the weights were
     assert window(Decay(0.1, 0.0), **asked) is None
     assert window(decay, **(asked | {"norm": 0.0})) is None
     fast = Decay(0.1, 2.0, momentum=0.1)
-    found = window(fast, **asked, rho=2.0)
-    a, b = fast.memory(found.steps)
-    assert 2.0 * (abs(a) + 2.0 * abs(b) / fast.rate) <= 1e-3
-    assert found.bound == 4 * found.steps < 100
+    steps = next(k for k in range(1, 100) if abs(fast.memory(k)[0]) + 2.0 * abs(fast.memory(k)[1]) / 0.1 <= 5e-4)
+    past = [Past(steps, weights=16.0, velocity=320.0)]  # twice the norm, and what that allows of velocity
+    assert window(fast, **asked, past=past).summary() == {"steps": steps, "bound": 4 * steps}
+    assert window(fast, **asked, past=past, total=9).bound == 9
+    assert window(fast, **(asked | {"width": 9}), past=past).bound is None
 
 
 @pytest.mark.quick
