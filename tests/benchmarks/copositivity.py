@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import covopt
-from tests.benchmarks.harness import LATE, Benchmark, Outcome, Settings, show
+from tests.benchmarks.harness import LATE, Outcome, Settings, benchmark, show
 from tests.copositive_matrices import planted_matrices
 
 COUNT, LIMIT = 200, 5.0  # matrices, seconds for each
@@ -25,6 +25,7 @@ class _Answer:
     cpu_seconds: float
 
 
+@benchmark("copositivity", "200 matrices of orders 11 to 25 against copositivity (minutes)")
 def run_copositivity(settings: Settings) -> Outcome:
     """By kind: what was answered, what of it was wrong, and the slowest."""
     told: dict[str, list[_Answer]] = defaultdict(list)
@@ -51,7 +52,6 @@ def run_copositivity(settings: Settings) -> Outcome:
             *("most nodes", "slowest seconds", "slowest processor seconds"),
         ),
         rows=rows,
-        runs=[],
     )
 
 
@@ -68,8 +68,3 @@ def _row(kind: str, answers: list[_Answer]) -> tuple:
         max(answer.seconds for answer in answers),
         max(answer.cpu_seconds for answer in answers),
     )
-
-
-COPOSITIVITY = {
-    "copositivity": Benchmark(run_copositivity, "200 matrices of orders 11 to 25 against copositivity (minutes)")
-}

@@ -1,17 +1,14 @@
 """Runs on one deep problem in a process of its own: `python -m tests.benchmarks.deep_contender DIRECTORY`.
 
-`job.json` and `data.npz` lie there; `weights.npz` (k_1 ... k_L for run k) and `run.json` come to lie beside them. Every
-run is timed by itself, without imports; with `clock` "processor" it counts the seconds of the processor instead.
+The weights of run k are k_1 ... k_L. Every run is timed by itself, without imports; with `clock` "processor" it counts
+the seconds of the processor instead.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,15 +18,12 @@ from covopt.model.problem import make_problem
 from covopt.runtime.loop import Budget
 from covopt.solvers.training.batch import Batch
 from covopt.solvers.training.trainer import train
-from tests.benchmarks.contender import peak_mib
+from tests.benchmarks.job import Stopwatch, peak_mib, run_job
 
 
-def main(directory: Path) -> None:
-    """Solve several times, or train several networks together, and write what came of it."""
-    job = json.loads((directory / "job.json").read_text())
+def run(X: np.ndarray, Y: np.ndarray, job: dict) -> tuple[dict[str, np.ndarray], dict]:
+    """Solve several times, or train several networks together."""
     torch.set_num_threads(job["threads"])
-    with np.load(directory / "data.npz") as data:
-        X, Y = data["X"], data["Y"]
     if job.get("clock") == "processor":
         time.perf_counter = time.process_time
     if job["contender"] == "trainings":
@@ -38,17 +32,14 @@ def main(directory: Path) -> None:
         runs = [_plain_adam(X, Y, job)]
     else:
         runs = [_solve(X, Y, job, seed) for seed in job["seeds"]]
-    weights = {f"{k}_{layer}": W for k, (found, _) in enumerate(runs) for layer, W in enumerate(found, start=1)}
-    np.savez(directory / "weights.npz", **weights)
-    (directory / "run.json").write_text(json.dumps({"runs": [told for _, told in runs], "peak_mib": peak_mib()}))
+    weights = {f"{k}_{layer}": W for k, (network, _) in enumerate(runs) for layer, W in enumerate(network, start=1)}
+    return weights, {"runs": [told for _, told in runs], "peak_mib": peak_mib()}
 
 
 def _solve(X: np.ndarray, Y: np.ndarray, job: dict, seed: int) -> tuple[list[np.ndarray], dict]:
-    started, worked = time.perf_counter(), time.process_time()
+    watch = Stopwatch()
     result = solve(X, Y, seed=seed, **job["question"], **job["options"])
-    told = {
-        "seconds": time.perf_counter() - started,
-        "cpu_seconds": time.process_time() - worked,
+    told = watch.told() | {
         "status": str(result.status),
         "lower": result.lower,
         "certificate": str(result.certificate),
@@ -60,21 +51,20 @@ def _solve(X: np.ndarray, Y: np.ndarray, job: dict, seed: int) -> tuple[list[np.
 
 def _train(X: np.ndarray, Y: np.ndarray, job: dict) -> list[tuple[list[np.ndarray], dict]]:
     """All networks together; the seconds are those of the whole batch."""
-    problem, started, worked = make_problem(X, Y, **job["question"]), time.perf_counter(), time.process_time()
-    found = train(problem, job["width"], seeds=job["seeds"], budget=Budget(job["seconds"]))
-    seconds, cpu = time.perf_counter() - started, time.process_time() - worked
+    problem, watch = make_problem(X, Y, **job["question"]), Stopwatch()
+    batch = train(problem, job["width"], seeds=job["seeds"], budget=Budget(job["seconds"]))
+    spent = watch.told()
     return [
         (
             [W.cpu().numpy() for W in network.weights],
-            {
-                "seconds": seconds,
-                "cpu_seconds": cpu,
+            spent
+            | {
                 "status": "converged" if network.converged else "time_limit",
                 "widths": network.widths,
                 "history": network.history.tolist(),
             },
         )
-        for network in found.networks
+        for network in batch.networks
     ]
 
 
@@ -107,4 +97,4 @@ def _he(sizes: list[int], generator: torch.Generator) -> list[torch.Tensor]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_job(run)

@@ -18,7 +18,7 @@ from covopt.model.problem import make_problem
 from covopt.studies.path.lam_max import lam_max
 from tests.benchmarks import machine
 from tests.benchmarks.deep import DeepWork, spawn
-from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, rounded, write
+from tests.benchmarks.harness import Outcome, Run, Settings, benchmark, rounded, write
 
 NAME = "deep-penalties"
 SETS, DEPTHS = 10, (3, 4, 5, 6, 7, 8)
@@ -41,6 +41,7 @@ def races() -> Iterator[DeepWork]:
             yield DeepWork(f"set {number}, L = {depth}, lam_max / {part:.3g}", X, Y, largest / part, 1.0, depth)
 
 
+@benchmark(NAME, "depth 3 to 8, 60 races against plain Adam of equal time (20 min)")
 def run_deep_penalties(settings: Settings) -> Outcome:
     """A solve and a training for each race, one after the other."""
     works, before = list(races())[: len(DEPTHS) if settings.quick else None], machine.describe(1)
@@ -89,8 +90,3 @@ def _raced(work: DeepWork, settings: Settings) -> list[Run]:
     ours = {"contender": "covopt", "seeds": [0], "options": {"time_limit": seconds, "certify": "none"}}
     theirs = {"contender": "adam", "seconds": seconds, "options": ADAM}
     return [spawn(work, job | {"clock": "processor"}, alone)[0] for job in (ours, theirs)]
-
-
-DEEP_PENALTIES = {
-    NAME: Benchmark(run_deep_penalties, "depth 3 to 8, 60 races against plain Adam of equal time (20 min)"),
-}

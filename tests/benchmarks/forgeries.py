@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from forging import Forgery, of_cp_rank, of_solve
+from forging_studies import of_study
 
 import covopt
 from covopt import check
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from forging import Forgery, of_cp_rank, of_solve
-from forging_studies import of_study
+from tests.benchmarks.harness import Outcome, Settings, benchmark, rounded
 
 CHECKED = 5.0
 """Seconds that covopt-check has for a forgery; a proof that takes longer is none."""
@@ -45,6 +42,7 @@ def judge(forgery: Forgery, target: Path, checked: bool) -> str:
     return "refused"
 
 
+@benchmark("forgeries", "forged runs of every kind, for verify and covopt-check (10 min)")
 def run_forgeries(settings: Settings) -> Outcome:
     """Forge runs of each kind; count what is accepted, and honest ones that are refused."""
     rows: list[tuple[object, ...]] = []
@@ -77,7 +75,6 @@ def run_forgeries(settings: Settings) -> Outcome:
         met=not faults and all(row[1] for row in rows) and forged >= 200,
         columns=("run", "honest pass", "forgeries", "refused", "accepted", "crashed", "seconds"),
         rows=rows,
-        runs=[],
     )
 
 
@@ -122,6 +119,7 @@ def kinds(settings: Settings) -> dict[str, tuple[Maker, Forger]]:
         "interpolate": solve(6, 1),
         "branch-and-bound": solve(10, 3, **full),
         "relaxation": solve(5, 9, **(full | {"gap": 0.2})),
+        "signs": solve(6, 9, 2, **(full | {"gap": 1e-3})),
         "spectral": solve(12, 8, 2, lam=0.1, certify="fast"),
         "depth 3": solve(6, 2, depth=3, lam=0.05),
         "depth 4": solve(6, 2, depth=4, lam=0.05),
@@ -136,6 +134,3 @@ def kinds(settings: Settings) -> dict[str, tuple[Maker, Forger]]:
         "ranks": study(covopt.ranks, time_limit=limit, lam=[0.01], **small),
         "validate": study(lambda X, Y, **options: covopt.validate(net, X, Y, **options), time_limit=limit, **few),
     }
-
-
-FORGERIES = {"forgeries": Benchmark(run_forgeries, "forged runs of every kind, for verify and covopt-check (10 min)")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -11,14 +12,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tests.benchmarks import machine
-from tests.benchmarks.objective import objective
+from tests.benchmarks.objective import Array, Objective, objective
 from tests.benchmarks.works import Work
 
+sys.path.append(str(machine.ROOT / "tests"))  # for what the tests share and benchmarks run at length
 RESULTS = Path(__file__).resolve().parent / "results"
 KEPT = 60  # points of a history that are stored
 PEERS = os.environ.get("COVOPT_PEERS", sys.executable)
@@ -105,6 +108,11 @@ class Run:
         """Seconds until the history first showed a cost of at most `target`."""
         return next((seconds for seconds, cost in self.history if cost <= target), None)
 
+    def judge(self, value: Objective) -> None:
+        """Take the cost of its network, and the gap of its bound to it."""
+        self.cost, self.fit, self.norm, self.residual = value.cost, value.fit, value.norm, value.residual
+        self.gap = None if self.lower is None else (self.cost - self.lower) / self.cost
+
     def stored(self) -> dict:
         """For JSON: nothing infinite or NaN, and a thinned history."""
         finite = [point for point in self.history if math.isfinite(point[1])]
@@ -129,7 +137,7 @@ class Outcome:
     met: bool | None
     columns: Sequence[str]
     rows: list[Sequence[object]]
-    runs: list[Run]
+    runs: list[Run] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -140,29 +148,49 @@ class Benchmark:
     says: str
 
 
-def covopt(work: Work, settings: Settings, **options: object) -> list[Run]:
-    """Solve the work `repeats` times; `options` go to covopt.solve."""
-    return [_run("covopt", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+BENCHMARKS: dict[str, Benchmark] = {}
+MODULES = (
+    "suites training proofs limits scales spread deep deep_penalties free teachers width hostile copositivity faces"
+    " modules mutants plateau one_input audit sweep cores kernels oracle paths search peers rivals scale costs memory"
+    " truth signals tampering forgeries two_programs"
+).split()
+"""Where the benchmarks are, in the order of the list."""
 
 
-def trainer(work: Work, settings: Settings, **options: object) -> list[Run]:
-    """Train on the work `repeats` times; the starts of different repeats differ."""
-    return [_run("trainer", work, settings, seed, options | {"seed": 1000 * seed}) for seed in range(settings.repeats)]
+def benchmark(name: str, says: str) -> Callable[[Callable[[Settings], Outcome]], Callable[[Settings], Outcome]]:
+    """Put the function that follows into the list."""
+
+    def listed(run: Callable[[Settings], Outcome]) -> Callable[[Settings], Outcome]:
+        BENCHMARKS[name] = Benchmark(run, says)
+        return run
+
+    return listed
 
 
-def pyscnn(work: Work, settings: Settings, **options: object) -> list[Run]:
-    """Solve the work with pyscnn `repeats` times; `PEERS` names the interpreter that has it."""
-    return [_run("pyscnn", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+def benchmarks() -> dict[str, Benchmark]:
+    """All benchmarks by their names."""
+    for module in MODULES:
+        importlib.import_module(f"tests.benchmarks.{module}")
+    return BENCHMARKS
 
 
-def convex(work: Work, settings: Settings, **options: object) -> list[Run]:
-    """The convex programme of sampled patterns in cvxpy, `repeats` times."""
-    return [_run("cvxpy", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+def references(settings: Settings, name: str, better: dict | None = None) -> dict:
+    """What earlier runs reached, from NAME-references.json; with `better`, after that has been stored there."""
+    path = settings.directory / f"{name}-references.json"
+    if better is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(better, indent=1) + "\n")
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
-def rival(work: Work, settings: Settings, name: str, **options: object) -> list[Run]:
-    """A method of `rival.METHODS` on the work, `repeats` times; its history is in processor seconds."""
-    return [_run(f"rival-{name}", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+def repeated(contender: str, work: Work, settings: Settings, **options: object) -> list[Run]:
+    """Run a contender on the work `repeats` times, with the options of its own; starts of different repeats differ."""
+    apart = 1000 if contender == "trainer" else 1
+    return [_run(contender, work, settings, n, options | {"seed": apart * n}) for n in range(settings.repeats)]
+
+
+covopt, trainer, pyscnn, convex = (partial(repeated, name) for name in ("covopt", "trainer", "pyscnn", "cvxpy"))
+"""covopt.solve, training in PyTorch, pyscnn (`PEERS` has it), and the convex programme of sampled patterns in cvxpy."""
 
 
 def _run(contender: str, work: Work, settings: Settings, seed: int, options: dict) -> Run:
@@ -176,59 +204,57 @@ def _run(contender: str, work: Work, settings: Settings, seed: int, options: dic
         "options": options,
         "threads": settings.threads,
     }
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        np.savez(directory / "data.npz", X=work.X, Y=work.Y)
-        (directory / "job.json").write_text(json.dumps(job))
-        module, python = _PEERS.get(contender, ("contender", sys.executable))
-        if contender.startswith("rival-"):
-            module, python = "rival", _OWN.get(contender.removeprefix("rival-"), sys.executable)
-        run.error = spawn(directory, settings.threads, 4.0 * limit + 120.0, f"tests.benchmarks.{module}", python)
-        if run.error is None:
-            _judge(run, work, directory)
+    module, python = _PEERS.get(contender, ("contender", sys.executable))
+    if contender.startswith("rival-"):
+        module, python = "rival", _OWN.get(contender.removeprefix("rival-"), sys.executable)
+    try:
+        _judge(run, work, *spawn(job, work.X, work.Y, 4.0 * limit + 120.0, module, python))
+    except Failed as error:
+        run.error = str(error)
     shown = f"{run.cost:.8g} in {run.seconds:.1f} s" if run.error is None else run.error
     print(f"  {contender} on {work.name}, seed {seed}: {shown}", file=sys.stderr, flush=True)
     return run
 
 
+class Failed(Exception):
+    """A contender came to no end; the last line of what it says of it."""
+
+
 def spawn(
-    directory: Path,
-    threads: int,
-    patience: float,
-    module: str = "tests.benchmarks.contender",
-    python: str = sys.executable,
-) -> str | None:
-    """Run the job; None when it came to its end, else what went wrong."""
+    job: dict, X: Array, Y: Array, patience: float | None, module: str = "contender", python: str = sys.executable
+) -> tuple[dict, dict[str, Array]]:
+    """Run a job in a process of its own, as tests/benchmarks/job.py has it; what is told of it, and the weights."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    try:
-        done = subprocess.run(
-            [python, "-m", module, str(directory)],
-            cwd=machine.ROOT,
-            env=os.environ | dict.fromkeys(names, str(threads)),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=patience,
-        )
-    except subprocess.TimeoutExpired:
-        return f"ended after {patience:.0f} s, far beyond its time limit"
-    if done.returncode == 0:
-        return None
-    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]  # what it says, not where
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        np.savez(directory / "data.npz", X=X, Y=Y)
+        (directory / "job.json").write_text(json.dumps(job))
+        try:
+            done = subprocess.run(
+                [python, "-m", f"tests.benchmarks.{module}", name],
+                cwd=machine.ROOT,
+                env=os.environ | dict.fromkeys(names, str(job["threads"])),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=patience,
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed(f"ended after {patience:.0f} s, far beyond its time limit") from None
+        if done.returncode != 0:
+            raise Failed((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+        with np.load(directory / "weights.npz") as weights:
+            return json.loads((directory / "run.json").read_text()), dict(weights)
 
 
-def _judge(run: Run, work: Work, directory: Path) -> None:
-    told = json.loads((directory / "run.json").read_text())
-    with np.load(directory / "weights.npz") as archive:
-        weights = [archive["W1"], archive["W2"]]
+def _judge(run: Run, work: Work, told: dict, archive: dict[str, Array]) -> None:
+    weights = [archive["W1"], archive["W2"]]
     for key, value in told.items():
         if key != "version":
             setattr(run, key, value)
-    value = objective(work.X, work.Y, weights, lam=work.lam, beta=work.beta, slope=work.slope)
-    run.cost, run.fit, run.norm, run.residual = value.cost, value.fit, value.norm, value.residual
+    run.judge(objective(work.X, work.Y, weights, lam=work.lam, beta=work.beta, slope=work.slope))
     squares = np.sum(weights[0] ** 2, axis=1), np.sum(weights[1][:, :-1] ** 2, axis=0)
     run.unbalanced = float(np.max(np.abs(squares[0] - squares[1]), initial=0.0) / max(np.sum(squares[0]), 1e-300))
-    run.gap = None if run.lower is None else (run.cost - run.lower) / run.cost
 
 
 def median(values: Iterable[float | None]) -> float | None:

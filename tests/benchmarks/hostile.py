@@ -6,12 +6,13 @@ import time
 from collections import defaultdict
 
 import covopt
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
+from tests.benchmarks.harness import Outcome, Settings, benchmark, show
 from tests.hostile_matrices import falsehoods, hostile_matrices
 
 COUNT, LIMIT = 3000, 0.3  # matrices, seconds for each
 
 
+@benchmark("hostile-matrices", "3,000 matrices against cp_rank, the truth known (10 min)")
 def run_matrices(settings: Settings) -> Outcome:
     """Small roots, two scales, the Horn face, rounded zeros: by kind, what was answered and what of it was false."""
     told: dict[str, list[tuple[str, bool, list[str], float]]] = defaultdict(list)
@@ -36,8 +37,4 @@ def run_matrices(settings: Settings) -> Outcome:
         met=not any(row[4] for row in rows),
         columns=("kind", "number", "decided", "proved", "false", "slowest seconds"),
         rows=rows,
-        runs=[],
     )
-
-
-HOSTILE = {"hostile-matrices": Benchmark(run_matrices, "3,000 matrices against cp_rank, the truth known (10 min)")}

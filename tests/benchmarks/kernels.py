@@ -14,7 +14,7 @@ from torch import Tensor
 
 from covopt.linalg.cholesky import FullRankFactor, factorize
 from covopt.linalg.trace import trace_quotient
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 
 Answer = tuple[float, Tensor, Tensor]
 FULL, DEFICIENT = 10.0, 50.0  # times faster than torch's pinv, the targets
@@ -46,6 +46,7 @@ class Case:
         return Z.to(self.dtype), Zs.to(self.dtype)
 
 
+@benchmark("kernels", "Tr[K B^+] with its gradients against pseudo-inverses (5 min)")
 def run_kernels(settings: Settings) -> Outcome:
     """Full and deficient rank, float64 and float32; on `--device cuda` with N = 8,192 as well."""
     torch.set_num_threads(settings.threads)
@@ -83,7 +84,6 @@ def run_kernels(settings: Settings) -> Outcome:
             "x pinvh",
         ),
         rows=rows,
-        runs=[],
     )
 
 
@@ -166,6 +166,3 @@ def now(device: str) -> float:
         return time.process_time()
     torch.cuda.synchronize()
     return time.perf_counter()
-
-
-KERNELS = {"kernels": Benchmark(run_kernels, "Tr[K B^+] with its gradients against pseudo-inverses (5 min)")}

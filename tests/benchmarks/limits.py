@@ -23,7 +23,7 @@ from covopt.model.problem import Problem
 from covopt.runtime.loop import Budget
 from tests.benchmarks import works
 from tests.benchmarks.deep import DeepWork, spawn
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded, show
+from tests.benchmarks.harness import Outcome, Settings, benchmark, rounded, show
 
 LIMITS = (1.0, 10.0, 60.0)
 LONGEST = 600.0  # for one row of each depth: more would take hours
@@ -61,11 +61,13 @@ def limited() -> Iterator[tuple[DeepWork, dict]]:
     yield DeepWork("20,000 samples of 4 inputs, a proof by cones", four, np.abs(four[:, :1]), 1e-2, 0.0, 2), full
 
 
+@benchmark("time-limits", "time limits of 1 to 60 s, 1 to 60,000 samples: how late (20 min)")
 def run_time_limits(settings: Settings) -> Outcome:
     """All works, with limits from a second to a minute."""
     return _limits(settings, LIMITS[:1] if settings.quick else LIMITS, lambda name, options: True)
 
 
+@benchmark("long-limits", "time limits of 600 s: how late (80 min)")
 def run_long_limits(settings: Settings) -> Outcome:
     """One work of each depth, and each kind of proof, with ten minutes."""
 
@@ -109,6 +111,7 @@ def _with_starts() -> Iterator[dict]:
                 yield {"depth": depth, **options, "starts": starts}
 
 
+@benchmark("start-limits", "time limits over 1 to 1,000,000 starts, methods, depths (4 min)")
 def run_start_limits(settings: Settings) -> Outcome:
     """A solve for each limit and set of options, one after the other in this process."""
     rng, (pixels, classes) = np.random.default_rng(0), load_digits(return_X_y=True)
@@ -135,7 +138,6 @@ def run_start_limits(settings: Settings) -> Outcome:
         met=punctual == len(rows),
         columns=("work", "method", "depth", "starts", "time limit", "late", "status", "cost", "in time"),
         rows=rows,
-        runs=[],
     )
 
 
@@ -161,6 +163,7 @@ def _at_a_dual_point(work: works.Work) -> tuple[Problem, torch.Tensor]:
     return problem, problem.gradient_at(outputs) / (-2.0 * problem.lam)
 
 
+@benchmark("proof-cores", "nodes of both trees with one core and with two (4 min)")
 def run_proof_cores(settings: Settings) -> Outcome:
     """Both trees with one core and with two in turns; the medians of what they have after the same time.
 
@@ -190,7 +193,6 @@ def run_proof_cores(settings: Settings) -> Outcome:
         met=min(gains) >= 1.7,
         columns=("tree", "cores", "nodes", "seconds", "here", "in helpers", "nodes a second", "bound - 1"),
         rows=rows,
-        runs=[],
     )
 
 
@@ -198,11 +200,3 @@ def _busy() -> tuple[float, float]:
     """Processor seconds of this process, and of those of its children that have ended."""
     here, there = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return here.ru_utime + here.ru_stime, there.ru_utime + there.ru_stime
-
-
-LIMITED = {
-    "proof-cores": Benchmark(run_proof_cores, "nodes of both trees with one core and with two (4 min)"),
-    "time-limits": Benchmark(run_time_limits, "time limits of 1 to 60 s, 1 to 60,000 samples: how late (20 min)"),
-    "start-limits": Benchmark(run_start_limits, "time limits over 1 to 1,000,000 starts, methods, depths (4 min)"),
-    "long-limits": Benchmark(run_long_limits, "time limits of 600 s: how late (80 min)"),
-}

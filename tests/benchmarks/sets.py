@@ -1,35 +1,29 @@
 """Many small problems in one process: `python -m tests.benchmarks.sets DIRECTORY`, as `contender` runs one.
 
-`job.json` and `data.npz` (X (S, N, d), Y (S, N, m)) lie there; `weights.npz` and `run.json` come to lie beside them.
-Every solve is timed by itself, after one that is not: a process for each would measure the start of the interpreter.
+X is (S, N, d), Y (S, N, m). Every solve is timed by itself, after one that is not: a process for each would measure the
+start of the interpreter.
 Beside the solves, the doubly non-negative relaxation of the same problems, by an interior-point method.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 import torch
-from references.relaxed import relaxed_maximum
 
 from covopt.answer.solve import solve
 from covopt.certify.dual import dual_bound
 from covopt.model.problem import make_problem
-from tests.benchmarks.contender import peak_mib
+from tests.benchmarks.job import peak_mib, run_job
 from tests.benchmarks.objective import Array
+from tests.references.relaxed import relaxed_maximum
 
 
-def main(directory: Path) -> None:
+def run(X: Array, Y: Array, job: dict) -> tuple[dict[str, Array], dict]:
     """Solve all sets, then relax the first ones until the time for that is spent."""
-    job = json.loads((directory / "job.json").read_text())
     torch.set_num_threads(job["threads"])
-    with np.load(directory / "data.npz") as data:
-        X, Y = data["X"], data["Y"]
     solve(X[0], Y[0], lam=job["lam"], bias=0.0, **job["options"])  # first use loads code
     weights, solved = {}, []
     for k in range(len(X)):
@@ -48,9 +42,7 @@ def main(directory: Path) -> None:
         began = time.perf_counter()
         lower = relaxation(X[len(relaxed)], Y[len(relaxed)], job["lam"])
         relaxed.append({"lower": lower, "seconds": time.perf_counter() - began})
-    np.savez(directory / "weights.npz", **weights)
-    told = {"solved": solved, "relaxed": relaxed, "peak_mib": peak_mib()}
-    (directory / "run.json").write_text(json.dumps(told))
+    return weights, {"solved": solved, "relaxed": relaxed, "peak_mib": peak_mib()}
 
 
 def relaxation(X: Array, Y: Array, lam: float) -> float | None:
@@ -84,4 +76,4 @@ def relaxation(X: Array, Y: Array, lam: float) -> float | None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_job(run)

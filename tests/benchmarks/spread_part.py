@@ -17,7 +17,7 @@ import torch.distributed
 
 import covopt
 from covopt.data.data import read_data
-from tests.benchmarks.contender import peak_mib
+from tests.benchmarks.job import peak_mib
 
 LAM = 1e-4
 ASKED: dict[str, dict[str, Any]] = {

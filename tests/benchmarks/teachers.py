@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from tests.benchmarks.deep import DeepWork, spawn
-from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, show
+from tests.benchmarks.harness import Outcome, Run, Settings, benchmark, show
 from tests.benchmarks.machine import ROOT
 
 CASES = ROOT / "tests" / "cases"
@@ -30,6 +30,7 @@ def teacher(rank: int, depth: int) -> DeepWork:
     return DeepWork(f"rank {rank}, L = {depth}", X, Y, 0.05 / depth if rank == 4 else 1e-3, 1.0, depth)
 
 
+@benchmark("deep-teachers", "teachers of rank 4 and 2 at depth 5 to 25, against trainings")
 def run_deep_teachers(settings: Settings) -> Outcome:
     """The teachers of rank 4 and 2."""
     rows, runs = [], []
@@ -72,6 +73,7 @@ def many_samples() -> Iterator[tuple[DeepWork, float]]:
         yield DeepWork(f"20 neurons and noise, N = {samples:,}, L = {depth}", X, noisy, 1e-3, 1.0, depth), seconds
 
 
+@benchmark("deep-many", "many samples at depth 3 to 5: time limits, and trainings of the same time")
 def run_deep_many(settings: Settings) -> Outcome:
     """Solves with their proofs, and trainings of covopt's own choice of width in the same time."""
     rows, runs = [], []
@@ -95,9 +97,3 @@ def run_deep_many(settings: Settings) -> Outcome:
 def _solved(work: DeepWork, settings: Settings, seconds: float, **options: object) -> Run:
     asked = {"time_limit": settings.limit(seconds), **options}
     return spawn(work, {"contender": "covopt", "seeds": [0], "options": asked}, settings)[0]
-
-
-TEACHERS = {
-    "deep-teachers": Benchmark(run_deep_teachers, "teachers of rank 4 and 2 at depth 5 to 25, against trainings"),
-    "deep-many": Benchmark(run_deep_many, "many samples at depth 3 to 5: time limits, and trainings of the same time"),
-}

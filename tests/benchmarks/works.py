@@ -97,18 +97,11 @@ def mixture(rows: int) -> Work:
     return Work(f"mixture-{rows}", X / np.sqrt(rank), np.eye(classes)[clump % classes], 1e-4, 0.0)
 
 
-def iris(lam: float) -> Work:
-    """The 150 irises, each column with mean 0 and standard deviation 1, one-hot targets, a bias."""
-    features, classes = load_iris(return_X_y=True)
-    X = (np.asarray(features) - np.mean(features, axis=0)) / np.std(features, axis=0)
-    return Work("iris", X, np.eye(3)[classes], lam, 1.0)
-
-
-TABLES = {"wine": load_wine, "breast-cancer": load_breast_cancer, "diabetes": load_diabetes}
+TABLES = {"iris": load_iris, "wine": load_wine, "breast-cancer": load_breast_cancer, "diabetes": load_diabetes}
 
 
 def table(name: str, rows: int | None, lam: float) -> Work:
-    """The first rows of a table, scaled like iris over the whole of it; classes one-hot, numbers as they are."""
+    """The first rows of a table, its columns with mean 0 and deviation 1; classes one-hot, numbers as they are."""
     features, targets = (np.asarray(each, dtype=float) for each in TABLES[name](return_X_y=True))
     X = (features - np.mean(features, axis=0)) / np.std(features, axis=0)
     Y = targets[:, None] if name == "diabetes" else np.eye(int(targets.max()) + 1)[targets.astype(int)]
