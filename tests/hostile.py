@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import torch
+from forging import holds
 from pyarrow import parquet
 from runs import toy_result
 
@@ -521,17 +522,6 @@ def entry(name: str, value: object) -> Callable[[Path], None]:
     return change
 
 
-def replace(file: str, **changed: object) -> Callable[[Path], None]:
-    """Arrays of a file changed, or left out where None."""
-
-    def change(path: Path) -> None:
-        with np.load(path / file) as held:
-            arrays = {name: held[name] for name in held.files} | changed
-        np.savez(path / file, **{name: array for name, array in arrays.items() if array is not None})  # type: ignore[arg-type]
-
-    return change
-
-
 PARTS: dict[str, dict[str, object]] = {
     "network.npz": {"W1": np.zeros((4, 9)), "W2": None},
     "problem.npz": {
@@ -566,19 +556,19 @@ def run_cases() -> Iterator[Case]:
         yield Case(f"{file} of bytes", "run", run_with(lambda path, f=file: (path / f).write_bytes(b"PK" * 99)), INIT)
         yield Case(f"{file} with code", "run", run_with(lambda path, f=file: pickled_in(path / f)), VERIFY)
         for name, array in parts.items():
-            yield Case(f"{file}: wrong {name}", "run", run_with(replace(file, **{name: array})), VERIFY)
+            yield Case(f"{file}: wrong {name}", "run", run_with(holds(file, **{name: array})), VERIFY)
     complex_parts = {"network.npz": "W1", "problem.npz": "X", "certificate.npz": "Lambda"}
     for file, name in complex_parts.items():
         shape = {"W1": (4, 4), "X": (20, 3), "Lambda": (20, 2)}[name]
         array = np.full(shape, 1j)
-        yield Case(f"{file}: complex {name}", "run", run_with(replace(file, **{name: array})), VERIFY)
-    yield Case("network.npz: NaN", "run", run_with(replace("network.npz", W1=np.full((4, 4), np.nan))), INIT)
+        yield Case(f"{file}: complex {name}", "run", run_with(holds(file, **{name: array})), VERIFY)
+    yield Case("network.npz: NaN", "run", run_with(holds("network.npz", W1=np.full((4, 4), np.nan))), INIT)
     for name, content in HISTORIES.items():
         change = run_with(lambda path, c=content: (path / "history.csv").write_bytes(c))
         yield Case(f"history.csv: {name}", "run", change, VERIFY)
     yield Case("a run of other data", "run", run_with(lambda path: None), INIT)
-    yield Case("forces of a broken run", "run", run_with(replace("network.npz", W2=None)), "forces HERE/run")
-    broken = run_with(replace("network.npz", W1=None))
+    yield Case("forces of a broken run", "run", run_with(holds("network.npz", W2=None)), "forces HERE/run")
+    broken = run_with(holds("network.npz", W1=None))
     yield Case("a plateau from a broken run", "run", broken, INIT.replace("solve", "plateau"))
     yield Case("a file as a run", "run", write(b"{}"), SHOW)
     yield Case("a directory for a result", "run", lambda path: (path / "result.json").mkdir(parents=True), SHOW)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from forging import SUMMARIES, holds, sealed, states
 
 import covopt
 from covopt.model.wording import CERTIFICATES, STATUSES
 from covopt.records import directories
-from covopt.studies.runs import KINDS
 
-SUMMARIES = {kind.file for kind in KINDS}
 Change = Callable[[Path], object]
 ALIASES = {
     "status": "why the search ended",
@@ -197,13 +194,6 @@ def _state(file: Path) -> None:
     torch.save({name: 3.0 * W for name, W in torch.load(file).items()}, file)
 
 
-def _summary(path: Path, **changes: Callable[[dict[str, Any]], object]) -> None:
-    told = json.loads((path / "result.json").read_text())
-    for name, change in changes.items():
-        told[name] = change(copy.deepcopy(told))
-    (path / "result.json").write_text(json.dumps(told))
-
-
 def _scaled(path: Path) -> None:
     """A network that costs less, as is stated; its state dict and the end of its history with it."""
     with np.load(path / "network.npz") as held:
@@ -214,17 +204,18 @@ def _scaled(path: Path) -> None:
     if result.problem.loss.name != "interpolate":
         _raised(path, 1.01)
         numbers.pop("residual")
-    _summary(path, **{name: lambda _, v=value: v for name, value in numbers.items()})
+    states("result.json", **numbers)(path)
     _consistent(path)
 
 
 def _raised(path: Path, part: float = 0.5) -> None:
-    _summary(path, lower=lambda s: s["lower"] + part * max(s["cost"] - s["lower"], 1e-3 * s["cost"]))
+    raised = lambda s: s["lower"] + part * max(s["cost"] - s["lower"], 1e-3 * s["cost"])  # noqa: E731
+    states("result.json", lower=raised)(path)
     _consistent(path)
 
 
 def _exact(path: Path) -> None:
-    _summary(path, lower=lambda s: 0.999999 * s["cost"] + 2e-6 * s["cost"], certificate=lambda _: "exact")
+    states("result.json", lower=lambda s: 0.999999 * s["cost"] + 2e-6 * s["cost"], certificate="exact")(path)
     _consistent(path)
 
 
@@ -235,21 +226,14 @@ def _consistent(path: Path) -> None:
         gap = (told["cost"] - told["lower"]) / told["cost"]
         kept = told["status"] if told["status"] != "optimal" else "converged"
         status = "optimal" if told["target"] is not None and gap <= told["target"] else kept
-        _summary(path, gap=lambda _: gap, status=lambda _: status)
+        states("result.json", gap=gap, status=status)(path)
         with np.load(path / "certificate.npz") as held:
-            arrays = dict(held)
-        copies = {name: np.array(told[name]) for name in ("lower", "certificate") if name in arrays}
-        np.savez(path / "certificate.npz", **(arrays | copies))
+            copies = {name: np.array(told[name]) for name in ("lower", "certificate") if name in held}
+        holds("certificate.npz", **copies)(path)
     lower = "" if told["lower"] is None else told["lower"]
     line = f"0,0.0,{told['cost']!r},{lower!r},{max(told['widths'])}\n".replace("''", "")
     (path / "history.csv").write_text("iteration,seconds,cost,lower,width\n" + line)
 
 
 def _forged(change: Change) -> Change:
-    def forge(path: Path) -> None:
-        change(path)
-        digests = directories.digests(path)
-        digests.pop("result.json")
-        _summary(path, files=lambda _: digests)
-
-    return forge
+    return lambda path: (change(path), sealed(path))

@@ -161,8 +161,8 @@ ROWS = rows(
     > solve(X, Y, init=[W[0], torch.ones(3, 5)])  ->  W2 has 3 rows, but Y has 1 column; they must agree.
     > solve(X, Y, init=[W[0] * torch.nan, W[1]])  ->  W1 has NaN or infinite entries; train the network again.
     # Fitting exactly.
-    > exact([[1, 2], [1, 2]], [0, 1])
-    Rows 0 and 1 of X are equal but their targets differ, so no network fits them; drop or average such rows, or give lam and a loss.
+    > exact([[1, 2], [3, 4], [1, 2]], [0, 1, 2])
+    Rows 0 and 2 of X are equal but their targets differ, so no network fits them; drop or average such rows, or give lam and a loss.
     > exact([[1], [2], [3]], [0, 1, 0], activation="linear")
     Y is outside the range of [X, beta 1], so no linear network fits it; use relu, or give lam and a loss.
     > exact([[0, 0], [1, 2]], [1, 1], bias=0.0)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hostile import replace, run_with
+from forging import holds
+from hostile import run_with
 
 import covopt
 from covopt.certify.cones import branch
@@ -100,11 +101,11 @@ ROWS = rows(
     # Stored runs whose files do not prove what they state; `covopt verify` ends with 1.
     $ verify HERE/run  with {"run": run_with(lambda path: None)}  exit 1
     The bound is not proved: The certificate says exact, but no oracle is exact for data of this rank; certify the run again.
-    $ verify HERE/run  with {"run": run_with(replace("certificate.npz", Lambda=np.ones((3, 2))))}  exit 1
+    $ verify HERE/run  with {"run": run_with(holds("certificate.npz", Lambda=np.ones((3, 2))))}  exit 1
     The bound is not proved: The stored dual point is missing or does not have the shape of Y; certify the run again.
-    $ verify HERE/run  with {"run": run_with(replace("certificate.npz", Lambda=np.full((20, 2), np.nan)))}  exit 1
+    $ verify HERE/run  with {"run": run_with(holds("certificate.npz", Lambda=np.full((20, 2), np.nan)))}  exit 1
     The bound is not proved: The stored dual point has NaN or infinite entries; certify the run again.
-    $ verify HERE/run  with {"run": run_with(replace("network.npz", W1=np.ones((4, 4))))}  exit 1
+    $ verify HERE/run  with {"run": run_with(holds("network.npz", W1=np.ones((4, 4))))}  exit 1
     The stored network costs 19.9805078799, but result.json states 9.8757985742164.
     > rechecked(Certificate.EXACT, None)
     The stored dual point is missing or does not have the shape of Y; certify the run again.

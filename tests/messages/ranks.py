@@ -89,6 +89,10 @@ ROWS = rows(
     The network's loss on these data is not finite; check its weights and the scale of X.
     > audit_ranks(PROBLEM, [1e200 * each for each in W])
     The network's gradient on these data is not finite; check its weights and the scale of X.
+    > audit_ranks(PROBLEM, W, tolerances=(0.0,))  ->  The tolerance of a rank is 0; give a number above 0 and below 1.
+    > audit_ranks(PROBLEM, W, batch_size=0)
+    The batch size is 0; give a number from 1 to the number of samples, 6.
+    > ranks(batch_size=7)  ->  The batch size is 7; give a number from 1 to the number of samples, 6.
     > audit_ranks(PROBLEM, W, tolerances=(2.0,))  ->  The tolerance of a rank is 2; give a number above 0 and below 1.
     > audit_ranks(PROBLEM, W, start=W[::-1])
     The start has other shapes than the network; give the network's own first weights.

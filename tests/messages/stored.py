@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from hostile import archive, array_bytes, entry, pickled_matrix, replace, run_with
+from forging import holds
+from hostile import archive, array_bytes, entry, pickled_matrix, run_with
 from runs import toy_result
 
 import covopt
@@ -24,7 +25,7 @@ def table(text: str) -> dict[str, Given]:
     return {"a.csv": text.encode()}
 
 
-TREE = [entry("certificate", "branch-and-bound"), replace("certificate.npz", tree=np.array([-1.0, np.nan]))]
+TREE = [entry("certificate", "branch-and-bound"), holds("certificate.npz", tree=np.array([-1.0, np.nan]))]
 
 
 def run(change: object) -> dict[str, Given]:
@@ -66,19 +67,19 @@ ROWS = rows(
     HERE/run is not a complete run (There is no file HERE/run/network.npz); solve again with --out.
     $ verify HERE/run  with run(lambda path: (path / "history.csv").write_text("a,b\n"))
     HERE/run is not a complete run (HERE/run/history.csv is damaged); solve again with --out.
-    $ verify HERE/run  with run(replace("network.npz", W2=None))
+    $ verify HERE/run  with run(holds("network.npz", W2=None))
     HERE/run is not a complete run (network.npz holds no real matrix W2); solve again with --out.
-    $ verify HERE/run  with run(replace("certificate.npz", Lambda=np.ones(20)))
+    $ verify HERE/run  with run(holds("certificate.npz", Lambda=np.ones(20)))
     HERE/run is not a complete run (certificate.npz holds no real matrix Lambda); solve again with --out.
-    $ verify HERE/run  with run(replace("problem.npz", weights=np.arange(20.0)))
+    $ verify HERE/run  with run(holds("problem.npz", weights=np.arange(20.0)))
     HERE/run is not a complete run (problem.npz holds rows of weight 0); solve again with --out.
-    $ verify HERE/run  with run(replace("problem.npz", lam=None))
+    $ verify HERE/run  with run(holds("problem.npz", lam=None))
     HERE/run is not a complete run (problem.npz holds no lam); solve again with --out.
-    $ verify HERE/run  with run(replace("problem.npz", loss=np.array("interpolate")))
+    $ verify HERE/run  with run(holds("problem.npz", loss=np.array("interpolate")))
     HERE/run is not a complete run (problem.npz holds a lam, which the loss interpolate does not have); solve again with --out.
-    $ verify HERE/run  with run(replace("problem.npz", skip=np.array(2)))
+    $ verify HERE/run  with run(holds("problem.npz", skip=np.array(2)))
     HERE/run is not a complete run (problem.npz holds a skip of another kind); solve again with --out.
-    $ verify HERE/run  with run(replace("certificate.npz", maximum=np.ones(3)))
+    $ verify HERE/run  with run(holds("certificate.npz", maximum=np.ones(3)))
     HERE/run is not a complete run (certificate.npz holds no maximum); solve again with --out.
     $ verify HERE/run  with run(lambda path: [change(path) for change in TREE])
     HERE/run is not a complete run (certificate.npz holds a tree of another kind); solve again with --out.

@@ -121,6 +121,8 @@ ROWS = rows(
     > validate(torch.nn.ModuleDict({"a": torch.nn.LazyLinear(3)}))
     'a.weight' in the network has no numbers yet; call the network once with inputs.
     > covopt.Monitor(X, Y, lam=0.1)(NET, "a")  ->  step is 'a'; give a whole number, at least 0.
+    > covopt.Monitor(X, Y, lam=0.1)(NET, -1)  ->  step is -1; give a whole number, at least 0.
+    > covopt.Monitor(X, Y, lam=0.1)(NET, True)  ->  step is true; give a whole number, at least 0.
     > covopt.Monitor(X, Y, lam=0.1, every=0)  ->  every is 0; give a whole number, at least 1.
     > covopt.Monitor(X, Y, lam=0.1, rows=7)  ->  rows is 7, but there are 6; give at most as many, or leave it out.
     > monitored(lam=0.2)

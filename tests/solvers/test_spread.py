@@ -248,5 +248,5 @@ def test_what_two_processes_store_is_verified(options: str, tmp_path: Path) -> N
     for process in processes_of(file, f"--lam 1e-3 --certify none --out {run} {options}"):
         assert process.communicate(timeout=200)[1] == ""
         assert process.returncode == 0
-    told = subprocess.run([sys.executable, "-m", "covopt", "verify", str(run)], capture_output=True, text=True)
-    assert told.returncode == 0, told.stdout + told.stderr
+    verified = covopt.verify(run)
+    assert verified.passed, verified.message

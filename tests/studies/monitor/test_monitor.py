@@ -170,12 +170,6 @@ def test_a_gap_is_told_as_a_part_of_the_loss_and_rounded_up() -> None:
     assert "the minimum at most 99 % below" in str(reading)
 
 
-@pytest.mark.parametrize("step", [-1, True])
-def test_a_step_is_a_whole_number(step: int) -> None:
-    with pytest.raises(covopt.ProblemError, match="step is"):
-        Monitor(*data(), lam=0.1)(network(), step)
-
-
 def test_a_compiled_network_is_the_one_inside() -> None:
     net, monitor = network(), Monitor(*data(), lam=0.1)
     assert looked(monitor, torch.compile(net)).loss == looked(monitor, net).loss

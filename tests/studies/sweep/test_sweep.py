@@ -16,7 +16,7 @@ from runs import Run
 from sweeping import HandMade, finished, kill_again_and_again, spec, start
 
 import covopt
-from covopt.runtime.errors import DataError, ProblemError, RecordError
+from covopt.runtime.errors import RecordError
 from covopt.studies.sweep import cells
 from covopt.studies.sweep import sweep as study
 from covopt.studies.sweep.grid import make_grid, read_grid
@@ -127,13 +127,6 @@ def test_a_bad_grid_is_refused_in_one_sentence(text: str, says: str, tmp_path: P
     assert err.count("\n") == 1
     assert says in err
     assert not (tmp_path / "s.sqlite").exists()
-
-
-def test_a_missing_spec_is_refused() -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        read_grid("nowhere.toml")
-    with pytest.raises(ProblemError, match="jobs"):
-        study.sweep(spec(1), "nowhere.sqlite", jobs=0)
 
 
 def test_a_file_is_gone_on_with_only_if_asked_and_only_by_its_sweep(solver: HandMade, tmp_path: Path) -> None:

@@ -204,22 +204,6 @@ def test_the_command_line(tmp_path, capsys) -> None:
     assert "2 to 2 neurons" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"layer": 2}, "no hidden layer 2"),
-        ({"widths": [0, 3]}, "at least 1"),
-        ({"widths": []}, "at least 1"),
-        ({"starts": -1}, "from 0 to"),
-        ({"time_limit": 0.0}, "above 0"),
-        ({"depth": 1}, "depth"),
-    ],
-)
-def test_wrong_input(options: dict, message: str) -> None:
-    with pytest.raises(covopt.CovoptError, match=message):
-        covopt.plateau(np.eye(2), np.eye(2), lam=0.1, **options)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_wave_of_the_first_quarter_of_an_hour(seed: int) -> None:
