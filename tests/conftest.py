@@ -29,11 +29,7 @@ from runs import Run  # noqa: E402
 from covopt.app.cli import main  # noqa: E402
 
 settings.register_profile(
-    "covopt",
-    deadline=None,
-    max_examples=40,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    "covopt", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("covopt")
 

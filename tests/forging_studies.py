@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from forging import Forgery, changed, false_bounds, sealed, swapped_files
+from editing import sealed
+from forging import Forgery, changed, false_bounds, swapped_files
 
 import covopt
 from covopt.records import record

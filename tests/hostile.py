@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import gzip
 import io
-import json
 import os
 import pickle
 import shutil
@@ -21,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import torch
-from forging import holds
+from editing import holds, states
 from pyarrow import parquet
 from runs import toy_result
 
@@ -480,7 +479,7 @@ ENTRIES: dict[str, object] = {
     "status": "excellent",
     "certificate": ["exact"],
     "lower": {"a": 1},
-    "rows": None,
+    "rows": ...,
     "depth": "deep",
     "seconds": "slow",
     "seed": 1.5,
@@ -508,18 +507,6 @@ def run_with(change: Callable[[Path], object]) -> Make:
         change(path)
 
     return make
-
-
-def entry(name: str, value: object) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        told = json.loads((path / "result.json").read_text())
-        if value is None:
-            del told[name]
-        else:
-            told[name] = value
-        (path / "result.json").write_text(json.dumps(told))
-
-    return change
 
 
 PARTS: dict[str, dict[str, object]] = {
@@ -550,7 +537,7 @@ def run_cases() -> Iterator[Case]:
         change = run_with(lambda path, c=content: (path / "result.json").write_bytes(c))
         yield Case(f"result.json: {name}", "run", change, SHOW)
     for name, value in ENTRIES.items():
-        yield Case(f"result.json: wrong {name}", "run", run_with(entry(name, value)), SHOW)
+        yield Case(f"result.json: wrong {name}", "run", run_with(states("result.json", **{name: value})), SHOW)
     for file, parts in PARTS.items():
         yield Case(f"no {file}", "run", run_with(lambda path, f=file: (path / f).unlink()), VERIFY)
         yield Case(f"{file} of bytes", "run", run_with(lambda path, f=file: (path / f).write_bytes(b"PK" * 99)), INIT)

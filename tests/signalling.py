@@ -50,11 +50,7 @@ COMMANDS = {
     "sweep": "sweep grid.toml --database OUT.sqlite",
     "sweep of two": "sweep grid.toml --database OUT.sqlite --jobs 2",
 }
-SHORT = {
-    "forces": "forces run --out OUT.png",
-    "report": "show run --report OUT.html",
-    "verify": "verify run",
-}
+SHORT = {"forces": "forces run --out OUT.png", "report": "show run --report OUT.html", "verify": "verify run"}
 """Commands on a stored run, `run`, that end by themselves in a moment."""
 INPUTS = {"line.npz", "eye.npz", "matrix.npy", "large.npy", "grid.toml", "run"}
 SAID = ("covopt: Interrupted",)

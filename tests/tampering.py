@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from forging import SUMMARIES, holds, sealed, states
+from editing import SUMMARIES, Change, certified, forged, states
 
 import covopt
 from covopt.model.wording import CERTIFICATES, STATUSES
 from covopt.records import directories
 
-Change = Callable[[Path], object]
 ALIASES = {
     "status": "why the search ended",
     "layers": "stationarity and gap of the layers",
@@ -50,7 +49,9 @@ def tamperings(run: Path) -> Iterator[Tampering]:
             for number, other in enumerate(_others(name, value)):
                 if other is value or _text(other) == _text(value):
                     continue
-                yield Tampering(f"{inside}: {name} {number}", _entry(inside, name, other), _names(name, value, other))
+                yield Tampering(
+                    f"{inside}: {name} {number}", states(str(inside), **{name: other}), _names(name, value, other)
+                )
     for file in sorted(path for path in run.rglob("*") if path.is_file() and path.name not in SUMMARIES):
         inside = file.relative_to(run)
         names = (inside.as_posix(), inside.name)
@@ -69,15 +70,15 @@ def forgeries(run: Path) -> Iterator[Tampering]:
     if not (run / "result.json").is_file():
         return
     stated = json.loads((run / "result.json").read_text())
-    yield Tampering("forged: state dict", _forged(lambda path: _state(path / "network.pt")), ())
+    yield Tampering("forged: state dict", forged(lambda path: _state(path / "network.pt")), ())
     if stated["widths"] != [0]:
-        yield Tampering("forged: network scaled by 0.9", _forged(_scaled), ())
+        yield Tampering("forged: network scaled by 0.9", forged(_scaled), ())
     if stated["lower"] is not None:
-        yield Tampering("forged: bound raised", _forged(_raised), ())
-        yield Tampering("forged: bound at the cost, exact", _forged(_exact), ())
-        yield Tampering("forged: bound above the cost", _forged(lambda path: _raised(path, 1.5)), ())
-    yield Tampering("forged: targets", _forged(lambda path: _array(path / "problem.npz", "Y", "larger")), ())
-    yield Tampering("forged: history", _forged(lambda path: (path / "history.csv").write_text(HISTORY)), ())
+        yield Tampering("forged: bound raised", forged(_raised), ())
+        yield Tampering("forged: bound at the cost, exact", forged(_exact), ())
+        yield Tampering("forged: bound above the cost", forged(lambda path: _raised(path, 1.5)), ())
+    yield Tampering("forged: targets", forged(lambda path: _array(path / "problem.npz", "Y", "larger")), ())
+    yield Tampering("forged: history", forged(lambda path: (path / "history.csv").write_text(HISTORY)), ())
 
 
 HISTORY = "iteration,seconds,cost,lower,width\n0,0.1,1.0,2.0,1\n"
@@ -157,15 +158,6 @@ def _changed(value: object, other: object) -> set[str]:
     return set()
 
 
-def _entry(inside: Path, name: str, value: object) -> Change:
-    def change(path: Path) -> None:
-        told = json.loads((path / inside).read_text())
-        told.pop(name)
-        (path / inside).write_text(json.dumps(told if value is ... else told | {name: value}))
-
-    return change
-
-
 def _flip(file: Path) -> None:
     content = bytearray(file.read_bytes())
     if content:
@@ -227,13 +219,7 @@ def _consistent(path: Path) -> None:
         kept = told["status"] if told["status"] != "optimal" else "converged"
         status = "optimal" if told["target"] is not None and gap <= told["target"] else kept
         states("result.json", gap=gap, status=status)(path)
-        with np.load(path / "certificate.npz") as held:
-            copies = {name: np.array(told[name]) for name in ("lower", "certificate") if name in held}
-        holds("certificate.npz", **copies)(path)
+        certified(path)
     lower = "" if told["lower"] is None else told["lower"]
     line = f"0,0.0,{told['cost']!r},{lower!r},{max(told['widths'])}\n".replace("''", "")
     (path / "history.csv").write_text("iteration,seconds,cost,lower,width\n" + line)
-
-
-def _forged(change: Change) -> Change:
-    return lambda path: (change(path), sealed(path))

@@ -20,9 +20,7 @@ def run_matrices(settings: Settings) -> Outcome:
         begun = time.perf_counter()
         answer = covopt.cp_rank(hostile.A, time_limit=LIMIT, **hostile.options)  # type: ignore[arg-type]
         seconds = time.perf_counter() - begun
-        told[hostile.kind.split()[0]].append(
-            (answer.verdict.value, answer.exact, falsehoods(hostile, answer), seconds),
-        )
+        told[hostile.kind.split()[0]].append((answer.verdict.value, answer.exact, falsehoods(hostile, answer), seconds))
     rows = []
     for kind, answers in told.items():
         decided = sum(verdict != "undecided" for verdict, *_ in answers)

@@ -158,10 +158,7 @@ def run_teacher(settings: Settings) -> Outcome:
 
 def _lower_reference(known: dict[str, dict], work: works.Work, settings: Settings, seconds: float) -> list[Run]:
     """Long runs of both contenders; the best cost of all times is kept."""
-    runs = [
-        *covopt(work, settings, gap=1e-9, time_limit=seconds),
-        *trainer(work, settings, seconds=seconds, seeds=5),
-    ]
+    runs = [*covopt(work, settings, gap=1e-9, time_limit=seconds), *trainer(work, settings, seconds=seconds, seeds=5)]
     for run in runs:
         if math.isfinite(run.cost) and (work.name not in known or run.cost < known[work.name]["cost"]):
             known[work.name] = {"cost": run.cost, "by": run.contender, "seconds": round(run.seconds, 1)}

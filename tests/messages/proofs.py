@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from forging import holds
+from editing import holds
 from hostile import run_with
 
 import covopt

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from forging import holds
-from hostile import archive, array_bytes, entry, pickled_matrix, run_with
+from editing import holds, states
+from hostile import archive, array_bytes, pickled_matrix, run_with
 from runs import toy_result
 
 import covopt
@@ -25,7 +25,7 @@ def table(text: str) -> dict[str, Given]:
     return {"a.csv": text.encode()}
 
 
-TREE = [entry("certificate", "branch-and-bound"), holds("certificate.npz", tree=np.array([-1.0, np.nan]))]
+TREE = [states("result.json", certificate="branch-and-bound"), holds("certificate.npz", tree=np.array([-1.0, np.nan]))]
 
 
 def run(change: object) -> dict[str, Given]:
@@ -61,7 +61,7 @@ ROWS = rows(
     A report of an answer that is not stored needs a file; name one, such as report.html.
     $ show HERE/run  with {"run/result.json": b"text"}
     HERE/run/result.json is damaged and cannot be read; solve again with --out.
-    $ show HERE/run  with run(entry("cost", "cheap"))
+    $ show HERE/run  with run(states("result.json", cost="cheap"))
     HERE/run/result.json is not a summary of covopt (its cost is wrong); solve again with --out.
     $ verify HERE/run  with run(lambda path: (path / "network.npz").unlink())
     HERE/run is not a complete run (There is no file HERE/run/network.npz); solve again with --out.

@@ -111,13 +111,13 @@ def test_the_parts_that_are_wrong_are_found(line: tuple[torch.Tensor, torch.Tens
     W, V = (W.clone() for W in covopt.solve(X, Y, lam=0.02, time_limit=10).weights)
     idle = torch.zeros_like(W)
     idle[:, 1] = 2.0  # the second input is zero
-    off = covopt.validate([W + idle, V], X, Y, lam=0.02, time_limit=3)
+    off = covopt.validate([W + idle, V], X, Y, lam=0.02, time_limit=1)
     assert off.inert[0] == pytest.approx(float(idle.norm() / (W + idle).norm()), rel=1e-6)
     lopsided = [torch.cat([3.0 * W[:1], W[1:]]), torch.cat([V[:, :1] / 3.0, V[:, 1:]], dim=1)]
-    assert covopt.validate(lopsided, X, Y, lam=0.02, time_limit=3).layers[0].unbalanced_neuron > 0.5
+    assert covopt.validate(lopsided, X, Y, lam=0.02, time_limit=1).layers[0].unbalanced_neuron > 0.5
     half = 0.5**0.5
     split = [torch.cat([half * W[:1], half * W[:1], W[1:]]), torch.cat([half * V[:, :1], half * V[:, :1], V[:, 1:]], 1)]
-    assert covopt.validate(split, X, Y, lam=0.02, time_limit=3).layers[0].merging == [[0, 1]]
+    assert covopt.validate(split, X, Y, lam=0.02, time_limit=1).layers[0].merging == [[0, 1]]
 
 
 def test_an_untrained_network_moves(line: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -189,7 +189,7 @@ def test_representation_costs(line: tuple[torch.Tensor, torch.Tensor]) -> None:
 def test_networks_are_trained_where_none_is_given(run: Run) -> None:
     code, out, err = run(
         *("validate", "iris", "--rows", 12, "--shuffle", 0, "--scale", "max", "--lam", 0.02, "--depth", 3),
-        *("--width", 6, "--starts", 2, "--time-limit", 8, "--certify", "none", "--json"),
+        *("--width", 6, "--starts", 2, "--time-limit", 3, "--certify", "none", "--json"),
     )
     assert (code, err) == (0, "")
     told = json.loads(out)

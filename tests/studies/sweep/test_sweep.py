@@ -207,10 +207,7 @@ def test_a_full_disk_is_told_and_keeps_what_is_stored(tmp_path: Path) -> None:
 def test_claims_expire_unless_they_are_renewed(tmp_path: Path) -> None:
     cells = {"a": {"seed": 0}, "b": {"seed": 1}}
     outcome: dict[str, object] = {"status": "converged", "cost": 1.0}
-    with (
-        Store(tmp_path / "s", cells, lease=0.4) as one,
-        Store(tmp_path / "s", cells, resume=True, lease=0.4) as other,
-    ):
+    with Store(tmp_path / "s", cells, lease=0.4) as one, Store(tmp_path / "s", cells, resume=True, lease=0.4) as other:
         assert one.claim() == ("a", {"seed": 0})
         other.release_dead()  # `one` lives
         assert other.claim() == ("b", {"seed": 1})
