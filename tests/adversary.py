@@ -4,8 +4,6 @@ Nothing here comes from covopt: data and networks are NumPy, and a network's cos
 exponents and the 64 bits of an extended double where there are such.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Changes of stored runs: entries of summaries, arrays of files, and lists of files that are made true again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

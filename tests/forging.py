@@ -4,8 +4,6 @@ Each is made from an honest run, and one of other data. They state a bound that 
 question, or entries that are none.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

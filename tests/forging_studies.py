@@ -3,8 +3,6 @@
 The summary is stated again from the parts, as far as covopt makes one from them.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

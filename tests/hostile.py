@@ -1,7 +1,5 @@
 """Malformed and hostile files: what each is called, how to make it, and the command that is given it."""
 
-from __future__ import annotations
-
 import atexit
 import gzip
 import io

@@ -4,8 +4,6 @@ The moment of a signal and the time until the end are counted in the process's o
 machine does not stretch; the wall clock stands beside them.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Tampering with stored runs: every entry, every file, and forgeries that keep the list of files true."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`covopt-check`: a copied file, without covopt, proves what `verify` passes and refuses what was tampered with."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

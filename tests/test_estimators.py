@@ -1,7 +1,5 @@
 """The estimators: scikit-learn's own checks, and that they are `solve` in other words."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The estimators that choose lam: scikit-learn's own checks, and that what they choose is what held-out rows say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone

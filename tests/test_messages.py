@@ -1,7 +1,5 @@
 """Every message that a user can meet, each made by the input that makes it; the tables are in tests/messages."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Every public function refuses every wrong option in one sentence, and takes NumPy's numbers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The rivals of the benchmarks: each lowers its objective, and is judged by the weights that it returns."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from functools import cache

@@ -1,7 +1,5 @@
 """Biases that the penalty is not on: against a conic solver, closed forms, and the question with penalised biases."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`python -m tests.benchmarks [NAME ...]`: run benchmarks and store their results; without a name, list them."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """A benchmark of `validate` on many samples."""
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

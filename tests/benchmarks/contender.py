@@ -4,8 +4,6 @@ The clock starts after the imports, and stops when the weights are there. The pe
 interpreter and torch included.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

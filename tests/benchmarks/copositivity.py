@@ -1,7 +1,5 @@
 """Copositivity of matrices on both sides of the boundary: of each the truth is known beforehand."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Threads that help: 400 digits with one thread and with nothing said, alone and beside busy processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

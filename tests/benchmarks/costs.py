@@ -4,8 +4,6 @@ Processor time of one thread, the median of repeats. `report` prints the laws, a
 samples (linear in N from the largest case measured), into docs/performance.md.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

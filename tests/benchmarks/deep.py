@@ -1,7 +1,5 @@
 """The deep benchmarks: solves against trainings of the same time, and the network of low rank."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The weights of run k are k_1 ... k_L. Every run is timed by itself, without impo
 the seconds of the processor instead.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from itertools import pairwise

@@ -4,8 +4,6 @@ Both contenders have one thread and count processor seconds, so that other progr
 The result is stored after each race: a benchmark that was cut short goes on from there.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

@@ -1,7 +1,5 @@
 """The three faces of the loss: equality along random networks, the speed of a batch, convexity, and the cone."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from typing import Any

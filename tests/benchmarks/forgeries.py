@@ -1,7 +1,5 @@
 """Forged runs of every kind that covopt stores, given to `verify` and, where they are its kinds, to `covopt-check`."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

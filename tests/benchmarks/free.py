@@ -1,7 +1,5 @@
 """Free biases against PyTorch with a parameter group of its own for them."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time

@@ -1,7 +1,5 @@
 """Runs contenders one after another, each in a process of its own, and judges them by one NumPy function."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

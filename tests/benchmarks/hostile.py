@@ -1,7 +1,5 @@
 """Matrices made to break what `cp_rank` states: of each the truth is known beforehand."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 

@@ -1,7 +1,5 @@
 """Tr[K B^+] with its gradients in both factors: ours against dense pseudo-inverses, in turns within one process."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

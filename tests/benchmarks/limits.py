@@ -1,7 +1,5 @@
 """Benchmarks of time limits that hold, and of trees that use several cores."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """What a solve says that it needs of memory, and the peak that it reaches in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Modules of the forms in tests/module_forms.py: `validate` takes those that compute what their weights tell."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 

@@ -6,8 +6,6 @@ fits exact by Gauss-Newton steps, and polishes the best by SciPy's SLSQP on min 
 resumes from the stored result: it runs the sets that are missing there, until `--seconds` are over.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """The convex-concave search: thousands of ascents in a batch against one `scipy.optimize.lsq_linear` for each step."""
 
-from __future__ import annotations
-
 import statistics
 
 import numpy as np

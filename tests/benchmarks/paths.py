@@ -1,7 +1,5 @@
 """Paths in lam: their time beside that of three solves, their costs beside cold solves, and gaps between the values."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

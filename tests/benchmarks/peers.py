@@ -1,7 +1,5 @@
 """covopt beside its peers: pyscnn, the sampled convex programme in cvxpy, and ordinary training, at equal objective."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tests.benchmarks import works

@@ -1,7 +1,5 @@
 """Benchmarks of the plateau: data whose width is known, 30 digits, and the two panels of Figure 2."""
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """Benchmarks of the lower bounds: how small a gap is proved, and how fast."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The tables in docs/performance.md, made anew from the result files."""
 
-from __future__ import annotations
-
 import json
 
 from tests.benchmarks import machine

@@ -5,8 +5,6 @@ geometric progression; what it costs to judge them is not timed. covopt's times 
 several settings in the list below takes part once with each, and is counted with the best of them at every time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

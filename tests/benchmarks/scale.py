@@ -1,7 +1,5 @@
 """How cost and time grow with the samples: 60,000 of them, and the time to 1 percent on more and more digits."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

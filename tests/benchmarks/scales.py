@@ -5,8 +5,6 @@ tests/adversary.py, which shares nothing with covopt. By the way the benchmark n
 late, and bounds above a network's cost.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import sys

@@ -1,7 +1,5 @@
 """scikit-learn's grid search over lam, beside one over the penalty of its own network: 25 fits each."""
 
-from __future__ import annotations
-
 import time
 import warnings
 

@@ -5,8 +5,6 @@ start of the interpreter.
 Beside the solves, the doubly non-negative relaxation of the same problems, by an interior-point method.
 """
 
-from __future__ import annotations
-
 import time
 
 import cvxpy as cp

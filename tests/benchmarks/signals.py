@@ -1,7 +1,5 @@
 """Ctrl-C at random times over all commands, each in a process of its own: what it leaves, and how soon it ends."""
 
-from __future__ import annotations
-
 import random
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Rows spread over processes: the same cost as one process, time and memory of each, and states that survive kills."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 It imports covopt alone, so that the memory it tells is that of a solve.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """The benchmarks: one function each, from settings to an outcome that states its target and what was reached."""
 
-from __future__ import annotations
-
 import math
 
 from tests.benchmarks import works

@@ -1,7 +1,5 @@
 """Sweeps that are killed: 50 times with SIGKILL at random moments (the processes of tests/sweeping.py)."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from pathlib import Path

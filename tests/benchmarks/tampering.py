@@ -1,7 +1,5 @@
 """Tampering with every entry and every file of stored runs of all kinds (the changes of tests/tampering.py)."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Benchmarks of large depth, and of many samples at three layers and more."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -6,8 +6,6 @@ the strong Wolfe line search. Where L-BFGS comes to a stand (ReLU's kinks), its 
 that no longer helps either the next seed begins. The best network of all seeds is the answer.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Both are timed in slices that take turns, so that a busy machine treats them alike.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """An attack on everything that is proved: problems made to be hard, against what is known of them without covopt."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Two programs, or threads, that write one directory, and killed ones: no run is lost, and no draft is left."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Benchmarks of complete positivity: ranks, and factors of random matrices."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """The data that the benchmarks solve, and what is known of their optima; NumPy only."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ for a name that is too long, and ... in a sentence for what a library says. Inde
 A row is tried in a process without the tests' checks of types, as a user would meet it (`python -m messages`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

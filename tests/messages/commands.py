@@ -1,7 +1,5 @@
 """Messages of the command line itself: options, what is written, Ctrl-C, a full disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest.mock import patch
 

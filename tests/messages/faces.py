@@ -1,7 +1,5 @@
 """Messages about the three faces of the loss, modules that are not what their weights tell, and arguments of wrong types."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

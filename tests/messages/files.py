@@ -1,7 +1,5 @@
 """Messages about files: data, tables, tensors, MNIST, trained networks, stored runs."""
 
-from __future__ import annotations
-
 import gzip
 import sys
 from pathlib import Path

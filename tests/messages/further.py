@@ -1,7 +1,5 @@
 """Messages about data for a network that was solved on others: predictions and held-out data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Messages about the question: data in memory, options, weights, representations, solvers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Messages of path."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Messages of the certifiers, and of the oracles that they ask."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

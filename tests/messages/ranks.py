@@ -1,7 +1,5 @@
 """Messages about ranks, about training by SGD, and about what `validate` is told of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

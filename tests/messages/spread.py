@@ -1,7 +1,5 @@
 """Messages about rows that are spread over processes, and about the states of solves that are kept."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from pathlib import Path

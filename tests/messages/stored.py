@@ -1,7 +1,5 @@
 """Messages about stored runs, and about files with a matrix."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

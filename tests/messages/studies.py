@@ -1,7 +1,5 @@
 """Messages of validate, compare, plateau and sweep."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Forged runs, whose files agree with each other down to the digests, are refused (`... benchmarks forgeries`: all)."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Kinds of stored answers: the table, cp-ranks and figure 2 as runs, and files that are not what they should be."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import suppress

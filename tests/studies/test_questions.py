@@ -1,7 +1,5 @@
 """A study holds runs of one question: those of other data are refused, however well its summary agrees with them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

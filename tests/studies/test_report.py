@@ -1,7 +1,5 @@
 """Reports: what they say, that names stay text, and what a real browser makes of them."""
 
-from __future__ import annotations
-
 import ast
 import base64
 import inspect

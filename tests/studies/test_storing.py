@@ -1,7 +1,5 @@
 """Nothing of the user's is lost: what --force replaces, and what becomes of an answer that cannot be stored."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

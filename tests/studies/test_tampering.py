@@ -1,7 +1,5 @@
 """What a run says is proved by its files, or named as unchecked: every entry and every file is tampered with."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

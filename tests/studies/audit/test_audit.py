@@ -1,7 +1,5 @@
 """`validate`: what it says of networks whose place is known, and what it refuses, in Python and on the command line."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

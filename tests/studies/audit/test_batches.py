@@ -1,7 +1,5 @@
 """`validate` of networks trained by SGD: which of them move because of their batches, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

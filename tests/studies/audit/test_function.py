@@ -1,7 +1,5 @@
 """The network as a function: Jacobians, kernels and bounds against autograd, closed forms and other networks."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

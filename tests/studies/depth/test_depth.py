@@ -1,7 +1,5 @@
 """Large depths: identity layers, balance, ends first, constants, exact fits that hold kinks, and `solve` itself."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import pairwise

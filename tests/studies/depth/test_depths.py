@@ -1,7 +1,5 @@
 """What depth changes: closed forms, the path through the targets against brute force, storing, and the command."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """`Monitor`: what a look tells, against `validate`, autograd and closed forms; and that it leaves no trace."""
 
-from __future__ import annotations
-
 import copy
 import csv
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A path in lam: bounds between the values that are solved, lam_max, held-out scores, and what a stored path proves."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What is said of the ranks of a network, held against brute force, autograd and every batch that there is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import combinations, pairwise

@@ -1,7 +1,5 @@
 """Ranks under SGD: the grid, what it says, its files; the ranks and bounds themselves are in test_rank_audit.py."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

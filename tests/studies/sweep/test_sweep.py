@@ -1,7 +1,5 @@
 """Sweeps: the grid, the file that outlives kills, full disks and rivals, the cluster and the command line."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

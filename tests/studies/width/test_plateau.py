@@ -1,7 +1,5 @@
 """`plateau`: data whose width is known, what every curve must satisfy, the ends that are proved, and wrong input."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
