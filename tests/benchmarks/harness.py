@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.benchmarks import machine
-from tests.benchmarks.objective import Array, Objective, objective
+from tests.benchmarks.objective import Array, objective
 from tests.benchmarks.works import Work
 
 sys.path.append(str(machine.ROOT / "tests"))  # for what the tests share and benchmarks run at length
@@ -77,6 +77,7 @@ class Run:
         peak_mib: peak memory of the process, interpreter and torch included; device_mib: of its GPU.
         lower, certificate, gap: what the contender proved; the gap is taken from our own cost.
         history: (seconds, cost) as the contender saw them.
+        unbalanced: the largest difference of the squared norms of a neuron of the first layer, relative to their sum.
         error: what went wrong; every number is NaN then.
     """
 
@@ -105,11 +106,6 @@ class Run:
     def time_to(self, target: float) -> float | None:
         """Seconds until the history first showed a cost of at most `target`."""
         return next((seconds for seconds, cost in self.history if cost <= target), None)
-
-    def judge(self, value: Objective) -> None:
-        """Take the cost of its network, and the gap of its bound to it."""
-        self.cost, self.fit, self.norm, self.residual = value.cost, value.fit, value.norm, value.residual
-        self.gap = None if self.lower is None else (self.cost - self.lower) / self.cost
 
     def stored(self) -> dict:
         """For JSON: nothing infinite or NaN, and a thinned history."""
@@ -181,37 +177,36 @@ def references(settings: Settings, name: str, better: dict | None = None) -> dic
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def repeated(contender: str, work: Work, settings: Settings, **options: object) -> list[Run]:
-    """Run a contender on the work `repeats` times, with the options of its own; starts of different repeats differ."""
-    apart = 1000 if contender == "trainer" else 1
-    return [_run(contender, work, settings, n, options | {"seed": apart * n}) for n in range(settings.repeats)]
+def repeated(
+    contender: str, work: Work, settings: Settings, seeds: Iterable[int] | None = None, **options: object
+) -> list[Run]:
+    """Run a contender on the work for each seed, `repeats` times by default, with the options of its own."""
+    apart = 1000 if contender == "trainer" else 1  # the starts of different repeats differ
+    runs = []
+    for n in range(settings.repeats) if seeds is None else seeds:
+        runs += _run(contender, work, settings, n, options | {"seed": apart * n})
+    return runs
 
 
 covopt, trainer, pyscnn, convex = (partial(repeated, name) for name in ("covopt", "trainer", "pyscnn", "cvxpy"))
 """covopt.solve, training in PyTorch, pyscnn (`PEERS` has it), and the convex programme of sampled patterns in cvxpy."""
 
 
-def _run(contender: str, work: Work, settings: Settings, seed: int, options: dict) -> Run:
-    run = Run(contender, work.name, seed, options)
+def _run(contender: str, work: Work, settings: Settings, seed: int, options: dict) -> list[Run]:
     limit = float(options.get("time_limit", options.get("seconds", 300.0)))  # type: ignore[arg-type]
-    job = {
-        "contender": contender,
-        "lam": work.lam,
-        "beta": work.beta,
-        "activation": work.activation,
-        "options": options,
-        "threads": settings.threads,
-    }
+    job = {"contender": contender, "question": work.question, "options": options, "threads": settings.threads}
     module, python = _PEERS.get(contender, ("contender", sys.executable))
     if contender.startswith("rival-"):
         module, python = "rival", _OWN.get(contender.removeprefix("rival-"), sys.executable)
     try:
-        _judge(run, work, *spawn(job, work.X, work.Y, 4.0 * limit + 120.0, module, python))
+        answers = spawn(job, work.X, work.Y, 4.0 * limit + 120.0, module, python)
+        runs = [judged(Run(contender, work.name, seed, options), work, *answer) for answer in answers]
     except Failed as error:
-        run.error = str(error)
-    shown = f"{run.cost:.8g} in {run.seconds:.1f} s" if run.error is None else run.error
-    print(f"  {contender} on {work.name}, seed {seed}: {shown}", file=sys.stderr, flush=True)
-    return run
+        runs = [Run(contender, work.name, seed, options, error=str(error))]
+    for run in runs:
+        shown = f"{run.cost:.8g} in {run.seconds:.1f} s" if run.error is None else run.error
+        print(f"  {contender} on {work.name}, seed {seed}: {shown}", file=sys.stderr, flush=True)
+    return runs
 
 
 class Failed(Exception):
@@ -219,9 +214,9 @@ class Failed(Exception):
 
 
 def spawn(
-    job: dict, X: Array, Y: Array, patience: float | None, module: str = "contender", python: str = sys.executable
-) -> tuple[dict, dict[str, Array]]:
-    """Run a job in a process of its own, as tests/benchmarks/job.py has it; what is told of it, and the weights."""
+    job: dict, X: Array, Y: Array, patience: float, module: str = "contender", python: str = sys.executable
+) -> list[tuple[list[Array], dict]]:
+    """Run a job in a process of its own, as tests/benchmarks/job.py has it; its runs: weights, and what is told."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -241,18 +236,23 @@ def spawn(
             raise Failed(f"ended after {patience:.0f} s, far beyond its time limit") from None
         if done.returncode != 0:
             raise Failed((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
-        with np.load(directory / "weights.npz") as weights:
-            return json.loads((directory / "run.json").read_text()), dict(weights)
+        told = json.loads((directory / "run.json").read_text())
+        with np.load(directory / "weights.npz") as archive:
+            networks = [[archive[name] for name in archive.files if name.startswith(f"{k}_")] for k in range(len(told))]
+    return list(zip(networks, told, strict=True))
 
 
-def _judge(run: Run, work: Work, told: dict, archive: dict[str, Array]) -> None:
-    weights = [archive["W1"], archive["W2"]]
-    for key, value in told.items():
-        if key != "version":
-            setattr(run, key, value)
-    run.judge(objective(work.X, work.Y, weights, lam=work.lam, beta=work.beta, slope=work.slope))
+def judged(run: Run, work: Work, weights: list[Array], told: dict) -> Run:
+    """The run with what it tells of itself, what its network costs, and the gap of its bound to that."""
+    for key in told.keys() & vars(run).keys():
+        setattr(run, key, told[key])
+    loss = work.loss or "mse"
+    value = objective(work.X, work.Y, weights, lam=work.lam, beta=work.beta, slope=work.slope, loss=loss)
+    run.cost, run.fit, run.norm, run.residual = value.cost, value.fit, value.norm, value.residual
+    run.gap = None if run.lower is None else (run.cost - run.lower) / run.cost
     squares = np.sum(weights[0] ** 2, axis=1), np.sum(weights[1][:, :-1] ** 2, axis=0)
     run.unbalanced = float(np.max(np.abs(squares[0] - squares[1]), initial=0.0) / max(np.sum(squares[0]), 1e-300))
+    return run
 
 
 def median(values: Iterable[float | None]) -> float | None:

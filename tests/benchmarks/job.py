@@ -9,13 +9,13 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-Contender = Callable[[np.ndarray, np.ndarray, dict], tuple[Mapping[str, np.ndarray], dict]]
-"""From inputs, targets and the job to the weights, and what is told of the run beside them."""
+Contender = Callable[[np.ndarray, np.ndarray, dict], Sequence[tuple[Sequence[np.ndarray], dict]]]
+"""From inputs, targets and the job to its runs: the weights, and what is told of each run beside them."""
 
 
 def run_job(contender: Contender) -> None:
@@ -23,9 +23,10 @@ def run_job(contender: Contender) -> None:
     directory = Path(sys.argv[1])
     with np.load(directory / "data.npz") as data:
         X, Y = data["X"], data["Y"]
-    weights, told = contender(X, Y, json.loads((directory / "job.json").read_text()))
-    np.savez(directory / "weights.npz", **weights)
-    (directory / "run.json").write_text(json.dumps(told))
+    runs = contender(X, Y, json.loads((directory / "job.json").read_text()))
+    arrays = {f"{k}_{layer}": W for k, (weights, _) in enumerate(runs) for layer, W in enumerate(weights, start=1)}
+    np.savez(directory / "weights.npz", **arrays)
+    (directory / "run.json").write_text(json.dumps([told | {"peak_mib": peak_mib()} for _, told in runs]))
 
 
 class Stopwatch:

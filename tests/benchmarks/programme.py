@@ -15,19 +15,19 @@ import numpy as np
 from tests.benchmarks.job import Stopwatch, run_job
 
 
-def run(X: np.ndarray, Y: np.ndarray, job: dict) -> tuple[dict[str, np.ndarray], dict]:
+def run(X: np.ndarray, Y: np.ndarray, job: dict) -> list[tuple[list[np.ndarray], dict]]:
     """Solve the convex programme, and balance its neurons."""
-    if job["beta"] != 0.0 or job["activation"] != "relu" or Y.shape[1] != 1:
+    if job["question"]["bias"] != 0.0 or job["question"]["activation"] != "relu" or Y.shape[1] != 1:
         raise SystemExit("This contender is set up for ReLU networks of one output without bias; choose such a work.")
     watch = Stopwatch()
-    v, w = solved(X, Y[:, 0], job["lam"], job["options"]["gates"], job["options"]["seed"])
+    v, w = solved(X, Y[:, 0], job["question"]["lam"], job["options"]["gates"], job["options"]["seed"])
     told = watch.told()
     neurons, signs = np.vstack([v, w]), np.repeat([1.0, -1.0], len(v))
     lengths = np.linalg.norm(neurons, axis=1)
     used = lengths > 1e-9 * lengths.max()
     roots = np.sqrt(lengths[used])
     W1, W2 = neurons[used] / roots[:, None], (signs[used] * roots)[None]
-    return {"W1": np.pad(W1, ((0, 0), (0, 1))), "W2": np.pad(W2, ((0, 0), (0, 1)))}, told | {"width": len(W1)}
+    return [([np.pad(W, ((0, 0), (0, 1))) for W in (W1, W2)], told | {"width": len(W1)})]
 
 
 def solved(X: np.ndarray, y: np.ndarray, lam: float, gates: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

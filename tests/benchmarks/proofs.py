@@ -17,12 +17,12 @@ from tests.benchmarks.harness import (
     benchmark,
     covopt,
     ended,
+    judged,
     rounded,
     show,
     spawn,
     worst,
 )
-from tests.benchmarks.objective import objective
 
 WEIGHTS = (0.1, 0.01)  # b: the penalty of the random sets
 RELAXING = 200.0  # seconds for the relaxations of each of them
@@ -81,23 +81,17 @@ def _solve_sets(
     """One process: each set solved, the gaps and seconds of the relaxations that there was time for, and verdicts."""
     options = {"gap": 1e-6, "time_limit": settings.limit(20), "certify": "fast"}
     job = {"lam": sets[0].lam, "options": options, "threads": settings.threads, "relaxing": settings.limit(RELAXING)}
-    runs = [Run("covopt", work.name, 0, options) for work in sets]
     try:
-        told, archive = spawn(job, np.stack([w.X for w in sets]), np.stack([w.Y for w in sets]), 2400.0, "sets")
+        runs = spawn(job, np.stack([w.X for w in sets]), np.stack([w.Y for w in sets]), 2400.0, "sets")
     except Failed as error:
         print(f"  {error}", file=sys.stderr)
-        for run in runs:
-            run.error = str(error)
-        return runs, [], [], []
-    weights = [[archive[f"{k}_{layer}"] for layer in (0, 1)] for k in range(len(sets))]
-    for run, work, each, W in zip(runs, sets, told["solved"], weights, strict=True):
-        run.seconds, run.width, run.lower = each["seconds"], each["width"], each["lower"]
-        run.certificate, run.status, run.peak_mib = each["certificate"], each["status"], told["peak_mib"]
-        run.judge(objective(work.X, work.Y, W, lam=work.lam, beta=0.0, slope=0.0))
-    relaxed = [(run, each) for run, each in zip(runs, told["relaxed"], strict=False) if each["lower"] is not None]
-    gaps = [(run.cost - each["lower"]) / run.cost for run, each in relaxed]
-    verdicts = [(each["unique"], _is_known(each["fewest"]), each["deciding"]) for each in told["solved"]]
-    return runs, gaps, [each["seconds"] for _, each in relaxed], verdicts
+        return [Run("covopt", work.name, 0, options, error=str(error)) for work in sets], [], [], []
+    solved = [judged(Run("covopt", work.name, 0, options), work, *run) for run, work in zip(runs, sets, strict=True)]
+    told = [each for _, each in runs]
+    relaxed = [(run, each) for run, each in zip(solved, told, strict=True) if each["relaxed"] is not None]
+    gaps = [(run.cost - each["relaxed"]) / run.cost for run, each in relaxed]
+    verdicts = [(each["unique"], _is_known(each["fewest"]), each["deciding"]) for each in told]
+    return solved, gaps, [each["relaxing"] for _, each in relaxed], verdicts
 
 
 def _is_known(ends: list[int] | None) -> bool:

@@ -29,17 +29,18 @@ METHODS = {
 """The module of `rival_methods` that has a method."""
 
 
-def run(X: np.ndarray, Y: np.ndarray, job: dict) -> tuple[dict[str, np.ndarray], dict]:
+def run(X: np.ndarray, Y: np.ndarray, job: dict) -> list[tuple[list[np.ndarray], dict]]:
     """Run the method that the job names."""
     name, options = job["contender"].removeprefix("rival-"), dict(job["options"])
     seconds, seed = options.pop("seconds"), options.pop("seed")
     method = importlib.import_module(f"tests.benchmarks.rival_methods.{METHODS[name]}").run
     warm_up(method, options | {"method": name})
     started, log = time.perf_counter(), Log(seconds)
-    method(Question(X, Y, job["lam"], job["beta"]), log, seed, method=name, **options)
+    lam, beta = job["question"]["lam"], job["question"]["bias"]
+    method(Question(X, Y, lam, beta), log, seed, method=name, **options)
     told = {"seconds": time.perf_counter() - started, "cpu_seconds": log.seconds()}
-    history, weights = judged(X, Y, job["lam"], job["beta"], log)
-    return {"W1": weights[0], "W2": weights[1]}, told | {"history": history, "width": len(weights[0])}
+    history, weights = judged(X, Y, lam, beta, log)
+    return [(weights, told | {"history": history, "width": len(weights[0])})]
 
 
 def warm_up(method: object, options: dict) -> None:

@@ -19,10 +19,10 @@ from scnn.solvers import AL
 from tests.benchmarks.job import Stopwatch, run_job
 
 
-def run(X: np.ndarray, Y: np.ndarray, job: dict) -> tuple[dict[str, np.ndarray], dict]:
+def run(X: np.ndarray, Y: np.ndarray, job: dict) -> list[tuple[list[np.ndarray], dict]]:
     """Solve the convex programme."""
-    options = job["options"]
-    if job["beta"] != 0.0 or job["activation"] != "relu":
+    options, question = job["options"], job["question"]
+    if question["bias"] != 0.0 or question["activation"] != "relu":
         raise SystemExit("This contender is set up for ReLU networks without bias; choose such a work.")
     watch = Stopwatch()
     gates = sample_gate_vectors(options["seed"], X.shape[1], options["gates"])
@@ -36,7 +36,7 @@ def run(X: np.ndarray, Y: np.ndarray, job: dict) -> tuple[dict[str, np.ndarray],
         Metrics(metric_freq=10**6),
         X,
         Y,
-        regularizer=NeuronGL1(job["lam"] / Y.shape[1]),
+        regularizer=NeuronGL1(question["lam"] / Y.shape[1]),
         unitize_data=False,
         dtype="float64",
         seed=options["seed"],
@@ -44,7 +44,7 @@ def run(X: np.ndarray, Y: np.ndarray, job: dict) -> tuple[dict[str, np.ndarray],
     W1, W2 = (np.asarray(parameter, dtype=np.float64) for parameter in network.parameters)
     told = watch.told()
     W1, W2 = balanced(W1, W2)
-    return {"W1": np.pad(W1, ((0, 0), (0, 1))), "W2": np.pad(W2, ((0, 0), (0, 1)))}, told | {"width": len(W1)}
+    return [([np.pad(W, ((0, 0), (0, 1))) for W in (W1, W2)], told | {"width": len(W1)})]
 
 
 def balanced(W1: np.ndarray, W2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,33 +14,32 @@ import torch
 from covopt.answer.solve import solve
 from covopt.certify.dual import dual_bound
 from covopt.model.problem import make_problem
-from tests.benchmarks.job import peak_mib, run_job
+from tests.benchmarks.job import Stopwatch, run_job
 from tests.benchmarks.objective import Array
 from tests.references.relaxed import relaxed_maximum
 
 
-def run(X: Array, Y: Array, job: dict) -> tuple[dict[str, Array], dict]:
+def run(X: Array, Y: Array, job: dict) -> list[tuple[list[Array], dict]]:
     """Solve all sets, then relax the first ones until the time for that is spent."""
     torch.set_num_threads(job["threads"])
     solve(X[0], Y[0], lam=job["lam"], bias=0.0, **job["options"])  # first use loads code
-    weights, solved = {}, []
-    for k in range(len(X)):
-        started = time.perf_counter()
-        result = solve(X[k], Y[k], lam=job["lam"], bias=0.0, **job["options"])
-        seconds = time.perf_counter() - started
-        began = time.perf_counter()
+    runs = []
+    for x, y in zip(X, Y, strict=True):
+        watch = Stopwatch()
+        result = solve(x, y, lam=job["lam"], bias=0.0, **job["options"])
+        told = watch.told() | {"lower": result.lower, "certificate": str(result.certificate)}
+        told |= {"status": str(result.status), "width": result.widths[0]}
+        watch = Stopwatch()
         found = result.unique
-        deciding = time.perf_counter() - began
-        weights |= {f"{k}_{layer}": W.cpu().numpy() for layer, W in enumerate(result.weights)}
-        told = {"lower": result.lower, "certificate": str(result.certificate), "status": str(result.status)}
-        solved.append(told | {"seconds": seconds, "width": result.widths[0], "unique": found.verdict})
-        solved[-1] |= {"deciding": deciding, "fewest": found.fewest}
-    relaxed, started = [], time.perf_counter()
-    while len(relaxed) < len(X) and time.perf_counter() - started < job["relaxing"]:
-        began = time.perf_counter()
-        lower = relaxation(X[len(relaxed)], Y[len(relaxed)], job["lam"])
-        relaxed.append({"lower": lower, "seconds": time.perf_counter() - began})
-    return weights, {"solved": solved, "relaxed": relaxed, "peak_mib": peak_mib()}
+        told |= {"unique": found.verdict, "fewest": found.fewest, "deciding": watch.told()["seconds"]}
+        runs.append(([W.cpu().numpy() for W in result.weights], told | {"relaxed": None, "relaxing": None}))
+    started = time.perf_counter()
+    for x, y, (_, told) in zip(X, Y, runs, strict=True):
+        if time.perf_counter() - started < job["relaxing"]:
+            watch = Stopwatch()
+            told |= {"relaxed": relaxation(x, y, job["lam"])}
+            told |= {"relaxing": watch.told()["seconds"]}
+    return runs
 
 
 def relaxation(X: Array, Y: Array, lam: float) -> float | None:

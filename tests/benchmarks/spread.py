@@ -1,13 +1,10 @@
 """Rows spread over processes: the same cost as one process, time and memory of each, and states that survive kills."""
 
 import json
-import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,10 +14,11 @@ import numpy as np
 import torch
 
 from covopt.data.data import read_data
-from tests.benchmarks import machine, works
+from tests.benchmarks import works
 from tests.benchmarks.harness import Outcome, Settings, benchmark, show
 from tests.benchmarks.spread_part import LAM, Part
 from tests.benchmarks.trainer import adam_on_batches
+from tests.signalling import has_joined, started
 
 SAME, FASTER, SMALLER = 1e-6, 1.6, 0.6
 ROUNDS = {"digits": 2, "mixture": 6}
@@ -28,26 +26,6 @@ KILLS, LONGEST, NUMBERS = 20, 10.0, (1, 2, 3)
 MINUTES, MEMORY, MANY = 15.0, 6e9, 1_000_000
 GIVEN, TUNING = 300.0, 0.1
 """Seconds that each contender has on many rows, and the part of them that each rate of Adam is tried for before."""
-
-
-def started(words: list[str], processes: int) -> list[subprocess.Popen[str]]:
-    """A program in so many processes, with one thread each, as torchrun starts them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    known = os.environ | {"TORCHELASTIC_RUN_ID": "benchmark", "WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1"}
-    known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", *words],
-            env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            cwd=machine.ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(processes)
-    ]
 
 
 @benchmark("spread", "rows spread over two processes: cost, time and memory against one (10 min); --rows")
@@ -114,7 +92,7 @@ def run_resume(settings: Settings) -> Outcome:
         keeping = [*words, "--out", str(out), "--checkpoint", "0.5"]
         while len(rows) < kills or not state.exists():
             both = started([*keeping, *(["--resume"] if state.exists() else [])], 2)
-            while not all(map(_has_joined, both)):  # before that, torchrun would end the others
+            while not all(map(has_joined, both)):  # before that, torchrun would end the others
                 time.sleep(0.02)
             time.sleep(chance.uniform(0.0, LONGEST))
             killed, began = chance.randrange(2), time.perf_counter()
@@ -144,12 +122,6 @@ def run_resume(settings: Settings) -> Outcome:
         columns=("kill", "process", "exit code of the other", "its one sentence", "its end after seconds"),
         rows=rows,
     )
-
-
-def _has_joined(process: subprocess.Popen[str]) -> bool:
-    """Whether it is in its group, which has threads of its own then; for Linux."""
-    threads = Path(f"/proc/{process.pid}/task").glob("*/comm")
-    return any("gloo" in thread.read_text() for thread in threads)
 
 
 def _first_output(processes: list[subprocess.Popen[str]]) -> str:

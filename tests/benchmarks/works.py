@@ -16,7 +16,7 @@ CASES = Path(__file__).resolve().parents[1] / "cases" / "shallow_exact.json"
 
 @dataclass(frozen=True)
 class Work:
-    """A two-layer problem; `lam` None asks for the representation cost.
+    """A problem; `lam` None asks for the representation cost.
 
     Attributes:
         lower, upper: what the optimum lies between, where that is known from elsewhere.
@@ -27,9 +27,17 @@ class Work:
     Y: Array
     lam: float | None
     beta: float
+    depth: int = 2
+    loss: str | None = None
     activation: str = "relu"
     lower: float | None = None
     upper: float | None = None
+
+    @property
+    def question(self) -> dict:
+        """The options of `covopt.solve` that ask it."""
+        asked = {"lam": self.lam, "bias": self.beta, "depth": self.depth, "activation": self.activation}
+        return asked | ({} if self.loss is None else {"loss": self.loss})
 
     @property
     def slope(self) -> float:
@@ -135,7 +143,7 @@ def _closed_forms() -> Iterator[Work]:
     rng = np.random.default_rng(0)
 
     def cost(name: str, X: Array, Y: Array, value: float, activation: str = "relu") -> Work:
-        return Work(name, X, Y, None, 0.0, activation, value, value)
+        return Work(name, X, Y, None, 0.0, activation=activation, lower=value, upper=value)
 
     B = np.abs(rng.standard_normal((6, 8)))
     rotation = np.linalg.qr(rng.standard_normal((6, 6)))[0]
@@ -169,4 +177,4 @@ def _closed_forms() -> Iterator[Work]:
     yield cost("X = (1, -1), Y = (1, 1)", X, Y, 4.0)
     for lam in (0.1, 0.25, 0.5):  # the paper sums over the two rows, we take the mean: its lam is twice ours
         value = 4.0 * lam * (1.0 - lam)  # at lam = 0.5 that of the zero network
-        yield Work(f"the same, lam = {lam}: 4 lam (1 - lam)", X, Y, lam, 0.0, "relu", value, value)
+        yield Work(f"the same, lam = {lam}: 4 lam (1 - lam)", X, Y, lam, 0.0, lower=value, upper=value)
