@@ -266,7 +266,6 @@ def of_cp_rank(run: Path, other: Path) -> Iterator[Forgery]:
     yield from swapped_files(run, other)
 
 
-NO_PROOF = ("text", "nan", "none", "flat", "cut", "times 0.0", "times -1.0")
 CP_FILES = ("matrix.npz", "proof.npz")
 CP_ENTRIES: dict[str, list[Any]] = {
     "verdict": ["completely positive", "not completely positive", "undecided", "yes", None, True],
