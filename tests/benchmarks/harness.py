@@ -146,7 +146,7 @@ BENCHMARKS: dict[str, Benchmark] = {}
 MODULES = (
     "suites training proofs limits scales spread deep deep_penalties free teachers width hostile copositivity faces"
     " modules mutants plateau one_input audit sweep cores kernels oracle paths search peers rivals scale costs memory"
-    " truth signals tampering forgeries two_programs"
+    " truth signals forgeries two_programs"
 ).split()
 """Where the benchmarks are, in the order of the list."""
 
