@@ -145,6 +145,7 @@ def _shares(file: Path) -> bool:
     return 'scope="module"' in text or "@cache" in text
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WholeFiles:
     """How `pytest -n 2` hands out the tests."""
     return WholeFiles(config, log)  # type: ignore[arg-type]
