@@ -4,9 +4,8 @@ Nothing here comes from covopt: data and networks are NumPy, and a network's cos
 exponents and the 64 bits of an extended double where there are such.
 """
 
-from __future__ import annotations
-
 import itertools
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -152,14 +151,16 @@ class Question:
             slope += 2.0 * self.lam * W  # views
         return found
 
-    def trained(self, weights: list[Array]) -> list[Array]:
-        """These weights after some steps of L-BFGS."""
+    def trained(self, weights: list[Array], until: float = np.inf, **options: float) -> list[Array]:
+        """These weights after some steps of L-BFGS, with SciPy's options; after `until` on the clock, TimeoutError."""
         ends = np.cumsum([W.size for W in weights])[:-1]
 
         def unpacked(values: Array) -> list[Array]:
             return [part.reshape(W.shape) for part, W in zip(np.split(values, ends), weights, strict=True)]
 
         def both(values: Array) -> tuple[float, Array]:
+            if time.perf_counter() > until:
+                raise TimeoutError
             each = unpacked(values)
             total = float(self.shares @ self.losses(self.outputs(each)))
             total += self.lam * float(sum((W**2).sum() for W in self.penalised(each)))
@@ -167,7 +168,8 @@ class Question:
 
         start = np.concatenate([W.ravel() for W in weights])
         with np.errstate(all="ignore"):
-            return unpacked(minimize(both, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x)
+            options = {"maxiter": STEPS} | options
+            return unpacked(minimize(both, start, jac=True, method="L-BFGS-B", options=options).x)
 
     def balanced(self, weights: list[Array]) -> list[Array]:
         """The same function with each neuron's weights as large before it as behind it; no dearer."""
@@ -260,9 +262,14 @@ def inputs(rng: np.random.Generator, samples: int, columns: int) -> tuple[Array,
     return X, kind
 
 
+def drawn(rng: np.random.Generator, widths: list[int]) -> list[Array]:
+    """Standard normal weights, from the inputs to the outputs."""
+    return [rng.standard_normal((n, m + 1)) for m, n in itertools.pairwise(widths)]
+
+
 def network(rng: np.random.Generator, X: Array, widths: list[int]) -> list[Array]:
     """A random network: general, without bias, nearly of rank one, or along the inputs' first direction."""
-    weights = [rng.standard_normal((n, m + 1)) for m, n in itertools.pairwise(widths)]
+    weights = drawn(rng, widths)
     kind = rng.choice(["general", "biasless", "nearly", "along"])
     if kind != "general":
         for W in weights:
@@ -293,8 +300,8 @@ def attack(
         plain: biases cost something, and all samples count alike.
     """
     rng = np.random.default_rng(seed)
-    drawn = int(rng.integers(1, 9))
-    samples, columns, classes = samples or drawn, int(rng.integers(1, 6)), int(rng.choice([1, 1, 2, 3]))
+    few = int(rng.integers(1, 9))
+    samples, columns, classes = samples or few, int(rng.integers(1, 6)), int(rng.choice([1, 1, 2, 3]))
     depths = int(rng.choice([2, 2, 2, 3, 4, 6, 13]))
     depth = depths if depth is None else depth
     slope, beta = float(rng.choice(SLOPES)), float(rng.choice(BIASES))

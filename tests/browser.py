@@ -1,7 +1,5 @@
 """A real browser for the tests of pages: Chromium without a window, offline, and what it saw."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Sequence

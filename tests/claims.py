@@ -5,8 +5,6 @@ evaluated, a lower end beside what a construction attains. Networks that covopt 
 once NumPy has evaluated them.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Beside what is known without it: optima that a linear programme finds, matrices 
 Hadeler's criterion in fractions.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from dataclasses import replace

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 # Before anything loads torch or numpy: several threads at the small matrices of tests take longer than one, and on a
@@ -12,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
+from xdist.scheduler import LoadScopeScheduling
 
 # pytest imports by path here (importlib mode), so the tests' shared modules must be put within reach.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,11 +29,7 @@ from runs import Run  # noqa: E402
 from covopt.app.cli import main  # noqa: E402
 
 settings.register_profile(
-    "covopt",
-    deadline=None,
-    max_examples=40,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    "covopt", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("covopt")
 
@@ -131,6 +129,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+class WholeFiles(LoadScopeScheduling):
+    """Tests that share what takes long to make run in one process, so that it is made once; others one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if _shares(self.config.rootpath / file) else nodeid
+
+
+@cache
+def _shares(file: Path) -> bool:
+    text = file.read_text(encoding="utf-8")
+    return 'scope="module"' in text or "@cache" in text
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WholeFiles:
+    """How `pytest -n 2` hands out the tests."""
+    return WholeFiles(config, log)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ A matrix that is copositive is so by its making; one that is not has a planted x
 in exact arithmetic. Most lie on the boundary or so close to it that a rounded answer cannot tell.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

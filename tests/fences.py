@@ -9,8 +9,6 @@ must print what it shows (doctest, with `...`), and so must `console`, where a l
     <!-- not run: REASON -->   it is not run, for this reason
 """
 
-from __future__ import annotations
-
 import doctest
 import io
 import os

@@ -4,8 +4,6 @@ Each is made from an honest run, and one of other data. They state a bound that 
 question, or entries that are none.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from editing import SUMMARIES, Change, forged, holds, sealed, states
 from numpy.typing import NDArray
 
 import covopt
@@ -25,11 +24,9 @@ from covopt.model.activation import Activation
 from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
-from covopt.records import directories, record
+from covopt.records import record
 from covopt.runtime.loop import Certificate, Progress, Status
-from covopt.studies.runs import KINDS
 
-SUMMARIES = {kind.file for kind in KINDS}
 PLAIN = {"figure.png": lambda path: path.write_bytes(b"")}
 UNUSED = ("figure.png", "origin.json", "report.html")
 
@@ -45,21 +42,11 @@ class Forgery:
     """
 
     name: str
-    write: Callable[[Path], object]
+    write: Change
     cost_or_bound: bool = True
 
 
-def sealed(directory: Path) -> None:
-    """Make the lists of files true again, those of inner runs first."""
-    found = [path for path in directory.rglob("*") if path.name in SUMMARIES]
-    for summary in sorted(found, key=lambda path: -len(path.parts)):
-        told = json.loads(summary.read_text())
-        if isinstance(told.get("files", {}), dict):
-            listed = directories.digests(summary.parent)
-            summary.write_text(json.dumps(told | {"files": {k: v for k, v in listed.items() if k != summary.name}}))
-
-
-def changed(run: Path, change: Callable[[Path], object], seal: bool = True) -> Callable[[Path], None]:
+def changed(run: Path, change: Change, seal: bool = True) -> Callable[[Path], None]:
     """Write a copy of a run with a change, and lists of files that are true, unless these are what is changed."""
 
     def write(target: Path) -> None:
@@ -69,28 +56,6 @@ def changed(run: Path, change: Callable[[Path], object], seal: bool = True) -> C
             sealed(target)
 
     return write
-
-
-def states(file: str, **entries: object) -> Callable[[Path], object]:
-    """Change entries of a summary; a function is asked with what it holds."""
-
-    def change(run: Path) -> None:
-        told = json.loads((run / file).read_text())
-        told |= {name: value(told) if callable(value) else value for name, value in entries.items()}
-        (run / file).write_text(json.dumps(told))
-
-    return change
-
-
-def holds(file: str, **arrays: object) -> Callable[[Path], object]:
-    """Change arrays of a file; a function is asked with the array, None takes it away."""
-
-    def change(run: Path) -> None:
-        held: dict[str, Any] = read_npz(run / file)
-        held |= {name: value(held[name]) if callable(value) else value for name, value in arrays.items()}
-        np.savez(run / file, **{name: array for name, array in held.items() if array is not None})
-
-    return change
 
 
 def restated(result: Result, **changes: Any) -> Result:
@@ -290,7 +255,7 @@ def of_cp_rank(run: Path, other: Path) -> Iterator[Forgery]:
     for end, step in (("lower", 1), ("upper", -1)):
         for file, name, array in arrays if told[end] is not None else ():
             for how, altered in _altered(array).items():
-                both = _all_of(states("cprank.json", **{end: told[end] + step}), holds(file, **{name: altered}))
+                both = forged(states("cprank.json", **{end: told[end] + step}), holds(file, **{name: altered}))
                 yield Forgery(f"{end} off by 1, {name} {how}", changed(run, both))
     for file, name, array in arrays:
         for how, altered in _altered(array).items():
@@ -301,15 +266,6 @@ def of_cp_rank(run: Path, other: Path) -> Iterator[Forgery]:
     yield from swapped_files(run, other)
 
 
-def _all_of(*changes: Callable[[Path], object]) -> Callable[[Path], None]:
-    def change(run: Path) -> None:
-        for each in changes:
-            each(run)
-
-    return change
-
-
-NO_PROOF = ("text", "nan", "none", "flat", "cut", "times 0.0", "times -1.0")
 CP_FILES = ("matrix.npz", "proof.npz")
 CP_ENTRIES: dict[str, list[Any]] = {
     "verdict": ["completely positive", "not completely positive", "undecided", "yes", None, True],

@@ -3,14 +3,13 @@
 The summary is stated again from the parts, as far as covopt makes one from them.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from forging import Forgery, changed, false_bounds, sealed, swapped_files
+from editing import sealed
+from forging import Forgery, changed, false_bounds, swapped_files
 
 import covopt
 from covopt.records import record

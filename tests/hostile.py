@@ -1,11 +1,8 @@
 """Malformed and hostile files: what each is called, how to make it, and the command that is given it."""
 
-from __future__ import annotations
-
 import atexit
 import gzip
 import io
-import json
 import os
 import pickle
 import shutil
@@ -21,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import torch
+from editing import holds, states
 from pyarrow import parquet
 from runs import toy_result
 
@@ -479,7 +477,7 @@ ENTRIES: dict[str, object] = {
     "status": "excellent",
     "certificate": ["exact"],
     "lower": {"a": 1},
-    "rows": None,
+    "rows": ...,
     "depth": "deep",
     "seconds": "slow",
     "seed": 1.5,
@@ -507,29 +505,6 @@ def run_with(change: Callable[[Path], object]) -> Make:
         change(path)
 
     return make
-
-
-def entry(name: str, value: object) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        told = json.loads((path / "result.json").read_text())
-        if value is None:
-            del told[name]
-        else:
-            told[name] = value
-        (path / "result.json").write_text(json.dumps(told))
-
-    return change
-
-
-def replace(file: str, **changed: object) -> Callable[[Path], None]:
-    """Arrays of a file changed, or left out where None."""
-
-    def change(path: Path) -> None:
-        with np.load(path / file) as held:
-            arrays = {name: held[name] for name in held.files} | changed
-        np.savez(path / file, **{name: array for name, array in arrays.items() if array is not None})  # type: ignore[arg-type]
-
-    return change
 
 
 PARTS: dict[str, dict[str, object]] = {
@@ -560,25 +535,25 @@ def run_cases() -> Iterator[Case]:
         change = run_with(lambda path, c=content: (path / "result.json").write_bytes(c))
         yield Case(f"result.json: {name}", "run", change, SHOW)
     for name, value in ENTRIES.items():
-        yield Case(f"result.json: wrong {name}", "run", run_with(entry(name, value)), SHOW)
+        yield Case(f"result.json: wrong {name}", "run", run_with(states("result.json", **{name: value})), SHOW)
     for file, parts in PARTS.items():
         yield Case(f"no {file}", "run", run_with(lambda path, f=file: (path / f).unlink()), VERIFY)
         yield Case(f"{file} of bytes", "run", run_with(lambda path, f=file: (path / f).write_bytes(b"PK" * 99)), INIT)
         yield Case(f"{file} with code", "run", run_with(lambda path, f=file: pickled_in(path / f)), VERIFY)
         for name, array in parts.items():
-            yield Case(f"{file}: wrong {name}", "run", run_with(replace(file, **{name: array})), VERIFY)
+            yield Case(f"{file}: wrong {name}", "run", run_with(holds(file, **{name: array})), VERIFY)
     complex_parts = {"network.npz": "W1", "problem.npz": "X", "certificate.npz": "Lambda"}
     for file, name in complex_parts.items():
         shape = {"W1": (4, 4), "X": (20, 3), "Lambda": (20, 2)}[name]
         array = np.full(shape, 1j)
-        yield Case(f"{file}: complex {name}", "run", run_with(replace(file, **{name: array})), VERIFY)
-    yield Case("network.npz: NaN", "run", run_with(replace("network.npz", W1=np.full((4, 4), np.nan))), INIT)
+        yield Case(f"{file}: complex {name}", "run", run_with(holds(file, **{name: array})), VERIFY)
+    yield Case("network.npz: NaN", "run", run_with(holds("network.npz", W1=np.full((4, 4), np.nan))), INIT)
     for name, content in HISTORIES.items():
         change = run_with(lambda path, c=content: (path / "history.csv").write_bytes(c))
         yield Case(f"history.csv: {name}", "run", change, VERIFY)
     yield Case("a run of other data", "run", run_with(lambda path: None), INIT)
-    yield Case("forces of a broken run", "run", run_with(replace("network.npz", W2=None)), "forces HERE/run")
-    broken = run_with(replace("network.npz", W1=None))
+    yield Case("forces of a broken run", "run", run_with(holds("network.npz", W2=None)), "forces HERE/run")
+    broken = run_with(holds("network.npz", W1=None))
     yield Case("a plateau from a broken run", "run", broken, INIT.replace("solve", "plateau"))
     yield Case("a file as a run", "run", write(b"{}"), SHOW)
     yield Case("a directory for a result", "run", lambda path: (path / "result.json").mkdir(parents=True), SHOW)

@@ -4,8 +4,6 @@ Every matrix is the one that is meant to the last digit: its entries are whole m
 for float64, so that what is known of it holds for A itself and not only for a matrix nearby.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction

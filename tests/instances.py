@@ -1,7 +1,5 @@
 """Random instances and finite differences that the tests of the model share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise

@@ -3,8 +3,6 @@
 Each is made anew by its entry, and takes rows of three numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

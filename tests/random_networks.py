@@ -1,7 +1,5 @@
 """Random networks and what is asked of them, for the tests of the three faces of the loss and their benchmark."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any

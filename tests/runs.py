@@ -1,7 +1,5 @@
 """Answers made by hand, for the tests of what happens to an answer once there is one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

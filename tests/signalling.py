@@ -4,10 +4,9 @@ The moment of a signal and the time until the end are counted in the process's o
 machine does not stretch; the wall clock stands beside them.
 """
 
-from __future__ import annotations
-
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,11 +49,7 @@ COMMANDS = {
     "sweep": "sweep grid.toml --database OUT.sqlite",
     "sweep of two": "sweep grid.toml --database OUT.sqlite --jobs 2",
 }
-SHORT = {
-    "forces": "forces run --out OUT.png",
-    "report": "show run --report OUT.html",
-    "verify": "verify run",
-}
+SHORT = {"forces": "forces run --out OUT.png", "report": "show run --report OUT.html", "verify": "verify run"}
 """Commands on a stored run, `run`, that end by themselves in a moment."""
 INPUTS = {"line.npz", "eye.npz", "matrix.npy", "large.npy", "grid.toml", "run"}
 SAID = ("covopt: Interrupted",)
@@ -185,3 +180,29 @@ def _is_whole(path: Path) -> bool:
     find(path)
     arrays, pictures = path.rglob("*.npz"), [path / name for name in record.PICTURES if (path / name).exists()]
     return all(_is_whole(file) for file in [*arrays, *pictures])
+
+
+def started(words: list[str], processes: int) -> list[subprocess.Popen[str]]:
+    """A program in so many processes, with one thread each, as torchrun starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    known = os.environ | {"TORCHELASTIC_RUN_ID": "covopt", "WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1"}
+    known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", *words],
+            env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=Path(__file__).parents[1],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(processes)
+    ]
+
+
+def has_joined(process: subprocess.Popen[str]) -> bool:
+    """Whether it is in its group, which has threads of its own then; for Linux."""
+    threads = Path(f"/proc/{process.pid}/task").glob("*/comm")
+    return any("gloo" in thread.read_text() for thread in threads)

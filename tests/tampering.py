@@ -1,25 +1,19 @@
 """Tampering with stored runs: every entry, every file, and forgeries that keep the list of files true."""
 
-from __future__ import annotations
-
-import copy
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from editing import SUMMARIES, Change, certified, forged, states
 
 import covopt
 from covopt.model.wording import CERTIFICATES, STATUSES
 from covopt.records import directories
-from covopt.studies.runs import KINDS
 
-SUMMARIES = {kind.file for kind in KINDS}
-Change = Callable[[Path], object]
 ALIASES = {
     "status": "why the search ended",
     "layers": "stationarity and gap of the layers",
@@ -53,7 +47,9 @@ def tamperings(run: Path) -> Iterator[Tampering]:
             for number, other in enumerate(_others(name, value)):
                 if other is value or _text(other) == _text(value):
                     continue
-                yield Tampering(f"{inside}: {name} {number}", _entry(inside, name, other), _names(name, value, other))
+                yield Tampering(
+                    f"{inside}: {name} {number}", states(str(inside), **{name: other}), _names(name, value, other)
+                )
     for file in sorted(path for path in run.rglob("*") if path.is_file() and path.name not in SUMMARIES):
         inside = file.relative_to(run)
         names = (inside.as_posix(), inside.name)
@@ -72,15 +68,15 @@ def forgeries(run: Path) -> Iterator[Tampering]:
     if not (run / "result.json").is_file():
         return
     stated = json.loads((run / "result.json").read_text())
-    yield Tampering("forged: state dict", _forged(lambda path: _state(path / "network.pt")), ())
+    yield Tampering("forged: state dict", forged(lambda path: _state(path / "network.pt")), ())
     if stated["widths"] != [0]:
-        yield Tampering("forged: network scaled by 0.9", _forged(_scaled), ())
+        yield Tampering("forged: network scaled by 0.9", forged(_scaled), ())
     if stated["lower"] is not None:
-        yield Tampering("forged: bound raised", _forged(_raised), ())
-        yield Tampering("forged: bound at the cost, exact", _forged(_exact), ())
-        yield Tampering("forged: bound above the cost", _forged(lambda path: _raised(path, 1.5)), ())
-    yield Tampering("forged: targets", _forged(lambda path: _array(path / "problem.npz", "Y", "larger")), ())
-    yield Tampering("forged: history", _forged(lambda path: (path / "history.csv").write_text(HISTORY)), ())
+        yield Tampering("forged: bound raised", forged(_raised), ())
+        yield Tampering("forged: bound at the cost, exact", forged(_exact), ())
+        yield Tampering("forged: bound above the cost", forged(lambda path: _raised(path, 1.5)), ())
+    yield Tampering("forged: targets", forged(lambda path: _array(path / "problem.npz", "Y", "larger")), ())
+    yield Tampering("forged: history", forged(lambda path: (path / "history.csv").write_text(HISTORY)), ())
 
 
 HISTORY = "iteration,seconds,cost,lower,width\n0,0.1,1.0,2.0,1\n"
@@ -160,15 +156,6 @@ def _changed(value: object, other: object) -> set[str]:
     return set()
 
 
-def _entry(inside: Path, name: str, value: object) -> Change:
-    def change(path: Path) -> None:
-        told = json.loads((path / inside).read_text())
-        told.pop(name)
-        (path / inside).write_text(json.dumps(told if value is ... else told | {name: value}))
-
-    return change
-
-
 def _flip(file: Path) -> None:
     content = bytearray(file.read_bytes())
     if content:
@@ -197,13 +184,6 @@ def _state(file: Path) -> None:
     torch.save({name: 3.0 * W for name, W in torch.load(file).items()}, file)
 
 
-def _summary(path: Path, **changes: Callable[[dict[str, Any]], object]) -> None:
-    told = json.loads((path / "result.json").read_text())
-    for name, change in changes.items():
-        told[name] = change(copy.deepcopy(told))
-    (path / "result.json").write_text(json.dumps(told))
-
-
 def _scaled(path: Path) -> None:
     """A network that costs less, as is stated; its state dict and the end of its history with it."""
     with np.load(path / "network.npz") as held:
@@ -214,17 +194,18 @@ def _scaled(path: Path) -> None:
     if result.problem.loss.name != "interpolate":
         _raised(path, 1.01)
         numbers.pop("residual")
-    _summary(path, **{name: lambda _, v=value: v for name, value in numbers.items()})
+    states("result.json", **numbers)(path)
     _consistent(path)
 
 
 def _raised(path: Path, part: float = 0.5) -> None:
-    _summary(path, lower=lambda s: s["lower"] + part * max(s["cost"] - s["lower"], 1e-3 * s["cost"]))
+    raised = lambda s: s["lower"] + part * max(s["cost"] - s["lower"], 1e-3 * s["cost"])  # noqa: E731
+    states("result.json", lower=raised)(path)
     _consistent(path)
 
 
 def _exact(path: Path) -> None:
-    _summary(path, lower=lambda s: 0.999999 * s["cost"] + 2e-6 * s["cost"], certificate=lambda _: "exact")
+    states("result.json", lower=lambda s: 0.999999 * s["cost"] + 2e-6 * s["cost"], certificate="exact")(path)
     _consistent(path)
 
 
@@ -235,21 +216,8 @@ def _consistent(path: Path) -> None:
         gap = (told["cost"] - told["lower"]) / told["cost"]
         kept = told["status"] if told["status"] != "optimal" else "converged"
         status = "optimal" if told["target"] is not None and gap <= told["target"] else kept
-        _summary(path, gap=lambda _: gap, status=lambda _: status)
-        with np.load(path / "certificate.npz") as held:
-            arrays = dict(held)
-        copies = {name: np.array(told[name]) for name in ("lower", "certificate") if name in arrays}
-        np.savez(path / "certificate.npz", **(arrays | copies))
+        states("result.json", gap=gap, status=status)(path)
+        certified(path)
     lower = "" if told["lower"] is None else told["lower"]
     line = f"0,0.0,{told['cost']!r},{lower!r},{max(told['widths'])}\n".replace("''", "")
     (path / "history.csv").write_text("iteration,seconds,cost,lower,width\n" + line)
-
-
-def _forged(change: Change) -> Change:
-    def forge(path: Path) -> None:
-        change(path)
-        digests = directories.digests(path)
-        digests.pop("result.json")
-        _summary(path, files=lambda _: digests)
-
-    return forge

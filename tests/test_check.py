@@ -1,7 +1,5 @@
 """`covopt-check`: a copied file, without covopt, proves what `verify` passes and refuses what was tampered with."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json
@@ -15,13 +13,14 @@ from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 
+import editing
 import numpy as np
 import pytest
+from editing import Change, certified, forged, holds
 from runs import toy_result
 from tampering import forgeries, tamperings
 
 import covopt
-from covopt.records import directories
 from covopt.runtime.loop import Status
 
 FILE = Path(covopt.__file__).parent / "check.py"
@@ -116,64 +115,22 @@ def test_it_proves_what_verify_passes(checker: ModuleType, stored: Path) -> None
             assert stated["cost"] * (1 + 1e-9) >= told["bound"] >= stated["lower"] - 1e-9 * stated["cost"]
 
 
-def forged(change: Callable[[Path], object]) -> Callable[[Path], None]:
-    """The change, and the list of files made true again."""
-
-    def forge(run: Path) -> None:
-        change(run)
-        digests = {name: digest for name, digest in directories.digests(run).items() if name != "result.json"}
-        told = json.loads((run / "result.json").read_text())
-        (run / "result.json").write_text(json.dumps(told | {"files": digests}))
-
-    return forge
-
-
-def arrays(file: str, **changes: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
+def arrays(file: str, **changes: object) -> Change:
     """A change of arrays in a file."""
-
-    def change(run: Path) -> None:
-        with np.load(run / file) as held:
-            kept = dict(held)
-        np.savez(run / file, **(kept | {name: made(kept[name]) for name, made in changes.items()}))
-
-    return forged(change)
+    return forged(holds(file, **changes))
 
 
-def states(**values: object) -> Callable[[Path], None]:
+def states(**values: object) -> Change:
     """Other entries in result.json; a function is asked with what is there."""
-
-    def change(run: Path) -> None:
-        told = json.loads((run / "result.json").read_text())
-        told |= {name: value(told) if callable(value) else value for name, value in values.items()}
-        (run / "result.json").write_text(json.dumps(told))
-        with np.load(run / "certificate.npz") as held:
-            kept = dict(held)
-        copies = {name: np.array(told[name]) for name in ("lower", "certificate") if name in kept}
-        np.savez(run / "certificate.npz", **(kept | copies))
-
-    return forged(change)
+    return forged(editing.states("result.json", **values), certified)
 
 
-def both(problem: dict[str, np.ndarray], **values: object) -> Callable[[Path], None]:
+def both(problem: dict[str, np.ndarray], **values: object) -> Change:
     """Entries in problem.npz and in result.json that agree, the status that such a bound allows among them."""
-
-    def change(run: Path) -> None:
-        arrays("problem.npz", **{name: lambda _, a=a: a for name, a in problem.items()})(run)
-        states(**({"target": None, "status": "converged"} | values))(run)
-
-    return change
+    return forged(arrays("problem.npz", **problem), states(**({"target": None, "status": "converged"} | values)))
 
 
-def dropped(name: str) -> Callable[[Path], None]:
-    def change(run: Path) -> None:
-        told = json.loads((run / "result.json").read_text())
-        told.pop(name)
-        (run / "result.json").write_text(json.dumps(told))
-
-    return change
-
-
-def raised(part: float) -> Callable[[Path], None]:
+def raised(part: float) -> Change:
     """A higher bound, to which gap and status fit."""
     lower = lambda s: s["lower"] + part * (s["cost"] - s["lower"]) + 1e-8 * s["cost"]  # noqa: E731
     return states(lower=lower, gap=lambda s: 1.0 - lower(s) / s["cost"], target=None, status="converged")
@@ -264,7 +221,7 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     ("sign-branching", both({}, certificate="branch-and-bound")),
     ("exact", both({}, lower=False, gap=1.0, status="converged")),
     ("exact", states(status="optimal", target=None)),
-    ("exact", dropped("target")),
+    ("exact", editing.states("result.json", target=...)),
     ("exact", states(status="unsolved", target=None)),
     ("exact", states(status="perfect", target=None)),
     ("exact", states(target=True)),

@@ -1,7 +1,5 @@
 """The figures of the papers on depth that show which dimensions pass deep networks, made small."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The documentation: its blocks run, its links lead somewhere, and every public name says what it takes and gives."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """Every public name says in its docstring what it takes, gives and raises, in what shape, and where it comes from."""
 
-from __future__ import annotations
-
 import dataclasses
 import doctest
 import inspect

@@ -1,7 +1,5 @@
 """The README's and the site's front page show one example: what the program prints, and the picture that it stores."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

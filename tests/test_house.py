@@ -1,7 +1,5 @@
 """The map in docs/architecture.md, held against the files; what importing them loads; and that options are varied."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,9 +1,11 @@
-"""Every message that a user can meet, each made by the input that makes it; the tables are in tests/messages."""
+"""Every message that a user can meet, each made by the input that makes it; the tables are in tests/messages.
 
-from __future__ import annotations
+And every public function refuses every wrong option in one sentence, and takes NumPy's numbers.
+"""
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -61,6 +63,22 @@ def test_every_sentence_is_one_plain_sentence(told: list[dict]) -> None:
         assert len(said) <= LENGTH, said
         assert said[0].isupper() or said.split()[0].strip("'-").replace(".", "_").isidentifier() or "HERE" in said, said
         assert not REPRESENTATIONS.search(said), said
+
+
+def test_wrong_options_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    """In a process of its own, as users meet them; the table is in tests/messages/options.py."""
+    here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "messages.options"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": here},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    wrong = {name: told for name, told in json.loads(ended.stdout.splitlines()[-1]).items() if told}
+    assert not wrong, json.dumps(wrong, indent=1)
 
 
 def _name(function: ast.expr) -> str:

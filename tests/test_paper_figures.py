@@ -1,7 +1,5 @@
 """The figures of the papers (examples/papers): their numbers against closed forms, and their programs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

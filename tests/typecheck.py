@@ -4,8 +4,6 @@ A check costs as much as a small product, and solvers call some functions a hund
 checked at its first calls and at some of the later ones, which halves the time of the tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from itertools import count

@@ -1,7 +1,5 @@
 """The attack itself: its evaluations against differences and known answers, that it can find something, and a taste."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Biases that the penalty is not on: against a conic solver, closed forms, and the question with penalised biases."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,6 @@ from covopt.certify import free
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, gradient, objective
 from covopt.oracles.breakpoints import best_breakpoints
-from covopt.runtime.errors import ProblemError
 
 SQUARE = {"lam": 1e-2}
 
@@ -198,13 +195,6 @@ def test_an_audit_knows_what_was_decayed(depth: int, tmp_path: Path) -> None:
     assert covopt.verify(tmp_path / "audit").passed
 
 
-def test_a_skip_that_cannot_be_asked_for() -> None:
-    with pytest.raises(ProblemError, match="comes with free biases"):
-        covopt.solve(np.eye(3), np.eye(3), lam=0.1, skip=True)
-    with pytest.raises(ProblemError, match="not for the loss cross_entropy"):
-        covopt.solve(np.eye(3), np.eye(3), lam=0.1, bias="free", skip=True, loss="cross_entropy")
-
-
 def test_branch_and_bound_beyond_three_inputs(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     X, Y = rng.standard_normal((9, 4)), rng.standard_normal((9, 1))
@@ -212,11 +202,6 @@ def test_branch_and_bound_beyond_three_inputs(tmp_path: Path) -> None:
     assert found.certificate == "branch-and-bound"
     found.save(tmp_path / "run")
     assert covopt.verify(tmp_path / "run").passed
-
-
-def test_other_questions_refuse_free_biases() -> None:
-    with pytest.raises(ProblemError, match="Free biases are not for this question"):
-        make_problem(np.eye(3), np.eye(3), lam=0.1, bias="free")
 
 
 def test_deep_networks_of_inputs_that_float32_cannot_square() -> None:

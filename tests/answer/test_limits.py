@@ -1,7 +1,5 @@
 """Time limits: what follows a search is paid for before the limit. Proofs are counted here, not timed."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

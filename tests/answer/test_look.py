@@ -1,7 +1,5 @@
 """A network as a function: kinks and regions against brute force, and pictures of degenerate data."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import pairwise
 

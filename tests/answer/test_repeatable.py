@@ -1,7 +1,5 @@
 """Effort is counted, not timed: where no time limit ends a solve, a machine 300 times slower gives the same answer."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

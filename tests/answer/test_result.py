@@ -46,8 +46,6 @@ def test_a_result_draws_itself() -> None:
     plane = toy_result()
     costs = plane.plot(Figure().add_subplot()).get_lines()[0].get_ydata()
     np.testing.assert_array_equal(costs, [p.cost for p in plane.history if np.isfinite(p.cost)])
-    with pytest.raises(ProblemError, match="no network yet"):
-        Result(plane.problem, "cone", "none", 0).plot()
 
 
 def test_the_names_of_a_data_frame_are_kept(tmp_path: Path) -> None:

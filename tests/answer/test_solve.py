@@ -219,27 +219,3 @@ def test_zero_targets_cost_nothing() -> None:
     assert result.cost == 0.0
     assert result.widths == [0]
     assert covopt.solve(np.eye(3), np.zeros((3, 2))).cost == 0.0
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"depth": 1}, "depth"),
-        ({"method": "guess"}, "cone"),
-        ({"certify": "maybe"}, "none"),
-        ({"gap": -1.0}, "gap"),
-        ({"time_limit": 0}, "time limit"),
-        ({"seed": -1}, "seed"),
-        ({"lam": 0.0}, "lam"),
-        ({"init": [np.zeros((2, 9)), np.zeros((2, 3))]}, "columns"),
-    ],
-)
-def test_bad_options_are_one_sentence(options: dict, words: str) -> None:
-    X, Y = gaussian(0)
-    with pytest.raises(covopt.CovoptError, match=words):
-        covopt.solve(X, Y, **({"lam": 1e-2} | options))
-
-
-def test_infeasible_interpolation_names_the_rows() -> None:
-    with pytest.raises(covopt.CovoptError, match=r"0.*2"):
-        covopt.solve([[1.0], [2.0], [1.0]], [[0.0], [1.0], [2.0]])

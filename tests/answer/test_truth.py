@@ -1,7 +1,5 @@
 """A bound of an exact fit holds for every network whose misfit is allowed, whatever the data: no statement is false."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,18 +1,16 @@
 """`python -m tests.benchmarks [NAME ...]`: run benchmarks and store their results; without a name, list them."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 
 from tests.benchmarks import machine
-from tests.benchmarks.harness import Settings, table, write
+from tests.benchmarks.harness import BENCHMARKS, Settings, benchmarks, table, write
 from tests.benchmarks.report import regenerate
-from tests.benchmarks.suites import BENCHMARKS
 
 
 def main() -> None:
     """Read the options, run what is named."""
+    benchmarks()
     options = _options()
     if options.names == ["report"]:
         print(regenerate())

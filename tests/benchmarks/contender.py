@@ -1,78 +1,109 @@
 """One run of one contender in a process of its own: `python -m tests.benchmarks.contender DIRECTORY`.
 
-The directory holds job.json and data.npz; weights.npz and run.json come to lie beside them. The clock starts after the
-imports, and stops when the weights are there. The peak memory is that of this process, interpreter and torch included.
+The clock starts after the imports, and stops when the weights are there; with the option `clock` "processor" it counts
+the seconds of the processor.
 """
 
-from __future__ import annotations
-
-import json
-import resource
-import sys
+import math
 import time
-from pathlib import Path
+from itertools import pairwise
 
 import numpy as np
 import torch
 
-import covopt
 from covopt.answer.solve import solve
+from covopt.model.problem import make_problem
+from covopt.runtime.loop import Budget
+from covopt.solvers.training.batch import Batch
+from covopt.solvers.training.trainer import train as train_together
+from tests.benchmarks.job import Stopwatch, run_job
 from tests.benchmarks.trainer import TrainerOptions, train, warm_up
 
+Answer = tuple[list[np.ndarray], dict]
 
-def main(directory: Path) -> None:
-    """Run the job and write what came of it."""
-    job = json.loads((directory / "job.json").read_text())
+
+def run(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
+    """Run the contender that the job names."""
     torch.set_num_threads(job["threads"])
-    with np.load(directory / "data.npz") as data:
-        X, Y = data["X"], data["Y"]
+    if job["options"].pop("clock", None) == "processor":
+        time.perf_counter = time.process_time
     if job["contender"] == "trainer":
         warm_up()
-    started, worked = time.perf_counter(), time.process_time()
-    weights, told = _CONTENDERS[job["contender"]](X, Y, job)
-    told |= {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - worked}
-    told["peak_mib"] = peak_mib()
+    watch = Stopwatch()
+    runs = _CONTENDERS[job["contender"]](X, Y, job)
+    spent = watch.told()
     if torch.cuda.is_initialized():
-        told["device_mib"] = torch.cuda.max_memory_allocated() / 2**20
-    np.savez(directory / "weights.npz", W1=weights[0], W2=weights[1])
-    (directory / "run.json").write_text(json.dumps(told))
+        spent["device_mib"] = torch.cuda.max_memory_allocated() / 2**20
+    return [(weights, spent | told) for weights, told in runs]
 
 
-def peak_mib() -> float:
-    """Most memory that this process has held; Linux's getrusage would count what it was forked from as well."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 2**10
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def _covopt(X: np.ndarray, Y: np.ndarray, job: dict) -> tuple[list[np.ndarray], dict]:
-    result = solve(X, Y, lam=job["lam"], bias=job["beta"], activation=job["activation"], **job["options"])
+def _covopt(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
+    result = solve(X, Y, **job["question"], **job["options"])
     told = {
         "lower": result.lower,
         "certificate": str(result.certificate),
         "status": str(result.status),
-        "width": result.widths[0],
-        "version": covopt.__version__,
+        "width": max(result.widths),
         "history": [(line.seconds, line.cost) for line in result.history],
     }
-    return [W.cpu().numpy() for W in result.weights], told
+    return [([W.cpu().numpy() for W in result.weights], told)]
 
 
-def _trainer(X: np.ndarray, Y: np.ndarray, job: dict) -> tuple[list[np.ndarray], dict]:
-    options = dict(job["options"])
-    seconds, seed = options.pop("seconds"), options.pop("seed")
-    training = train(
-        X, Y, lam=job["lam"], beta=job["beta"], seconds=seconds, seed=seed, options=TrainerOptions(**options)
-    )
+def _trainer(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
+    options, question = dict(job["options"]), job["question"]
+    asked = {"lam": question["lam"], "beta": question["bias"]}
+    asked |= {name: options.pop(name) for name in ("seconds", "seed")}
+    training = train(X, Y, **asked, options=TrainerOptions(**options))
     told = {"width": len(training.weights[0]), "history": training.history, "starts": training.starts}
-    return training.weights, told
+    return [(training.weights, told)]
 
 
-_CONTENDERS = {"covopt": _covopt, "trainer": _trainer}
+def _trainings(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
+    """Many networks together; the seconds are those of all of them."""
+    problem, options = make_problem(X, Y, **job["question"]), job["options"]
+    batch = train_together(problem, options["width"], seeds=options["networks"], budget=Budget(options["seconds"]))
+    return [
+        (
+            [W.cpu().numpy() for W in network.weights],
+            {
+                "status": "converged" if network.converged else "time_limit",
+                "width": max(network.widths),
+                "history": network.history.tolist(),
+            },
+        )
+        for network in batch.networks
+    ]
+
+
+def _plain_adam(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
+    """The best of many He starts, all in one batch; the rate falls to 0 along a cosine over the time."""
+    options, started, seconds = job["options"], time.perf_counter(), job["options"]["seconds"]
+    problem = make_problem(X, Y, **job["question"]).to(torch.float32)
+    widths = [options["width"]] * (problem.depth - 1)
+    sizes = [X.shape[1], *widths, problem.Y.shape[1]]
+    generator = torch.Generator().manual_seed(0)
+    batch = Batch(problem, [widths] * options["starts"])
+    x = batch.pack([_he(sizes, generator) for _ in range(options["starts"])])
+    first, second, steps = torch.zeros_like(x), torch.zeros_like(x), 0
+    while (part := (time.perf_counter() - started) / seconds) < 1.0:
+        gradient, steps = batch.evaluate(x)[1], steps + 1
+        first.lerp_(gradient, 0.1)
+        second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        rate = options["rate"] * 0.5 * (1.0 + math.cos(math.pi * part)) / (1.0 - 0.9**steps)
+        x.addcdiv_(first, (second / (1.0 - 0.999**steps)).sqrt_().add_(1e-8), value=-rate)
+    best = x[batch.evaluate(x)[0].argmin()]
+    took = time.perf_counter() - started
+    told = {"seconds": took, "cpu_seconds": took, "status": f"{steps} steps", "width": options["width"]}
+    return [([W.double().numpy() for W in batch.unpack(best, widths)], told)]
+
+
+def _he(sizes: list[int], generator: torch.Generator) -> list[torch.Tensor]:
+    shapes = [(n, below) for below, n in pairwise(sizes)]
+    drawn = [torch.randn(shape, generator=generator) * math.sqrt(2.0 / shape[1]) for shape in shapes]
+    return [torch.cat([W, torch.zeros(len(W), 1)], dim=1) for W in drawn]
+
+
+_CONTENDERS = {"covopt": _covopt, "trainer": _trainer, "trainings": _trainings, "adam": _plain_adam}
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_job(run)

@@ -1,13 +1,11 @@
 """Copositivity of matrices on both sides of the boundary: of each the truth is known beforehand."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from dataclasses import dataclass
 
 import covopt
-from tests.benchmarks.harness import LATE, Benchmark, Outcome, Settings, show
+from tests.benchmarks.harness import LATE, Outcome, Settings, benchmark, show
 from tests.copositive_matrices import planted_matrices
 
 COUNT, LIMIT = 200, 5.0  # matrices, seconds for each
@@ -25,6 +23,7 @@ class _Answer:
     cpu_seconds: float
 
 
+@benchmark("copositivity", "200 matrices of orders 11 to 25 against copositivity (minutes)")
 def run_copositivity(settings: Settings) -> Outcome:
     """By kind: what was answered, what of it was wrong, and the slowest."""
     told: dict[str, list[_Answer]] = defaultdict(list)
@@ -51,7 +50,6 @@ def run_copositivity(settings: Settings) -> Outcome:
             *("most nodes", "slowest seconds", "slowest processor seconds"),
         ),
         rows=rows,
-        runs=[],
     )
 
 
@@ -68,8 +66,3 @@ def _row(kind: str, answers: list[_Answer]) -> tuple:
         max(answer.seconds for answer in answers),
         max(answer.cpu_seconds for answer in answers),
     )
-
-
-COPOSITIVITY = {
-    "copositivity": Benchmark(run_copositivity, "200 matrices of orders 11 to 25 against copositivity (minutes)")
-}

@@ -1,7 +1,5 @@
 """Threads that help: 400 digits with one thread and with nothing said, alone and beside busy processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.benchmarks import machine
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, median, rounded
+from tests.benchmarks.harness import Outcome, Settings, benchmark, median, rounded
 
 GOAL, LIMIT, REPEATS = 0.0416, 10.0, 5
 WORST_ALONE, WORST_BESIDE = 1.05, 1.2  # times one thread; 5 % are the noise of a shared machine
@@ -36,6 +34,7 @@ CONTENDERS = {
 BURN = "while True: sum(range(10**6))"
 
 
+@benchmark("threads", "threads of a small solve, alone and beside busy processes (4 min)")
 def run_threads(settings: Settings) -> Outcome:
     """Seconds until the cost is `GOAL`; contenders take turns, so that the noise of the machine meets all of them."""
     limit, repeats = settings.limit(LIMIT), 1 if settings.quick else REPEATS
@@ -62,7 +61,6 @@ def run_threads(settings: Settings) -> Outcome:
         met=late == 0 and factors[False] <= WORST_ALONE and factors[True] <= WORST_BESIDE,
         columns=("threads", "machine", "median seconds", "times one thread"),
         rows=list(rows),
-        runs=[],
     )
 
 
@@ -84,6 +82,3 @@ def _company(busy: bool) -> Iterator[None]:
         for other in others:
             other.kill()
             other.wait()
-
-
-CORES = {"threads": Benchmark(run_threads, "threads of a small solve, alone and beside busy processes (4 min)")}

@@ -4,8 +4,6 @@ Processor time of one thread, the median of repeats. `report` prints the laws, a
 samples (linear in N from the largest case measured), into docs/performance.md.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -24,13 +22,14 @@ from covopt.solvers.training.batch import Batch
 from covopt.solvers.training.descent import BatchedLBFGS
 from covopt.solvers.training.trainer import initial
 from tests.benchmarks import works
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, covopt
+from tests.benchmarks.harness import Outcome, Settings, benchmark, covopt
 
 OUTPUTS = 10
 LARGE = (60_000, 1_000_000, 10_000_000)
 Sizes = tuple[int, ...]
 
 
+@benchmark("costs", "seconds and memory against N, d, n and L, and the laws fitted to them (3 min)")
 def run_costs(settings: Settings) -> Outcome:
     """Time: a pass of training, a master, a step of the search, a turn of a deep descent. Memory: whole solves."""
     torch.set_num_threads(settings.threads)
@@ -131,6 +130,3 @@ def _turn(N: int, n: int, L: int) -> float:
     batch = Batch(problem, [widths] * 8)
     descent = BatchedLBFGS(batch.evaluate, batch.pack([initial(problem, widths, seed) for seed in range(8)]))
     return _seconds(descent.iterate, repeats=15)
-
-
-COSTS = {"costs": Benchmark(run_costs, "seconds and memory against N, d, n and L, and the laws fitted to them (3 min)")}

@@ -4,9 +4,8 @@ Both contenders have one thread and count processor seconds, so that other progr
 The result is stored after each race: a benchmark that was cut short goes on from there.
 """
 
-from __future__ import annotations
-
 import json
+import math
 import statistics
 import sys
 from collections.abc import Iterator
@@ -17,8 +16,8 @@ import numpy as np
 from covopt.model.problem import make_problem
 from covopt.studies.path.lam_max import lam_max
 from tests.benchmarks import machine
-from tests.benchmarks.deep import DeepWork, spawn
-from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, rounded, write
+from tests.benchmarks.harness import Outcome, Run, Settings, benchmark, covopt, repeated, rounded, write
+from tests.benchmarks.works import Work
 
 NAME = "deep-penalties"
 SETS, DEPTHS = 10, (3, 4, 5, 6, 7, 8)
@@ -28,7 +27,7 @@ ADAM = {"starts": 48, "width": 24, "rate": 3e-3}
 """He starts in float32, trained in one batch. The rate falls along a cosine over the time: 3,000 to 6,000 steps."""
 
 
-def races() -> Iterator[DeepWork]:
+def races() -> Iterator[Work]:
     """Twelve normal points in 4 dimensions with 3 normal targets; each depth meets ten data sets and ten penalties."""
     for number in range(SETS):
         rng = np.random.default_rng(number)
@@ -38,9 +37,10 @@ def races() -> Iterator[DeepWork]:
         assert largest is not None
         for place, depth in enumerate(DEPTHS):
             part = 2.0 * 50.0 ** ((number + place) % SETS / (SETS - 1))
-            yield DeepWork(f"set {number}, L = {depth}, lam_max / {part:.3g}", X, Y, largest / part, 1.0, depth)
+            yield Work(f"set {number}, L = {depth}, lam_max / {part:.3g}", X, Y, largest / part, 1.0, depth)
 
 
+@benchmark(NAME, "depth 3 to 8, 60 races against plain Adam of equal time (20 min)")
 def run_deep_penalties(settings: Settings) -> Outcome:
     """A solve and a training for each race, one after the other."""
     works, before = list(races())[: len(DEPTHS) if settings.quick else None], machine.describe(1)
@@ -81,16 +81,13 @@ def _outcome(known: dict[str, list[Run]], number: int) -> Outcome:
 
 
 def _difference(ours: Run, theirs: Run) -> float:
-    return ours.cost / theirs.cost - 1.0
+    """How much ours costs more, relative; infinite where a contender failed."""
+    off = ours.cost / theirs.cost - 1.0
+    return off if math.isfinite(off) else math.inf
 
 
-def _raced(work: DeepWork, settings: Settings) -> list[Run]:
-    alone, seconds = replace(settings, threads=1), settings.limit(SECONDS)
-    ours = {"contender": "covopt", "seeds": [0], "options": {"time_limit": seconds, "certify": "none"}}
-    theirs = {"contender": "adam", "seconds": seconds, "options": ADAM}
-    return [spawn(work, job | {"clock": "processor"}, alone)[0] for job in (ours, theirs)]
-
-
-DEEP_PENALTIES = {
-    NAME: Benchmark(run_deep_penalties, "depth 3 to 8, 60 races against plain Adam of equal time (20 min)"),
-}
+def _raced(work: Work, settings: Settings) -> list[Run]:
+    alone, asked = replace(settings, threads=1), {"clock": "processor"}
+    seconds = settings.limit(SECONDS)
+    ours = covopt(work, alone, [0], time_limit=seconds, certify="none", **asked)
+    return [*ours, *repeated("adam", work, alone, [0], seconds=seconds, **ADAM, **asked)]

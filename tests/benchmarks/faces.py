@@ -1,7 +1,5 @@
 """The three faces of the loss: equality along random networks, the speed of a batch, convexity, and the cone."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import covopt
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
+from tests.benchmarks.harness import Outcome, Settings, benchmark, show
 from tests.random_networks import ACTIVATIONS, BIASES, LOSSES, condition, network, on_segment
 
 NETWORKS, SEGMENTS, PAIRS, BATCH = 1000, 1000, 500, 1000
@@ -17,6 +15,7 @@ CONDITIONED = 600.0
 """Condition number of the layers up to which dense covariances keep ten digits: eps times its square is below 1e-10."""
 
 
+@benchmark("faces", "the three faces of the loss: equality, a batch, convexity, the cone (minutes)")
 def run_faces(settings: Settings) -> Outcome:
     """Every row of the table in one run."""
     share = 20 if settings.quick else 1
@@ -43,7 +42,6 @@ def run_faces(settings: Settings) -> Outcome:
         met=good,
         columns=("what", "number", "value"),
         rows=rows,
-        runs=[],
     )
 
 
@@ -134,6 +132,3 @@ def _outside(K: np.ndarray, Ks: np.ndarray, kind: int, column: float) -> tuple[n
     if kind == 1:
         return K - 0.6 * np.linalg.eigvalsh(K)[-1] * np.eye(len(K)), Ks
     return K, Ks - 3.0 * np.abs(Ks).max() * corner
-
-
-FACES = {"faces": Benchmark(run_faces, "the three faces of the loss: equality, a batch, convexity, the cone (minutes)")}

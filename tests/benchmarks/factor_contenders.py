@@ -15,8 +15,6 @@ The iterations are those of the papers; the codes are ours, and so are parameter
   steps with inertia.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,6 +1,4 @@
-"""Forged runs of every kind that covopt stores, given to `verify` and, where they are its kinds, to `covopt-check`."""
-
-from __future__ import annotations
+"""Runs of every kind that covopt stores, tampered with and forged, given to `verify` and `covopt-check`."""
 
 import shutil
 import sys
@@ -13,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tampering
+from forging import Forgery, of_cp_rank, of_solve
+from forging_studies import of_study
 
 import covopt
 from covopt import check
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from forging import Forgery, of_cp_rank, of_solve
-from forging_studies import of_study
+from tests.benchmarks.harness import Outcome, Settings, benchmark, rounded
 
 CHECKED = 5.0
 """Seconds that covopt-check has for a forgery; a proof that takes longer is none."""
@@ -45,29 +41,73 @@ def judge(forgery: Forgery, target: Path, checked: bool) -> str:
     return "refused"
 
 
-def run_forgeries(settings: Settings) -> Outcome:
-    """Forge runs of each kind; count what is accepted, and honest ones that are refused."""
+Maker = Callable[[int], Any]
+Forger = Callable[[Path, Path], Iterator[Forgery]]
+Attack = Callable[[Path, Path], Iterator[tuple[str, str]]]
+"""From a run and one of other data to the changes of it, and what is said of each."""
+
+
+def attacked(
+    runs: dict[str, tuple[Maker, Attack]], verdicts: tuple[str, ...], good: tuple[str, ...]
+) -> tuple[list[tuple[object, ...]], list[str]]:
+    """For each run: whether it passes as it is, its changes, those of each verdict, seconds; and what is not good."""
     rows: list[tuple[object, ...]] = []
     faults: list[str] = []
     with tempfile.TemporaryDirectory() as name:
-        here = Path(name)
-        for kind, (make, forge) in kinds(settings).items():
+        for kind, (make, attack) in runs.items():
+            both = [Path(name) / f"{kind} {seed}" for seed in (0, 1)]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                for seed in (0, 1):
-                    make(seed).save(here / f"{kind} {seed}")
-            run, other = here / f"{kind} 0", here / f"{kind} 1"
-            began, passes = time.perf_counter(), all(covopt.verify(each).passed for each in (run, other))
+                for seed, run in enumerate(both):
+                    make(seed).save(run)
+            began, honest = time.perf_counter(), all(covopt.verify(run).passed for run in both)
             found = Counter[str]()
-            for forgery in forge(run, other):
-                verdict = judge(forgery, here / "forged", forge is not of_study)
-                found[verdict.split()[0]] += 1
-                if verdict != "refused":
-                    faults.append(f"{kind}, {forgery.name}: {verdict}")
+            for change, verdict in attack(*both):
+                found[verdict.split()[0].removesuffix(":")] += 1
+                if verdict not in good:
+                    faults.append(f"{kind}, {change}: {verdict}")
                     print(f"  {faults[-1]}", file=sys.stderr, flush=True)
             print(f"  {kind}: {dict(found)}", file=sys.stderr, flush=True)
-            told = (found.total(), found["refused"], found["ACCEPTED"], found["CRASHED"])
-            rows.append((kind, passes, *told, rounded(time.perf_counter() - began)))
+            counts = (found[verdict] for verdict in verdicts)
+            rows.append((kind, honest, found.total(), *counts, rounded(time.perf_counter() - began)))
+    return rows, faults
+
+
+@benchmark("tampering", "every entry and file of runs of all kinds tampered with (25 min)")
+def run_tampering(settings: Settings) -> Outcome:
+    """Each change of each run (tests/tampering.py): noticed, or what it changes is named as unchecked."""
+
+    def attack(run: Path, other: Path) -> Iterator[tuple[str, str]]:
+        for change in [*tampering.tamperings(run), *tampering.forgeries(run)]:
+            verdict = tampering.judge(run, run.parent / "scratch", change)
+            if verdict != "the same":
+                yield change.name, verdict
+
+    verdicts = ("noticed", "named", "MISSED", "CRASHED")
+    makers = {kind: made[0] for kind, made in kinds(settings).items()}
+    rows, faults = attacked({kind: (makers[kind], attack) for kind in TAMPERED}, verdicts, ("noticed", "named"))
+    return Outcome(
+        target="every entry and every file of runs of all kinds: noticed, or named as unchecked; honest runs pass",
+        reached=f"{sum(row[2] for row in rows)} changes: {sum(row[5] for row in rows)} missed, "  # type: ignore[misc]
+        f"{sum(row[6] for row in rows)} in a traceback" + "".join(f"; {fault}" for fault in faults[:5]),  # type: ignore[misc]
+        met=all(row[1] for row in rows) and not faults,
+        columns=("run", "honest passes", "changes", "noticed", "named", "missed", "crashed", "seconds"),
+        rows=rows,
+    )
+
+
+@benchmark("forgeries", "forged runs of every kind, for verify and covopt-check (10 min)")
+def run_forgeries(settings: Settings) -> Outcome:
+    """Forge runs of each kind; count what is accepted, and honest ones that are refused."""
+
+    def judged(forge: Forger) -> Attack:
+        checked = forge is not of_study
+        return lambda run, other: (
+            (each.name, judge(each, run.parent / "forged", checked)) for each in forge(run, other)
+        )
+
+    runs = {kind: (make, judged(forge)) for kind, (make, forge) in kinds(settings).items()}
+    rows, faults = attacked(runs, ("refused", "ACCEPTED", "CRASHED"), ("refused",))
     forged = sum(int(str(row[2])) for row in rows)
     return Outcome(
         target="0 accepted, by verify or covopt-check, of at least 200 forged runs of every kind; honest ones pass",
@@ -77,12 +117,13 @@ def run_forgeries(settings: Settings) -> Outcome:
         met=not faults and all(row[1] for row in rows) and forged >= 200,
         columns=("run", "honest pass", "forgeries", "refused", "accepted", "crashed", "seconds"),
         rows=rows,
-        runs=[],
     )
 
 
-Maker = Callable[[int], Any]
-Forger = Callable[[Path, Path], Iterator[Forgery]]
+TAMPERED = (
+    *("exact", "branch-and-bound", "relaxation", "signs", "spectral", "depth 3", "interpolate"),
+    *("cross-entropy", "cprank", "plateau", "compare", "validate"),
+)
 
 
 def kinds(settings: Settings) -> dict[str, tuple[Maker, Forger]]:
@@ -122,6 +163,7 @@ def kinds(settings: Settings) -> dict[str, tuple[Maker, Forger]]:
         "interpolate": solve(6, 1),
         "branch-and-bound": solve(10, 3, **full),
         "relaxation": solve(5, 9, **(full | {"gap": 0.2})),
+        "signs": solve(6, 9, 2, **(full | {"gap": 1e-3})),
         "spectral": solve(12, 8, 2, lam=0.1, certify="fast"),
         "depth 3": solve(6, 2, depth=3, lam=0.05),
         "depth 4": solve(6, 2, depth=4, lam=0.05),
@@ -136,6 +178,3 @@ def kinds(settings: Settings) -> dict[str, tuple[Maker, Forger]]:
         "ranks": study(covopt.ranks, time_limit=limit, lam=[0.01], **small),
         "validate": study(lambda X, Y, **options: covopt.validate(net, X, Y, **options), time_limit=limit, **few),
     }
-
-
-FORGERIES = {"forgeries": Benchmark(run_forgeries, "forged runs of every kind, for verify and covopt-check (10 min)")}

@@ -1,7 +1,5 @@
 """Free biases against PyTorch with a parameter group of its own for them."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time
@@ -11,7 +9,7 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 
 import covopt
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 
 LAM, WIDTH, STEPS, RATE, TRAININGS = 1e-3, 60, 3000, 3e-3, 20
 PART = 0.1
@@ -57,6 +55,7 @@ def _training(X: np.ndarray, Y: np.ndarray, depth: int, seed: int, steps: int) -
     return float(cost.detach())
 
 
+@benchmark("free-biases", "free biases against 20 trainings with a group of parameters")
 def run_free_biases(settings: Settings) -> Outcome:
     """Depth 2 and 3, one after the other in this process."""
     rows = []
@@ -78,8 +77,4 @@ def run_free_biases(settings: Settings) -> Outcome:
         met=won == len(rows),
         columns=("data", "depth", "cost", "best training", "won", "seconds", "of the trainings"),
         rows=rows,
-        runs=[],
     )
-
-
-FREE = {"free-biases": Benchmark(run_free_biases, "free biases against 20 trainings with a group of parameters")}

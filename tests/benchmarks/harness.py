@@ -1,7 +1,6 @@
 """Runs contenders one after another, each in a process of its own, and judges them by one NumPy function."""
 
-from __future__ import annotations
-
+import importlib
 import json
 import math
 import os
@@ -11,14 +10,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tests.benchmarks import machine
-from tests.benchmarks.objective import objective
+from tests.benchmarks.objective import Array, objective
 from tests.benchmarks.works import Work
 
+sys.path.append(str(machine.ROOT / "tests"))  # for what the tests share and benchmarks run at length
 RESULTS = Path(__file__).resolve().parent / "results"
 KEPT = 60  # points of a history that are stored
 PEERS = os.environ.get("COVOPT_PEERS", sys.executable)
@@ -76,6 +77,7 @@ class Run:
         peak_mib: peak memory of the process, interpreter and torch included; device_mib: of its GPU.
         lower, certificate, gap: what the contender proved; the gap is taken from our own cost.
         history: (seconds, cost) as the contender saw them.
+        unbalanced: the largest difference of the squared norms of a neuron of the first layer, relative to their sum.
         error: what went wrong; every number is NaN then.
     """
 
@@ -129,7 +131,7 @@ class Outcome:
     met: bool | None
     columns: Sequence[str]
     rows: list[Sequence[object]]
-    runs: list[Run]
+    runs: list[Run] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -140,95 +142,117 @@ class Benchmark:
     says: str
 
 
-def covopt(work: Work, settings: Settings, **options: object) -> list[Run]:
-    """Solve the work `repeats` times; `options` go to covopt.solve."""
-    return [_run("covopt", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+BENCHMARKS: dict[str, Benchmark] = {}
+MODULES = (
+    "suites training proofs limits scales spread deep deep_penalties free teachers width hostile copositivity faces"
+    " modules mutants plateau one_input audit sweep cores kernels oracle paths search peers rivals scale costs memory"
+    " truth signals forgeries two_programs"
+).split()
+"""Where the benchmarks are, in the order of the list."""
 
 
-def trainer(work: Work, settings: Settings, **options: object) -> list[Run]:
-    """Train on the work `repeats` times; the starts of different repeats differ."""
-    return [_run("trainer", work, settings, seed, options | {"seed": 1000 * seed}) for seed in range(settings.repeats)]
+def benchmark(name: str, says: str) -> Callable[[Callable[[Settings], Outcome]], Callable[[Settings], Outcome]]:
+    """Put the function that follows into the list."""
+
+    def listed(run: Callable[[Settings], Outcome]) -> Callable[[Settings], Outcome]:
+        BENCHMARKS[name] = Benchmark(run, says)
+        return run
+
+    return listed
 
 
-def pyscnn(work: Work, settings: Settings, **options: object) -> list[Run]:
-    """Solve the work with pyscnn `repeats` times; `PEERS` names the interpreter that has it."""
-    return [_run("pyscnn", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+def benchmarks() -> dict[str, Benchmark]:
+    """All benchmarks by their names."""
+    for module in MODULES:
+        importlib.import_module(f"tests.benchmarks.{module}")
+    return BENCHMARKS
 
 
-def convex(work: Work, settings: Settings, **options: object) -> list[Run]:
-    """The convex programme of sampled patterns in cvxpy, `repeats` times."""
-    return [_run("cvxpy", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+def references(settings: Settings, name: str, better: dict | None = None) -> dict:
+    """What earlier runs reached, from NAME-references.json; with `better`, after that has been stored there."""
+    path = settings.directory / f"{name}-references.json"
+    if better is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(better, indent=1) + "\n")
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
-def rival(work: Work, settings: Settings, name: str, **options: object) -> list[Run]:
-    """A method of `rival.METHODS` on the work, `repeats` times; its history is in processor seconds."""
-    return [_run(f"rival-{name}", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+def repeated(
+    contender: str, work: Work, settings: Settings, seeds: Iterable[int] | None = None, **options: object
+) -> list[Run]:
+    """Run a contender on the work for each seed, `repeats` times by default, with the options of its own."""
+    apart = 1000 if contender == "trainer" else 1  # the starts of different repeats differ
+    runs = []
+    for n in range(settings.repeats) if seeds is None else seeds:
+        runs += _run(contender, work, settings, n, options | {"seed": apart * n})
+    return runs
 
 
-def _run(contender: str, work: Work, settings: Settings, seed: int, options: dict) -> Run:
-    run = Run(contender, work.name, seed, options)
+covopt, trainer, pyscnn, convex = (partial(repeated, name) for name in ("covopt", "trainer", "pyscnn", "cvxpy"))
+"""covopt.solve, training in PyTorch, pyscnn (`PEERS` has it), and the convex programme of sampled patterns in cvxpy."""
+
+
+def _run(contender: str, work: Work, settings: Settings, seed: int, options: dict) -> list[Run]:
     limit = float(options.get("time_limit", options.get("seconds", 300.0)))  # type: ignore[arg-type]
-    job = {
-        "contender": contender,
-        "lam": work.lam,
-        "beta": work.beta,
-        "activation": work.activation,
-        "options": options,
-        "threads": settings.threads,
-    }
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        np.savez(directory / "data.npz", X=work.X, Y=work.Y)
-        (directory / "job.json").write_text(json.dumps(job))
-        module, python = _PEERS.get(contender, ("contender", sys.executable))
-        if contender.startswith("rival-"):
-            module, python = "rival", _OWN.get(contender.removeprefix("rival-"), sys.executable)
-        run.error = spawn(directory, settings.threads, 4.0 * limit + 120.0, f"tests.benchmarks.{module}", python)
-        if run.error is None:
-            _judge(run, work, directory)
-    shown = f"{run.cost:.8g} in {run.seconds:.1f} s" if run.error is None else run.error
-    print(f"  {contender} on {work.name}, seed {seed}: {shown}", file=sys.stderr, flush=True)
-    return run
+    job = {"contender": contender, "question": work.question, "options": options, "threads": settings.threads}
+    module, python = _PEERS.get(contender, ("contender", sys.executable))
+    if contender.startswith("rival-"):
+        module, python = "rival", _OWN.get(contender.removeprefix("rival-"), sys.executable)
+    try:
+        answers = spawn(job, work.X, work.Y, 4.0 * limit + 120.0, module, python)
+        runs = [judged(Run(contender, work.name, seed, options), work, *answer) for answer in answers]
+    except Failed as error:
+        runs = [Run(contender, work.name, seed, options, error=str(error))]
+    for run in runs:
+        shown = f"{run.cost:.8g} in {run.seconds:.1f} s" if run.error is None else run.error
+        print(f"  {contender} on {work.name}, seed {seed}: {shown}", file=sys.stderr, flush=True)
+    return runs
+
+
+class Failed(Exception):
+    """A contender came to no end; the last line of what it says of it."""
 
 
 def spawn(
-    directory: Path,
-    threads: int,
-    patience: float,
-    module: str = "tests.benchmarks.contender",
-    python: str = sys.executable,
-) -> str | None:
-    """Run the job; None when it came to its end, else what went wrong."""
+    job: dict, X: Array, Y: Array, patience: float, module: str = "contender", python: str = sys.executable
+) -> list[tuple[list[Array], dict]]:
+    """Run a job in a process of its own, as tests/benchmarks/job.py has it; its runs: weights, and what is told."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    try:
-        done = subprocess.run(
-            [python, "-m", module, str(directory)],
-            cwd=machine.ROOT,
-            env=os.environ | dict.fromkeys(names, str(threads)),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=patience,
-        )
-    except subprocess.TimeoutExpired:
-        return f"ended after {patience:.0f} s, far beyond its time limit"
-    if done.returncode == 0:
-        return None
-    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]  # what it says, not where
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        np.savez(directory / "data.npz", X=X, Y=Y)
+        (directory / "job.json").write_text(json.dumps(job))
+        try:
+            done = subprocess.run(
+                [python, "-m", f"tests.benchmarks.{module}", name],
+                cwd=machine.ROOT,
+                env=os.environ | dict.fromkeys(names, str(job["threads"])),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=patience,
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed(f"ended after {patience:.0f} s, far beyond its time limit") from None
+        if done.returncode != 0:
+            raise Failed((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+        told = json.loads((directory / "run.json").read_text())
+        with np.load(directory / "weights.npz") as archive:
+            networks = [[archive[name] for name in archive.files if name.startswith(f"{k}_")] for k in range(len(told))]
+    return list(zip(networks, told, strict=True))
 
 
-def _judge(run: Run, work: Work, directory: Path) -> None:
-    told = json.loads((directory / "run.json").read_text())
-    with np.load(directory / "weights.npz") as archive:
-        weights = [archive["W1"], archive["W2"]]
-    for key, value in told.items():
-        if key != "version":
-            setattr(run, key, value)
-    value = objective(work.X, work.Y, weights, lam=work.lam, beta=work.beta, slope=work.slope)
+def judged(run: Run, work: Work, weights: list[Array], told: dict) -> Run:
+    """The run with what it tells of itself, what its network costs, and the gap of its bound to that."""
+    for key in told.keys() & vars(run).keys():
+        setattr(run, key, told[key])
+    loss = work.loss or "mse"
+    value = objective(work.X, work.Y, weights, lam=work.lam, beta=work.beta, slope=work.slope, loss=loss)
     run.cost, run.fit, run.norm, run.residual = value.cost, value.fit, value.norm, value.residual
+    run.gap = None if run.lower is None else (run.cost - run.lower) / run.cost
     squares = np.sum(weights[0] ** 2, axis=1), np.sum(weights[1][:, :-1] ** 2, axis=0)
     run.unbalanced = float(np.max(np.abs(squares[0] - squares[1]), initial=0.0) / max(np.sum(squares[0]), 1e-300))
-    run.gap = None if run.lower is None else (run.cost - run.lower) / run.cost
+    return run
 
 
 def median(values: Iterable[float | None]) -> float | None:

@@ -1,17 +1,16 @@
 """Matrices made to break what `cp_rank` states: of each the truth is known beforehand."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 
 import covopt
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
+from tests.benchmarks.harness import Outcome, Settings, benchmark, show
 from tests.hostile_matrices import falsehoods, hostile_matrices
 
 COUNT, LIMIT = 3000, 0.3  # matrices, seconds for each
 
 
+@benchmark("hostile-matrices", "3,000 matrices against cp_rank, the truth known (10 min)")
 def run_matrices(settings: Settings) -> Outcome:
     """Small roots, two scales, the Horn face, rounded zeros: by kind, what was answered and what of it was false."""
     told: dict[str, list[tuple[str, bool, list[str], float]]] = defaultdict(list)
@@ -19,9 +18,7 @@ def run_matrices(settings: Settings) -> Outcome:
         begun = time.perf_counter()
         answer = covopt.cp_rank(hostile.A, time_limit=LIMIT, **hostile.options)  # type: ignore[arg-type]
         seconds = time.perf_counter() - begun
-        told[hostile.kind.split()[0]].append(
-            (answer.verdict.value, answer.exact, falsehoods(hostile, answer), seconds),
-        )
+        told[hostile.kind.split()[0]].append((answer.verdict.value, answer.exact, falsehoods(hostile, answer), seconds))
     rows = []
     for kind, answers in told.items():
         decided = sum(verdict != "undecided" for verdict, *_ in answers)
@@ -36,8 +33,4 @@ def run_matrices(settings: Settings) -> Outcome:
         met=not any(row[4] for row in rows),
         columns=("kind", "number", "decided", "proved", "false", "slowest seconds"),
         rows=rows,
-        runs=[],
     )
-
-
-HOSTILE = {"hostile-matrices": Benchmark(run_matrices, "3,000 matrices against cp_rank, the truth known (10 min)")}

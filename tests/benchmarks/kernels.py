@@ -1,7 +1,5 @@
 """Tr[K B^+] with its gradients in both factors: ours against dense pseudo-inverses, in turns within one process."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable
@@ -13,7 +11,7 @@ import torch
 from torch import Tensor
 
 from covopt.linalg.cholesky import FullRankFactor, factorize
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 from tests.references.hidden_loss import trace_quotient
 
 Answer = tuple[float, Tensor, Tensor]
@@ -46,6 +44,7 @@ class Case:
         return Z.to(self.dtype), Zs.to(self.dtype)
 
 
+@benchmark("kernels", "Tr[K B^+] with its gradients against pseudo-inverses (5 min)")
 def run_kernels(settings: Settings) -> Outcome:
     """Full and deficient rank, float64 and float32; on `--device cuda` with N = 8,192 as well."""
     torch.set_num_threads(settings.threads)
@@ -83,7 +82,6 @@ def run_kernels(settings: Settings) -> Outcome:
             "x pinvh",
         ),
         rows=rows,
-        runs=[],
     )
 
 
@@ -166,6 +164,3 @@ def now(device: str) -> float:
         return time.process_time()
     torch.cuda.synchronize()
     return time.perf_counter()
-
-
-KERNELS = {"kernels": Benchmark(run_kernels, "Tr[K B^+] with its gradients against pseudo-inverses (5 min)")}

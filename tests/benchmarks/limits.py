@@ -1,7 +1,5 @@
 """Benchmarks of time limits that hold, and of trees that use several cores."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -22,8 +20,8 @@ from covopt.certify.relaxation.signs import SignBranch
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Budget
 from tests.benchmarks import works
-from tests.benchmarks.deep import DeepWork, spawn
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded, show
+from tests.benchmarks.harness import Outcome, Settings, benchmark, covopt, rounded, show
+from tests.benchmarks.works import Work
 
 LIMITS = (1.0, 10.0, 60.0)
 LONGEST = 600.0  # for one row of each depth: more would take hours
@@ -34,7 +32,7 @@ START_LIMITS, STARTS, START_LATE = (0.5, 2.0), (1, 100, 10_000, 1_000_000), (0.0
 """Time limits, starts and lateness of the grid of starts."""
 
 
-def limited() -> Iterator[tuple[DeepWork, dict]]:
+def limited() -> Iterator[tuple[Work, dict]]:
     """From one sample to 60,000, two layers and five, and each kind of proof; with the options of their solves."""
     pixels, classes = load_digits(return_X_y=True)
     X, Y = np.asarray(pixels) / 16.0, np.eye(10)[classes]
@@ -44,28 +42,30 @@ def limited() -> Iterator[tuple[DeepWork, dict]]:
     noisy += 0.3 * rng.standard_normal(noisy.shape)
     outputs = np.maximum(X[:200] @ rng.standard_normal((64, 40)), 0.0)
     for depth in (2, 5):
-        yield DeepWork(f"1 digit, L = {depth}", X[:1], Y[:1], 1e-2, 1.0, depth), {}
-        yield DeepWork(f"100 digits, L = {depth}", X[:100], Y[:100], 1e-3, 1.0, depth), {}
-        yield DeepWork(f"200 digits, 40 outputs, L = {depth}", X[:200], outputs, 1e-3, 1.0, depth), {}
-        yield DeepWork(f"1,797 digits, L = {depth}", X, Y, 1e-3, 1.0, depth), {}
-        yield DeepWork(f"60,000 samples, L = {depth}", wide, noisy, 1e-3, 1.0, depth), {}
+        yield Work(f"1 digit, L = {depth}", X[:1], Y[:1], 1e-2, 1.0, depth), {}
+        yield Work(f"100 digits, L = {depth}", X[:100], Y[:100], 1e-3, 1.0, depth), {}
+        yield Work(f"200 digits, 40 outputs, L = {depth}", X[:200], outputs, 1e-3, 1.0, depth), {}
+        yield Work(f"1,797 digits, L = {depth}", X, Y, 1e-3, 1.0, depth), {}
+        yield Work(f"60,000 samples, L = {depth}", wide, noisy, 1e-3, 1.0, depth), {}
     full = {"certify": "full"}
-    yield DeepWork("60,000 samples, L = 3", wide, noisy, 1e-3, 1.0, 3), {}
-    yield DeepWork("30 digits, a proof by signs", X[:30], Y[:30], 1e-2, 0.0, 2), full
-    yield DeepWork("60 digits, a proof by signs", X[:60], Y[:60], 1e-2, 0.0, 2), full
-    yield DeepWork("1,797 digits, a proof by groups", X, Y, 1e-3, 0.0, 2), full
+    yield Work("60,000 samples, L = 3", wide, noisy, 1e-3, 1.0, 3), {}
+    yield Work("30 digits, a proof by signs", X[:30], Y[:30], 1e-2, 0.0, 2), full
+    yield Work("60 digits, a proof by signs", X[:60], Y[:60], 1e-2, 0.0, 2), full
+    yield Work("1,797 digits, a proof by groups", X, Y, 1e-3, 0.0, 2), full
     seven = rng.standard_normal((100, 7))
     target = np.maximum(seven @ rng.standard_normal((7, 5)), 0.0) @ rng.standard_normal((5, 1))
-    yield DeepWork("100 samples of 7 inputs, a proof by cones", seven, target, 1e-2, 0.0, 2), full
+    yield Work("100 samples of 7 inputs, a proof by cones", seven, target, 1e-2, 0.0, 2), full
     four = rng.standard_normal((20_000, 4))
-    yield DeepWork("20,000 samples of 4 inputs, a proof by cones", four, np.abs(four[:, :1]), 1e-2, 0.0, 2), full
+    yield Work("20,000 samples of 4 inputs, a proof by cones", four, np.abs(four[:, :1]), 1e-2, 0.0, 2), full
 
 
+@benchmark("time-limits", "time limits of 1 to 60 s, 1 to 60,000 samples: how late (20 min)")
 def run_time_limits(settings: Settings) -> Outcome:
     """All works, with limits from a second to a minute."""
     return _limits(settings, LIMITS[:1] if settings.quick else LIMITS, lambda name, options: True)
 
 
+@benchmark("long-limits", "time limits of 600 s: how late (80 min)")
 def run_long_limits(settings: Settings) -> Outcome:
     """One work of each depth, and each kind of proof, with ten minutes."""
 
@@ -80,8 +80,7 @@ def _limits(settings: Settings, limits: tuple[float, ...], chosen: Callable[[str
     rows, runs, punctual = [], [], 0
     for work, options in limited():
         for limit in limits if chosen(work.name, options) else ():
-            job = {"contender": "covopt", "seeds": [0], "options": {**options, "time_limit": limit}}
-            run = spawn(work, job, settings)[0]
+            (run,) = covopt(work, settings, [0], **options, time_limit=limit)
             late = run.seconds - limit
             kept = bool(late <= max(LATE[0] * limit, LATE[1]) and np.isfinite(run.cost))
             punctual += kept
@@ -109,6 +108,7 @@ def _with_starts() -> Iterator[dict]:
                 yield {"depth": depth, **options, "starts": starts}
 
 
+@benchmark("start-limits", "time limits over 1 to 1,000,000 starts, methods, depths (4 min)")
 def run_start_limits(settings: Settings) -> Outcome:
     """A solve for each limit and set of options, one after the other in this process."""
     rng, (pixels, classes) = np.random.default_rng(0), load_digits(return_X_y=True)
@@ -135,7 +135,6 @@ def run_start_limits(settings: Settings) -> Outcome:
         met=punctual == len(rows),
         columns=("work", "method", "depth", "starts", "time limit", "late", "status", "cost", "in time"),
         rows=rows,
-        runs=[],
     )
 
 
@@ -153,7 +152,7 @@ def _signs(problem: Problem, Lambda: torch.Tensor, seconds: float) -> tuple[int,
     return tree.nodes, tree.maximum * ground.size
 
 
-def _at_a_dual_point(work: works.Work) -> tuple[Problem, torch.Tensor]:
+def _at_a_dual_point(work: Work) -> tuple[Problem, torch.Tensor]:
     """The problem, and the dual point of the network that three rounds find."""
     found = solve(work.X, work.Y, lam=work.lam, bias=work.beta, certify="none", max_iterations=3)
     problem = found.problem.double()
@@ -161,6 +160,7 @@ def _at_a_dual_point(work: works.Work) -> tuple[Problem, torch.Tensor]:
     return problem, problem.gradient_at(outputs) / (-2.0 * problem.lam)
 
 
+@benchmark("proof-cores", "nodes of both trees with one core and with two (4 min)")
 def run_proof_cores(settings: Settings) -> Outcome:
     """Both trees with one core and with two in turns; the medians of what they have after the same time.
 
@@ -190,7 +190,6 @@ def run_proof_cores(settings: Settings) -> Outcome:
         met=min(gains) >= 1.7,
         columns=("tree", "cores", "nodes", "seconds", "here", "in helpers", "nodes a second", "bound - 1"),
         rows=rows,
-        runs=[],
     )
 
 
@@ -198,11 +197,3 @@ def _busy() -> tuple[float, float]:
     """Processor seconds of this process, and of those of its children that have ended."""
     here, there = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return here.ru_utime + here.ru_stime, there.ru_utime + there.ru_stime
-
-
-LIMITED = {
-    "proof-cores": Benchmark(run_proof_cores, "nodes of both trees with one core and with two (4 min)"),
-    "time-limits": Benchmark(run_time_limits, "time limits of 1 to 60 s, 1 to 60,000 samples: how late (20 min)"),
-    "start-limits": Benchmark(run_start_limits, "time limits over 1 to 1,000,000 starts, methods, depths (4 min)"),
-    "long-limits": Benchmark(run_long_limits, "time limits of 600 s: how late (80 min)"),
-}

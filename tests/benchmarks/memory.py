@@ -1,13 +1,11 @@
 """What a solve says that it needs of memory, and the peak that it reaches in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from dataclasses import dataclass, field
 
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 
 SOLVE = """
 import json, sys
@@ -101,6 +99,7 @@ LEAST, MOST = 0.7, 1.8
 """What the need may be of the peak."""
 
 
+@benchmark("memory", "the memory that solves need, told and measured (20 min)")
 def run_memory(settings: Settings) -> Outcome:
     """All cases, one after another."""
     rows, parts = [], []
@@ -117,8 +116,4 @@ def run_memory(settings: Settings) -> Outcome:
         met=min(parts) >= LEAST and max(parts) <= MOST,
         columns=("N, d, m", "options", "held before (MB)", "need (MB)", "peak (MB)", "need / peak", "phase", "status"),
         rows=rows,
-        runs=[],
     )
-
-
-MEMORY = {"memory": Benchmark(run_memory, "the memory that solves need, told and measured (20 min)")}

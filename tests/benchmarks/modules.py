@@ -1,24 +1,18 @@
 """Modules of the forms in tests/module_forms.py: `validate` takes those that compute what their weights tell."""
 
-from __future__ import annotations
-
-import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
+from module_forms import OTHERS, PLAIN, X
 from torch import nn
 
 from covopt.data.networks import as_network
 from covopt.runtime.errors import CovoptError
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from module_forms import OTHERS, PLAIN, X
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 
 
+@benchmark("modules", "modules given to validate: only plain networks are taken as such (10 s)")
 def run_modules(settings: Settings) -> Outcome:
     """Give each form to what `validate` reads networks with."""
     rows = [("the plain network", name, *_verdict(PLAIN[name])) for name in PLAIN]
@@ -33,7 +27,6 @@ def run_modules(settings: Settings) -> Outcome:
         met=not taken and not lost and len(OTHERS) >= 40 and len(PLAIN) >= 10,
         columns=("computes", "form", "verdict", "why"),
         rows=list(rows),
-        runs=[],
     )
 
 
@@ -47,6 +40,3 @@ def _verdict(make: Callable[[], nn.Module]) -> tuple[str, str | None]:
         except CovoptError as error:
             return "refused", str(error)
     return "accepted", None
-
-
-MODULES = {"modules": Benchmark(run_modules, "modules given to validate: only plain networks are taken as such (10 s)")}

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.benchmarks import machine
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, write
+from tests.benchmarks.harness import Outcome, Settings, benchmark, write
 from tests.benchmarks.mutations import MUTANTS, Mutant
 
 NAME = "mutants"
@@ -106,6 +106,7 @@ def fingerprint(mutant: Mutant) -> str:
     return digest.hexdigest()[:16]
 
 
+@benchmark(NAME, "slips in proof code, each of which ordinary tests must notice (hours)")
 def run_mutants(settings: Settings) -> Outcome:
     """Apply every mutant whose result is not stored, and run the tests that it names."""
     for mutant in MUTANTS:
@@ -153,8 +154,4 @@ def _outcome(known: dict[str, tuple[object, ...]]) -> Outcome:
         met=not others if len(rows) == len(MUTANTS) >= 60 else None,
         columns=COLUMNS,
         rows=rows,
-        runs=[],
     )
-
-
-MUTATIONS = {NAME: Benchmark(run_mutants, "slips in proof code, each of which ordinary tests must notice (hours)")}

@@ -1,4 +1,4 @@
-"""The objective of a two-layer ReLU network from its weights alone: one NumPy function that all contenders share.
+"""The objective of a ReLU network from its weights alone: one NumPy function that all contenders share.
 
 It is written anew here, from the definition, so that no contender is judged by its own code.
 """
@@ -19,8 +19,8 @@ class Objective:
 
     Attributes:
         cost: fit + lam norm, or norm alone for the representation cost (lam None).
-        fit: (1/N) |F - Y|^2.
-        norm: |W_1|^2 + |W_2|^2, bias columns included.
+        fit: (1/N) |F - Y|^2, or the mean cross-entropy.
+        norm: |W_1|^2 + ... + |W_L|^2, bias columns included.
         residual: max |F - Y|.
     """
 
@@ -30,24 +30,13 @@ class Objective:
     residual: float
 
 
-def objective(X: Array, Y: Array, weights: list[Array], *, lam: float | None, beta: float, slope: float) -> Objective:
-    """The objective at [W_1, W_2], shapes (n, n_0 + 1) and (n_L, n + 1) with the bias columns last.
-
-    F = [sigma([X, beta 1] W_1^T), beta 1] W_2^T with sigma(z) = max(z, 0) + slope min(z, 0).
-    """
-    W1, W2 = weights
-    bias = np.full((len(X), 1), beta)
-    Z = np.hstack([X, bias]) @ W1.T
-    F = np.hstack([np.maximum(Z, 0.0) + slope * np.minimum(Z, 0.0), bias]) @ W2.T
-    fit = float(np.sum((F - Y) ** 2) / len(X))
-    norm = float(np.sum(W1**2) + np.sum(W2**2))
-    return Objective(norm if lam is None else fit + lam * norm, fit, norm, float(np.max(np.abs(F - Y))))
-
-
-def deep_objective(
+def objective(
     X: Array, Y: Array, weights: list[Array], *, lam: float | None, beta: float, slope: float, loss: str = "mse"
 ) -> Objective:
-    """The objective at [W_1, ..., W_L]; `loss` is mse or cross_entropy, lam None asks for the representation cost."""
+    """The objective at [W_1, ..., W_L], shapes (n, n_below + 1) with the bias columns last; mse or cross_entropy.
+
+    F = [sigma(...), beta 1] W_L^T with sigma(z) = max(z, 0) + slope min(z, 0); lam None asks for the norm alone.
+    """
     bias = np.full((len(X), 1), beta)
     Zs = np.hstack([X, bias])
     for W in weights[:-1]:

@@ -6,8 +6,6 @@ fits exact by Gauss-Newton steps, and polishes the best by SciPy's SLSQP on min 
 resumes from the stored result: it runs the sets that are missing there, until `--seconds` are over.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -17,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 import covopt
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
+from tests.benchmarks.harness import Outcome, Settings, benchmark, show
 from tests.benchmarks.objective import Array, objective
 
 SETS, LIMIT = 50, 60.0  # sets, seconds for the plateau of each
@@ -49,6 +47,7 @@ def one_input_set(seed: int) -> tuple[Array, Array]:
     return X, rng.standard_normal((N, 1 + seed % 2))
 
 
+@benchmark("plateau-one-input", "50 sets of one input: every width of a plateau against 200 starts (2 h; resumes)")
 def run_one_input(settings: Settings) -> Outcome:
     """Fifty sets; each width from the proved lower end to that of the solver."""
     path = settings.directory / "plateau-one-input.json"
@@ -69,7 +68,6 @@ def run_one_input(settings: Settings) -> Outcome:
         met=(passed == len(rows)) if complete or passed < len(rows) else None,
         columns=COLUMNS,
         rows=rows,
-        runs=[],
     )
 
 
@@ -184,10 +182,3 @@ def _slsqp(X: Array, Y: Array, n: int, row: Array) -> Array:
     return minimize(
         lambda x: (x @ x, 2.0 * x), row, jac=True, method="SLSQP", constraints=fits, options={"maxiter": 100}
     ).x
-
-
-ONE_INPUT = {
-    "plateau-one-input": Benchmark(
-        run_one_input, "50 sets of one input: every width of a plateau against 200 starts (2 h; resumes)"
-    ),
-}

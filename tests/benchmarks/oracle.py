@@ -1,7 +1,5 @@
 """The convex-concave search: thousands of ascents in a batch against one `scipy.optimize.lsq_linear` for each step."""
 
-from __future__ import annotations
-
 import statistics
 
 import numpy as np
@@ -13,7 +11,7 @@ from covopt.model.activation import Activation
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from tests.benchmarks import works
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 from tests.benchmarks.kernels import now
 from tests.benchmarks.objective import Array
 
@@ -21,6 +19,7 @@ TARGET = 20.0
 STEPS, INNER, GAIN = 100, 300, 1e-7  # an ascent ends when a step gains less than GAIN, relative
 
 
+@benchmark("oracle", "4,096 ascents on 200 digits against scipy's lsq_linear (3 min)")
 def run_oracle(settings: Settings) -> Outcome:
     """Random starts on 200 digits, at the dual point that the solver reaches."""
     torch.set_num_threads(settings.threads)
@@ -52,7 +51,6 @@ def run_oracle(settings: Settings) -> Outcome:
         met=None if settings.quick else ours >= TARGET * theirs and mean[0] >= 0.995 * mean[1],
         columns=("contender", "ascents", "a second", "mean value, same starts", "best value"),
         rows=rows,
-        runs=[],
     )
 
 
@@ -83,6 +81,3 @@ def _one_by_one(X: Array, Lambda: Array, w: Array) -> tuple[float, int]:
         if h - before <= GAIN * before:
             return max(h, before), step
     return h, STEPS
-
-
-ORACLE = {"oracle": Benchmark(run_oracle, "4,096 ascents on 200 digits against scipy's lsq_linear (3 min)")}

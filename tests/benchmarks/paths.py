@@ -1,7 +1,5 @@
 """Paths in lam: their time beside that of three solves, their costs beside cold solves, and gaps between the values."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time
@@ -9,13 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from sklearn.datasets import load_diabetes
 
 import covopt
 from covopt.model.problem import make_problem
 from covopt.studies.path.lam_max import lam_max
 from tests.benchmarks import works
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded
+from tests.benchmarks.harness import Outcome, Settings, benchmark, rounded
 from tests.benchmarks.works import Work
 
 LIMIT, POINTS, RATIO = 60.0, 50, 1e-4
@@ -25,17 +22,12 @@ KNOWN = 0.356132891
 """lam_max of tests/cases/lam_max.npz, from an arrangement of arcs and a fine grid that agree to 1e-9."""
 
 
-def diabetes() -> Work:
-    """442 rows, each column with mean 0 and standard deviation 1, targets as they are, a bias."""
-    X, y = load_diabetes(return_X_y=True)
-    return Work("diabetes", (X - X.mean(axis=0)) / X.std(axis=0), np.asarray(y)[:, None], 1.0, 1.0)
-
-
+@benchmark("path-times", "paths on 200 digits and diabetes, beside three solves (20 min)")
 def run_times(settings: Settings) -> Outcome:
     """The time of a path, and its costs."""
     torch.set_num_threads(settings.threads)
     rows: list[tuple[object, ...]] = []
-    for work in (works.digits(200, 1.0), diabetes()):
+    for work in (works.digits(200, 1.0), works.table("diabetes", None, 1.0)):
         options = {"bias": work.beta, "certify": "fast"}
         top = lam_max(make_problem(work.X, work.Y, lam=1.0, bias=work.beta).double(), 0.0).lower or 1.0
         began = time.perf_counter()
@@ -58,10 +50,10 @@ def run_times(settings: Settings) -> Outcome:
         met=None if settings.quick else all(bool(row[-1]) for row in rows),
         columns=("work", "lam", "cost", "cold", "above", "seconds", "three solves", "met"),
         rows=rows,
-        runs=[],
     )
 
 
+@benchmark("path-gaps", "proved gaps between the values: one input, teacher, iris (10 min)")
 def run_gaps(settings: Settings) -> Outcome:
     """The largest proved gap of a range."""
     torch.set_num_threads(settings.threads)
@@ -70,7 +62,7 @@ def run_gaps(settings: Settings) -> Outcome:
     asked = [
         (Work("20 points of one input", x, noisy, 1.0, 1.0), 60.0),
         (replace(works.teacher(0), name="teacher"), 150.0),
-        (works.iris(1.0), 300.0),
+        (works.table("iris", None, 1.0), 300.0),
     ]
     rows: list[tuple[object, ...]] = []
     for work, seconds in asked:
@@ -86,10 +78,10 @@ def run_gaps(settings: Settings) -> Outcome:
         met=None if settings.quick else all(bool(row[-1]) for row in rows),
         columns=("work", "largest gap", "values", "seconds", "met"),
         rows=rows,
-        runs=[],
     )
 
 
+@benchmark("lam-max", "lam_max of a known case and of 30 digits")
 def run_lam_max(settings: Settings) -> Outcome:
     """lam_max of a known case, and of 30 digits."""
     torch.set_num_threads(settings.threads)
@@ -108,12 +100,4 @@ def run_lam_max(settings: Settings) -> Outcome:
         met=None if settings.quick else all(bool(row[-1]) for row in rows),
         columns=("work", "at least", "at most", "seconds", "met"),
         rows=rows,
-        runs=[],
     )
-
-
-PATHS = {
-    "path-times": Benchmark(run_times, "paths on 200 digits and diabetes, beside three solves (20 min)"),
-    "path-gaps": Benchmark(run_gaps, "proved gaps between the values: one input, teacher, iris (10 min)"),
-    "lam-max": Benchmark(run_lam_max, "lam_max of a known case and of 30 digits"),
-}

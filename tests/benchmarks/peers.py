@@ -1,17 +1,16 @@
 """covopt beside its peers: pyscnn, the sampled convex programme in cvxpy, and ordinary training, at equal objective."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tests.benchmarks import works
-from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, convex, covopt, ended, pyscnn, rounded, trainer
+from tests.benchmarks.harness import Outcome, Run, Settings, benchmark, convex, covopt, ended, pyscnn, rounded, trainer
 
 SOONER_THAN_PYSCNN, SOONER_THAN_TRAINING = 20.0, 5.0
 GATES = (25, 100)  # of pyscnn on digits: with the second it takes minutes
 NEAR = 1e-4  # relative: "the best trainer's within"
 
 
+@benchmark("peers-digits-200", "200 digits beside pyscnn and training (20 min)")
 def run_peers_digits(settings: Settings) -> Outcome:
     """200 digits, two strengths."""
     groups = []
@@ -25,6 +24,7 @@ def run_peers_digits(settings: Settings) -> Outcome:
     return _judged(groups, margin=3e-3)
 
 
+@benchmark("peers-teacher", "a teacher beside pyscnn, cvxpy and training (5 min)")
 def run_peers_teacher(settings: Settings) -> Outcome:
     """A teacher of 5 neurons, 100 points with 5 inputs."""
     work, limit = works.teacher(0), settings.limit(20)
@@ -90,9 +90,3 @@ def _sooner(ours: Sequence[Run], other: Run | None, near: float) -> float | None
 
 def _times(value: float | None) -> str:
     return "never" if value is None else f"{value:.1f} times"
-
-
-PEERS = {
-    "peers-digits-200": Benchmark(run_peers_digits, "200 digits beside pyscnn and training (20 min)"),
-    "peers-teacher": Benchmark(run_peers_teacher, "a teacher beside pyscnn, cvxpy and training (5 min)"),
-}

@@ -1,23 +1,20 @@
 """Benchmarks of the plateau: data whose width is known, 30 digits, and the two panels of Figure 2."""
 
-from __future__ import annotations
-
-import itertools
 import sys
 import time
 
 import numpy as np
-from scipy.optimize import minimize
 
 import covopt
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
-from tests.benchmarks.objective import Array, deep_objective
+from tests.adversary import Array, Question, drawn
+from tests.benchmarks.harness import Outcome, Settings, benchmark, show
 from tests.references.grams import bipartite_gram, gram_data
 
 SETS, SMALL, TRAININGS = 50, 10.0, 8  # small sets, seconds for the plateau of each, trainings of each width
 WORSE = 1e-3  # how far a point of a curve may be above the best training of its width, relative
 
 
+@benchmark("plateau-known", "the plateau of data whose width is known")
 def run_known_widths(settings: Settings) -> Outcome:
     """Proposition 14: B_N, whose exact start is N^2/4, and one-hot classes, one neuron each."""
     rows = []
@@ -36,7 +33,6 @@ def run_known_widths(settings: Settings) -> Outcome:
             *("seconds", "right"),
         ),
         rows=rows,
-        runs=[],
     )
 
 
@@ -50,6 +46,7 @@ def _known(name: str, X: np.ndarray, Y: np.ndarray, R: float, width: int, settin
     )  # fmt: skip
 
 
+@benchmark("plateau-digits", "the cost of 30 digits against the width")
 def run_digits(settings: Settings) -> Outcome:
     """The curve of 30 digits: lam 1e-2, no bias."""
     digits = covopt.read_data("digits", rows=30, scale="max")
@@ -62,10 +59,10 @@ def run_digits(settings: Settings) -> Outcome:
         met=found.seconds <= 1.05 * limit,
         columns=("width", "cost", "above the level"),
         rows=found.rows(),
-        runs=[],
     )
 
 
+@benchmark("plateau-small", "50 small sets: every point of a curve against eight trainings (10 min)")
 def run_small_sets(settings: Settings) -> Outcome:
     """Fifty seeded sets: each point of the curve against short trainings by SciPy that take no more time than it."""
     rows = []
@@ -96,7 +93,6 @@ def run_small_sets(settings: Settings) -> Outcome:
             "met",
         ),
         rows=rows,
-        runs=[],
     )
 
 
@@ -118,40 +114,8 @@ def small_set(seed: int) -> tuple[str, Array, Array, dict]:
 
 def _trained(X: Array, Y: Array, width: int, rng: np.random.Generator, lam: float, loss: str, depth: int) -> float:
     """The objective after one training of all weights by SciPy's L-BFGS from a random start."""
-    sizes = [X.shape[1], *[width] * (depth - 1), Y.shape[1]]
-    shapes = [(n, below + 1) for below, n in itertools.pairwise(sizes)]
-    ends = np.cumsum([n * m for n, m in shapes])
-
-    def unpacked(v: Array) -> list[Array]:
-        return [part.reshape(shape) for part, shape in zip(np.split(v, ends[:-1]), shapes, strict=True)]
-
-    def value(v: Array) -> tuple[float, Array]:
-        W, ones = unpacked(v), np.ones((len(X), 1))
-        inputs = [np.hstack([X, ones])]
-        for weights in W[:-1]:
-            inputs.append(np.hstack([np.maximum(inputs[-1] @ weights.T, 0.0), ones]))
-        F = inputs[-1] @ W[-1].T
-        if loss == "cross_entropy":
-            p = np.exp(F - F.max(axis=1, keepdims=True))
-            M = (p / p.sum(axis=1, keepdims=True) - Y) / len(X)
-        else:
-            M = 2.0 * (F - Y) / len(X)
-        slopes = []
-        for layer in range(depth - 1, -1, -1):
-            slopes.append((M.T @ inputs[layer] + 2.0 * lam * W[layer]).ravel())
-            M = (M @ W[layer][:, :-1]) * (inputs[layer][:, :-1] > 0.0) if layer else M
-        cost = deep_objective(X, Y, W, lam=lam, beta=1.0, slope=0.0, loss=loss).cost
-        return cost, np.concatenate(slopes[::-1])
-
-    start = rng.standard_normal(int(ends[-1])) * rng.choice([0.1, 0.5, 1.0, 2.0])
+    question = Question(X, Y, loss, lam, depth, 1.0, 0.0)
+    start = drawn(rng, [X.shape[1], *[width] * (depth - 1), Y.shape[1]])
+    size = rng.choice([0.1, 0.5, 1.0, 2.0])
     options = {"maxiter": 800, "maxfun": 1600, "ftol": 1e-15, "gtol": 1e-12}
-    return float(minimize(value, start, jac=True, method="L-BFGS-B", options=options).fun)
-
-
-PLATEAU = {
-    "plateau-small": Benchmark(
-        run_small_sets, "50 small sets: every point of a curve against eight trainings (10 min)"
-    ),
-    "plateau-known": Benchmark(run_known_widths, "the plateau of data whose width is known"),
-    "plateau-digits": Benchmark(run_digits, "the cost of 30 digits against the width"),
-}
+    return question.cost(question.trained([size * W for W in start], **options))

@@ -9,35 +9,25 @@ Source: Pilanci, Ergen, Neural networks are convex regularizers, ICML 2020.
 
 from __future__ import annotations
 
-import json
-import sys
-import time
-from pathlib import Path
-
 import cvxpy as cp
 import numpy as np
 
+from tests.benchmarks.job import Stopwatch, run_job
 
-def main(directory: Path) -> None:
-    """Run the job and write what came of it."""
-    job = json.loads((directory / "job.json").read_text())
-    if job["beta"] != 0.0 or job["activation"] != "relu":
-        raise SystemExit("This contender is set up for ReLU networks without bias; choose such a work.")
-    with np.load(directory / "data.npz") as data:
-        X, Y = data["X"], data["Y"]
-    if Y.shape[1] != 1:
-        raise SystemExit("This contender is set up for one output; choose such a work.")
-    started, worked = time.perf_counter(), time.process_time()
-    v, w = solved(X, Y[:, 0], job["lam"], job["options"]["gates"], job["options"]["seed"])
-    told = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - worked}
+
+def run(X: np.ndarray, Y: np.ndarray, job: dict) -> list[tuple[list[np.ndarray], dict]]:
+    """Solve the convex programme, and balance its neurons."""
+    if job["question"]["bias"] != 0.0 or job["question"]["activation"] != "relu" or Y.shape[1] != 1:
+        raise SystemExit("This contender is set up for ReLU networks of one output without bias; choose such a work.")
+    watch = Stopwatch()
+    v, w = solved(X, Y[:, 0], job["question"]["lam"], job["options"]["gates"], job["options"]["seed"])
+    told = watch.told()
     neurons, signs = np.vstack([v, w]), np.repeat([1.0, -1.0], len(v))
     lengths = np.linalg.norm(neurons, axis=1)
     used = lengths > 1e-9 * lengths.max()
     roots = np.sqrt(lengths[used])
     W1, W2 = neurons[used] / roots[:, None], (signs[used] * roots)[None]
-    told["width"] = len(W1)
-    np.savez(directory / "weights.npz", W1=np.pad(W1, ((0, 0), (0, 1))), W2=np.pad(W2, ((0, 0), (0, 1))))
-    (directory / "run.json").write_text(json.dumps(told))
+    return [([np.pad(W, ((0, 0), (0, 1))) for W in (W1, W2)], told | {"width": len(W1)})]
 
 
 def solved(X: np.ndarray, y: np.ndarray, lam: float, gates: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -56,4 +46,4 @@ def solved(X: np.ndarray, y: np.ndarray, lam: float, gates: int, seed: int) -> t
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_job(run)

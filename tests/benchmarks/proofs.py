@@ -1,13 +1,8 @@
 """Benchmarks of the lower bounds: how small a gap is proved, and how fast."""
 
-from __future__ import annotations
-
-import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -15,23 +10,25 @@ from tests.benchmarks import works
 from tests.benchmarks.harness import (
     ENDED,
     LATE,
-    Benchmark,
+    Failed,
     Outcome,
     Run,
     Settings,
+    benchmark,
     covopt,
     ended,
+    judged,
     rounded,
     show,
     spawn,
     worst,
 )
-from tests.benchmarks.objective import objective
 
 WEIGHTS = (0.1, 0.01)  # b: the penalty of the random sets
 RELAXING = 200.0  # seconds for the relaxations of each of them
 
 
+@benchmark("random-sets", "200 random sets in the plane, certified; the relaxation beside (450 s)")
 def run_random_sets(settings: Settings) -> Outcome:
     """100 random sets for each b; their (1/2) |F - Y|^2 + (b/2) |theta|^2 is N / 2 times our loss at lam = b / N."""
     rows, runs, loose, told, met = [], [], [], [], True
@@ -84,30 +81,17 @@ def _solve_sets(
     """One process: each set solved, the gaps and seconds of the relaxations that there was time for, and verdicts."""
     options = {"gap": 1e-6, "time_limit": settings.limit(20), "certify": "fast"}
     job = {"lam": sets[0].lam, "options": options, "threads": settings.threads, "relaxing": settings.limit(RELAXING)}
-    runs = [Run("covopt", work.name, 0, options) for work in sets]
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        np.savez(directory / "data.npz", X=np.stack([w.X for w in sets]), Y=np.stack([w.Y for w in sets]))
-        (directory / "job.json").write_text(json.dumps(job))
-        error = spawn(directory, settings.threads, 2400.0, "tests.benchmarks.sets")
-        if error is not None:
-            print(f"  {error}", file=sys.stderr)
-            for run in runs:
-                run.error = error
-            return runs, [], [], []
-        told = json.loads((directory / "run.json").read_text())
-        with np.load(directory / "weights.npz") as archive:
-            weights = [[archive[f"{k}_{layer}"] for layer in (0, 1)] for k in range(len(sets))]
-    for run, work, each, W in zip(runs, sets, told["solved"], weights, strict=True):
-        value = objective(work.X, work.Y, W, lam=work.lam, beta=0.0, slope=0.0)
-        run.cost, run.fit, run.norm, run.residual = value.cost, value.fit, value.norm, value.residual
-        run.seconds, run.width, run.lower = each["seconds"], each["width"], each["lower"]
-        run.certificate, run.status, run.peak_mib = each["certificate"], each["status"], told["peak_mib"]
-        run.gap = None if run.lower is None else (run.cost - run.lower) / run.cost
-    relaxed = [(run, each) for run, each in zip(runs, told["relaxed"], strict=False) if each["lower"] is not None]
-    gaps = [(run.cost - each["lower"]) / run.cost for run, each in relaxed]
-    verdicts = [(each["unique"], _is_known(each["fewest"]), each["deciding"]) for each in told["solved"]]
-    return runs, gaps, [each["seconds"] for _, each in relaxed], verdicts
+    try:
+        runs = spawn(job, np.stack([w.X for w in sets]), np.stack([w.Y for w in sets]), 2400.0, "sets")
+    except Failed as error:
+        print(f"  {error}", file=sys.stderr)
+        return [Run("covopt", work.name, 0, options, error=str(error)) for work in sets], [], [], []
+    solved = [judged(Run("covopt", work.name, 0, options), work, *run) for run, work in zip(runs, sets, strict=True)]
+    told = [each for _, each in runs]
+    relaxed = [(run, each) for run, each in zip(solved, told, strict=True) if each["relaxed"] is not None]
+    gaps = [(run.cost - each["relaxed"]) / run.cost for run, each in relaxed]
+    verdicts = [(each["unique"], _is_known(each["fewest"]), each["deciding"]) for each in told]
+    return solved, gaps, [each["relaxing"] for _, each in relaxed], verdicts
 
 
 def _is_known(ends: list[int] | None) -> bool:
@@ -147,6 +131,7 @@ def run_proof(settings: Settings, work: works.Work, must: float, aim: float, lim
     )
 
 
+@benchmark("proof-digits-all", "twice the spectral bound for all 1,797 digits (600 s)")
 def run_proof_all(settings: Settings, limit: float = 600.0) -> Outcome:
     """All digits: the bound against the spectral one, which `certify="fast"` gives."""
     work = works.digits(1797, 1e-3)
@@ -165,24 +150,19 @@ def run_proof_all(settings: Settings, limit: float = 600.0) -> Outcome:
     )
 
 
-def _proof(work: works.Work, must: float, aim: float, limit: float, says: str) -> Benchmark:
-    return Benchmark(partial(run_proof, work=work, must=must, aim=aim, limit=limit), f"{says} ({limit:.0f} s)")
-
-
-PROOFS = {
-    "random-sets": Benchmark(run_random_sets, "200 random sets in the plane, certified; the relaxation beside (450 s)"),
-    "proof-digits-15": _proof(works.digits(15, 1e-2), 2e-2, 1e-3, 120.0, "a proof for 15 digits"),
-    "proof-digits-30": _proof(works.digits(30, 1e-2), 4e-2, 5e-3, 300.0, "a proof for 30 digits"),
-    "proof-digits-60": _proof(works.digits(60, 1e-2), 8e-2, 2e-2, 600.0, "a proof for 60 digits"),
-    "proof-digits-200": _proof(works.digits(200, 1e-3), 5e-2, 2e-2, 600.0, "a proof for 200 digits"),
-    "proof-digits-all": Benchmark(run_proof_all, "twice the spectral bound for all 1,797 digits (600 s)"),
-    "proof-wine": _proof(works.table("wine", None, 1e-2), 3e-2, 1e-2, 600.0, "a proof for wine"),
-    "proof-breast-cancer": _proof(
-        works.table("breast-cancer", 100, 1e-2), 3e-2, 1e-2, 600.0, "a proof for 100 rows of breast cancer"
-    ),
-    "proof-diabetes": _proof(works.table("diabetes", 100, 1e-2), 1e-1, 5e-2, 600.0, "a proof for 100 rows of diabetes"),
-    "proof-iris": _proof(works.iris(1e-2), 5e-2, 1e-2, 600.0, "a proof for iris, standardised, with a bias"),
-    "proof-teacher": _proof(works.teacher(0), 1e-2, 1e-4, 300.0, "a proof for the first teacher"),
-    "proof-teacher-7": _proof(works.teacher(0, 7), 1e-2, 1e-3, 300.0, "a proof for a teacher of 7 inputs"),
-    "proof-teacher-8": _proof(works.teacher(0, 8), 5e-2, 1e-2, 300.0, "a proof for a teacher of 8 inputs"),
-}
+for _name, _work, _must, _aim, _limit, _says in (
+    ("digits-15", works.digits(15, 1e-2), 2e-2, 1e-3, 120.0, "15 digits"),
+    ("digits-30", works.digits(30, 1e-2), 4e-2, 5e-3, 300.0, "30 digits"),
+    ("digits-60", works.digits(60, 1e-2), 8e-2, 2e-2, 600.0, "60 digits"),
+    ("digits-200", works.digits(200, 1e-3), 5e-2, 2e-2, 600.0, "200 digits"),
+    ("wine", works.table("wine", None, 1e-2), 3e-2, 1e-2, 600.0, "wine"),
+    ("breast-cancer", works.table("breast-cancer", 100, 1e-2), 3e-2, 1e-2, 600.0, "100 rows of breast cancer"),
+    ("diabetes", works.table("diabetes", 100, 1e-2), 1e-1, 5e-2, 600.0, "100 rows of diabetes"),
+    ("iris", works.table("iris", None, 1e-2), 5e-2, 1e-2, 600.0, "iris, standardised, with a bias"),
+    ("teacher", works.teacher(0), 1e-2, 1e-4, 300.0, "the first teacher"),
+    ("teacher-7", works.teacher(0, 7), 1e-2, 1e-3, 300.0, "a teacher of 7 inputs"),
+    ("teacher-8", works.teacher(0, 8), 5e-2, 1e-2, 300.0, "a teacher of 8 inputs"),
+):
+    benchmark(f"proof-{_name}", f"a proof for {_says} ({_limit:.0f} s)")(
+        partial(run_proof, work=_work, must=_must, aim=_aim, limit=_limit)
+    )

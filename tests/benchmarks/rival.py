@@ -7,13 +7,11 @@ environment of its own. Times are processor seconds of the one thread: they mean
 from __future__ import annotations
 
 import importlib
-import json
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
+from tests.benchmarks.job import run_job
 from tests.benchmarks.objective import objective
 from tests.benchmarks.rival_methods.common import Question
 from tests.benchmarks.rival_methods.log import Log
@@ -31,21 +29,18 @@ METHODS = {
 """The module of `rival_methods` that has a method."""
 
 
-def main(directory: Path) -> None:
-    """Run the job and write what came of it."""
-    job = json.loads((directory / "job.json").read_text())
+def run(X: np.ndarray, Y: np.ndarray, job: dict) -> list[tuple[list[np.ndarray], dict]]:
+    """Run the method that the job names."""
     name, options = job["contender"].removeprefix("rival-"), dict(job["options"])
     seconds, seed = options.pop("seconds"), options.pop("seed")
     method = importlib.import_module(f"tests.benchmarks.rival_methods.{METHODS[name]}").run
-    with np.load(directory / "data.npz") as data:
-        X, Y = data["X"], data["Y"]
     warm_up(method, options | {"method": name})
     started, log = time.perf_counter(), Log(seconds)
-    method(Question(X, Y, job["lam"], job["beta"]), log, seed, method=name, **options)
+    lam, beta = job["question"]["lam"], job["question"]["bias"]
+    method(Question(X, Y, lam, beta), log, seed, method=name, **options)
     told = {"seconds": time.perf_counter() - started, "cpu_seconds": log.seconds()}
-    history, weights = judged(X, Y, job["lam"], job["beta"], log)
-    np.savez(directory / "weights.npz", W1=weights[0], W2=weights[1])
-    (directory / "run.json").write_text(json.dumps(told | {"history": history, "width": len(weights[0])}))
+    history, weights = judged(X, Y, lam, beta, log)
+    return [(weights, told | {"history": history, "width": len(weights[0])})]
 
 
 def warm_up(method: object, options: dict) -> None:
@@ -69,4 +64,4 @@ def judged(
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_job(run)

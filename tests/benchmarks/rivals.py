@@ -5,16 +5,15 @@ geometric progression; what it costs to judge them is not timed. covopt's times 
 several settings in the list below takes part once with each, and is counted with the best of them at every time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from tests.benchmarks import works
-from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, rival, rounded
+from tests.benchmarks.harness import Outcome, Run, Settings, benchmark, repeated, rounded
 from tests.benchmarks.works import Work
 
 WITHIN = (0.01, 0.001)
@@ -85,8 +84,9 @@ RACES = {
 def run_race(settings: Settings, race: Race) -> Outcome:
     """All contenders on one problem."""
     work, seconds = race.work(), settings.limit(race.seconds)
-    ours = rival(work, settings, "covopt", seconds=seconds, **race.ours)
-    theirs = [run for name, options in race.rivals for run in rival(work, settings, name, seconds=seconds, **options)]
+    asked = [("covopt", race.ours), *race.rivals]
+    raced = [repeated(f"rival-{name}", work, settings, seconds=seconds, **options) for name, options in asked]
+    ours, theirs = raced[0], [run for runs in raced[1:] for run in runs]
     runs = [*ours, *theirs]
     best = min((run.cost for run in runs if run.error is None), default=math.nan)
     shown = [t for t in SHOWN if t <= seconds]
@@ -150,13 +150,9 @@ def _row(run: Run, shown: Sequence[float], best: float) -> tuple[object, ...]:
     )
 
 
-def _benchmark(name: str, race: Race) -> Benchmark:
-    count = len(race.rivals) + 1
-    return Benchmark(
-        lambda settings: run_race(settings, race),
-        f"{name.removeprefix('rivals-')}: covopt beside Gauss-Newton, particles, group lassos and training "
-        f"({count} runs of {race.seconds:g} processor seconds)",
-    )
-
-
-RIVALS = {name: _benchmark(name, race) for name, race in RACES.items()}
+for _name, _race in RACES.items():
+    benchmark(
+        _name,
+        f"{_name.removeprefix('rivals-')}: covopt beside Gauss-Newton, particles, group lassos and training "
+        f"({len(_race.rivals) + 1} runs of {_race.seconds:g} processor seconds)",
+    )(partial(run_race, race=_race))

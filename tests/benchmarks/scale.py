@@ -1,8 +1,5 @@
 """How cost and time grow with the samples: 60,000 of them, and the time to 1 percent on more and more digits."""
 
-from __future__ import annotations
-
-import json
 import math
 
 import numpy as np
@@ -10,12 +7,13 @@ import numpy as np
 from tests.benchmarks import works
 from tests.benchmarks.harness import (
     ENDED,
-    Benchmark,
     Outcome,
     Settings,
+    benchmark,
     covopt,
     ended,
     median,
+    references,
     rounded,
     show,
     trainer,
@@ -29,6 +27,7 @@ STEEPEST = 1.15
 SOON, GIVEN = 120.0, 240.0  # seconds to 1 percent on many rows, and of the run that may lower the best known cost
 
 
+@benchmark("scale", "60,000 samples of 784 inputs (21 min); --rows, --device cuda")
 def run_scale(settings: Settings) -> Outcome:
     """Ours and the trainer's long runs, and a short one of ours; the target is for one GPU."""
     cuda = settings.device == "cuda"
@@ -63,9 +62,10 @@ def run_scale(settings: Settings) -> Outcome:
     )
 
 
+@benchmark("growth", "digits, 100 to 1,797 rows: seconds to 1 percent (3 min; --reference S: 5 S more)")
 def run_growth(settings: Settings) -> Outcome:
     """Digits, lam 1e-3: how long covopt takes to 1 percent of the best cost that any run has reached."""
-    known, rows, runs, times = _references(settings), [], [], []
+    known, rows, runs, times = references(settings, "growth"), [], [], []
     for size, seconds in SIZES.items():
         work = works.digits(size, 1e-3)
         ours = covopt(work, settings, time_limit=settings.limit(seconds), certify="none")
@@ -82,7 +82,7 @@ def run_growth(settings: Settings) -> Outcome:
         for run in ours:
             above = run.cost / best - 1.0
             rows.append((size, run.cost, best, above, rounded(run.time_to((1.0 + NEAR) * best)), *ended(run)))
-    _keep_references(known, settings)
+    references(settings, "growth", known)
     exponent = slope(list(SIZES), times)
     listed = ", ".join(f"{size}: {show(rounded(when))}" for size, when in zip(SIZES, times, strict=True))
     return Outcome(
@@ -95,12 +95,13 @@ def run_growth(settings: Settings) -> Outcome:
     )
 
 
+@benchmark("soon", "60,000 samples of 784 inputs: seconds to 1 percent (5 min); --rows")
 def run_soon(settings: Settings) -> Outcome:
     """Many rows, no proof: seconds to 1 percent of the best cost that any run has reached."""
-    work, known = works.mixture(1000 if settings.quick else settings.rows), _references(settings)
+    work, known = works.mixture(1000 if settings.quick else settings.rows), references(settings, "growth")
     ours = covopt(work, settings, time_limit=settings.limit(GIVEN), certify="none")
     best = min(known.get(work.name, math.inf), *(run.cost for run in ours if math.isfinite(run.cost)))
-    _keep_references(known | {work.name: best}, settings)
+    references(settings, "growth", known | {work.name: best})
     times = [run.time_to((1.0 + NEAR) * best) for run in ours]
     when = median(times)
     return Outcome(
@@ -116,20 +117,3 @@ def run_soon(settings: Settings) -> Outcome:
 def slope(sizes: list[float], times: list[float]) -> float:
     """The exponent p of times ~ sizes^p, by least squares of the logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(times), 1)[0]) if np.isfinite(times).all() else math.nan
-
-
-def _references(settings: Settings) -> dict[str, float]:
-    path = settings.directory / "growth-references.json"
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def _keep_references(known: dict[str, float], settings: Settings) -> None:
-    settings.directory.mkdir(parents=True, exist_ok=True)
-    (settings.directory / "growth-references.json").write_text(json.dumps(known, indent=1) + "\n")
-
-
-SCALE = {
-    "growth": Benchmark(run_growth, "digits, 100 to 1,797 rows: seconds to 1 percent (3 min; --reference S: 5 S more)"),
-    "soon": Benchmark(run_soon, "60,000 samples of 784 inputs: seconds to 1 percent (5 min); --rows"),
-    "scale": Benchmark(run_scale, "60,000 samples of 784 inputs (21 min); --rows, --device cuda"),
-}

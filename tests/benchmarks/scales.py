@@ -1,29 +1,24 @@
 """Random problems at scales from 1e-16 to 1e16, every depth and loss with a gradient, against L-BFGS of the same time.
 
-The rival is SciPy's L-BFGS-B from as many random starts as fit in the time, on the weights alone, written here from the
-equations: it shares nothing with covopt. By the way the benchmark notes tracebacks, hangs, runs that end late, and
-bounds above a network's cost.
+The rival is SciPy's L-BFGS-B from as many random starts as fit in the time, on the weights alone, of the objective in
+tests/adversary.py, which shares nothing with covopt. By the way the benchmark notes tracebacks, hangs, runs that end
+late, and bounds above a network's cost.
 """
 
-from __future__ import annotations
-
 import contextlib
-import itertools
-import math
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 import covopt
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
+from tests.adversary import Question, drawn
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 
 WORSE = 1.01  # times the rival's cost: what counts as worse
 LATE = (1.05, 0.5)  # a run may take so many times its limit, or so many seconds more
@@ -34,61 +29,8 @@ KINDS = ("gauss", "int", "bin", "repeat", "collinear", "zero", "near", "rank", "
 Matrix = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Case:
-    """A problem and what makes it special."""
-
-    X: Matrix
-    Y: Matrix
-    lam: float
-    loss: str
-    depth: int
-    beta: float
-    slope: float
-    says: str
-
-    def options(self) -> dict[str, Any]:
-        """As covopt.solve takes them."""
-        name = {0.0: "relu", 1.0: "linear"}.get(self.slope, f"leaky:{self.slope}")
-        return {"lam": self.lam, "loss": self.loss, "depth": self.depth, "bias": self.beta, "activation": name}
-
-    def cost(self, weights: list[Matrix]) -> float:
-        """C + lam |W|^2."""
-        return self._loss(self._forward(weights)[0][-1])[0] + self.lam * sum(float((W**2).sum()) for W in weights)
-
-    def slopes(self, x: NDArray[np.float64], shapes: list[tuple[int, int]]) -> tuple[float, NDArray[np.float64]]:
-        """The cost and its gradient at flat weights."""
-        weights = _shaped(x, shapes)
-        hidden, inputs = self._forward(weights)
-        value, M = self._loss(hidden[-1])
-        found = []
-        for layer in range(self.depth - 1, -1, -1):
-            found.append((M.T @ inputs[layer] + 2.0 * self.lam * weights[layer]).ravel())
-            if layer:
-                M = (M @ weights[layer][:, :-1]) * np.where(hidden[layer - 1] > 0, 1.0, self.slope)
-        return value + self.lam * float(x @ x), np.concatenate(found[::-1])
-
-    def _forward(self, weights: list[Matrix]) -> tuple[list[Matrix], list[Matrix]]:
-        one = np.full((len(self.X), 1), self.beta)
-        inputs, hidden = [np.hstack([self.X, one])], []
-        for W in weights:
-            hidden.append(inputs[-1] @ W.T)
-            inputs.append(np.hstack([np.where(hidden[-1] > 0, hidden[-1], self.slope * hidden[-1]), one]))
-        return hidden, inputs
-
-    def _loss(self, F: Matrix) -> tuple[float, Matrix]:
-        N = len(F)
-        if self.loss == "mse":
-            return float(((F - self.Y) ** 2).sum()) / N, 2.0 * (F - self.Y) / N
-        top = F.max(axis=1, keepdims=True)
-        E = np.exp(F - top)
-        total = E.sum(axis=1, keepdims=True)
-        value = float((np.log(total[:, 0]) + top[:, 0] - (F * self.Y).sum(axis=1)).mean())
-        return value, (E / total - self.Y) / N
-
-
-def case(seed: int) -> Case:
-    """A small problem, its data degenerate or far from 1 more often than not."""
+def case(seed: int) -> tuple[Question, str]:
+    """A small problem, its data degenerate or far from 1 more often than not, and what makes it special."""
     rng = np.random.default_rng(seed)
     N, d, m = int(rng.integers(1, 8)), int(rng.integers(1, 6)), int(rng.choice([1, 1, 1, 2, 3]))
     depth, kind = int(rng.choice([2, 2, 2, 3, 4, 6])), str(rng.choice(KINDS))
@@ -106,7 +48,7 @@ def case(seed: int) -> Case:
         Y = np.ones((N, m)) if targets == "const" else Y
         Y *= 10.0 ** {"big": rng.uniform(0, 8), "tiny": rng.uniform(-8, 0)}.get(targets, 0.0)
     says = f"{seed}: {N} x {d} {kind}, {m} {targets}, {loss} {lam:.0e}, depth {depth}, bias {beta:g}, slope {slope:g}"
-    return Case(X, Y, lam, loss, depth, beta, slope, says)
+    return Question(X, Y, loss, lam, depth, beta, slope), says
 
 
 def _inputs(rng: np.random.Generator, N: int, d: int, kind: str) -> Matrix:
@@ -137,35 +79,21 @@ def _inputs(rng: np.random.Generator, N: int, d: int, kind: str) -> Matrix:
     return X
 
 
-def rival(question: Case, seconds: float, seed: int) -> float:
+def rival(question: Question, seconds: float, seed: int) -> float:
     """The lowest cost that L-BFGS finds in the time from random starts of many sizes; zero weights are one of them."""
     rng, until = np.random.default_rng(seed), time.perf_counter() + seconds
     width = min(10, 2 * len(question.X) + 2)
-    sizes = [question.X.shape[1], *[width] * (question.depth - 1), question.Y.shape[1]]
-    shapes = [(n, below + 1) for below, n in itertools.pairwise(sizes)]
-    best = question.cost([np.zeros(shape) for shape in shapes])
+    widths = [question.X.shape[1], *[width] * (question.depth - 1), question.Y.shape[1]]
+    best = question.cost([0.0 * W for W in drawn(np.random.default_rng(0), widths)])
     inputs, targets = max(1e-30, float(np.abs(question.X).max())), max(1e-30, float(np.abs(question.Y).max()))
     fitting = (targets / max(inputs, 1e-3 * question.beta)) ** (1.0 / question.depth)
-
-    def value(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        if time.perf_counter() > until:
-            raise TimeoutError
-        return question.slopes(x, shapes)
-
+    options = {"maxiter": 3000, "maxfun": 6000, "ftol": 1e-15, "gtol": 1e-300}
     with contextlib.suppress(TimeoutError):
         while True:
             size = fitting * rng.choice([0.1, 0.3, 1.0, 2.0])
-            start = size * rng.standard_normal(sum(n * k for n, k in shapes))
-            options = {"maxiter": 3000, "maxfun": 6000, "ftol": 1e-15, "gtol": 1e-300}
-            found = minimize(value, start, jac=True, method="L-BFGS-B", options=options)
-            cost = question.cost(_shaped(found.x, shapes))
-            best = min(best, cost) if math.isfinite(cost) else best
+            start = [size * W for W in drawn(rng, widths)]
+            best = min(best, question.cost(question.trained(start, until, **options)))
     return best
-
-
-def _shaped(x: NDArray[np.float64], shapes: list[tuple[int, int]]) -> list[Matrix]:
-    pieces = np.split(x, np.cumsum([n * k for n, k in shapes])[:-1])
-    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -181,18 +109,18 @@ class Found:
     flaws: dict[str, str]
 
 
-def attempt(question: Case, limit: float, seed: int) -> Found:
+def attempt(question: Question, says: str, limit: float, seed: int) -> Found:
     """One solve, and L-BFGS for as long."""
     begun = time.perf_counter()
     try:
         with _at_most(limit + NEVER):
-            result = covopt.solve(question.X, question.Y, time_limit=limit, seed=seed, **question.options())
+            result = covopt.solve(question.X, question.Y, time_limit=limit, seed=seed, **question.options)
     except covopt.CovoptError as error:
-        return Found(question.says, {"refused": str(error)})
+        return Found(says, {"refused": str(error)})
     except TimeoutError:
-        return Found(question.says, {"endless": f"{limit + NEVER:g} s"})
+        return Found(says, {"endless": f"{limit + NEVER:g} s"})
     except Exception as error:  # whatever comes, it is what is counted
-        return Found(question.says, {"traceback": f"{type(error).__name__}: {error}"})
+        return Found(says, {"traceback": f"{type(error).__name__}: {error}"})
     took, flaws = time.perf_counter() - begun, {}
     if took > max(LATE[0] * limit, limit + LATE[1]):
         flaws["late"] = f"{took:.1f} s"
@@ -206,7 +134,7 @@ def attempt(question: Case, limit: float, seed: int) -> Found:
         flaws["worse"] = f"{cost:.6g}, L-BFGS {best:.6g}, {result.status}"
         if result.status.value in ("converged", "optimal"):
             flaws["worse and converged"] = flaws["worse"]
-    return Found(question.says, flaws)
+    return Found(says, flaws)
 
 
 @contextlib.contextmanager
@@ -228,6 +156,7 @@ def _at_most(seconds: float) -> Iterator[None]:
 FLAWS = ("refused", "traceback", "endless", "late", "false bound", "worse", "worse and converged")
 
 
+@benchmark("scales", "--number random problems of all scales, --limits seconds each, against L-BFGS")
 def run_scales(settings: Settings) -> Outcome:
     """`--number` problems with each of the limits, from `--seed` on, no problem twice."""
     torch.set_num_threads(settings.threads)
@@ -237,7 +166,7 @@ def run_scales(settings: Settings) -> Outcome:
         found, seeds = [], range(first, first + number)
         first += number
         for seed in seeds:
-            found.append(attempt(case(seed), limit, seed))
+            found.append(attempt(*case(seed), limit, seed))
             for name, says in found[-1].flaws.items():
                 print(f"{limit:g} s, {name}: {says}  [{found[-1].says}]", file=sys.stderr, flush=True)
         counts = [sum(name in each.flaws for each in found) for name in FLAWS]
@@ -249,10 +178,4 @@ def run_scales(settings: Settings) -> Outcome:
         met=met,
         columns=("limit", "problems", *FLAWS),
         rows=rows,
-        runs=[],
     )
-
-
-SCALES: dict[str, Benchmark] = {
-    "scales": Benchmark(run_scales, "--number random problems of all scales, --limits seconds each, against L-BFGS"),
-}

@@ -8,11 +8,6 @@ weights. Its network is balanced neuron by neuron before it is judged, which cos
 
 from __future__ import annotations
 
-import json
-import sys
-import time
-from pathlib import Path
-
 import numpy as np
 from scnn.activations import sample_gate_vectors
 from scnn.metrics import Metrics
@@ -21,16 +16,15 @@ from scnn.optimize import optimize_model
 from scnn.regularizers import NeuronGL1
 from scnn.solvers import AL
 
+from tests.benchmarks.job import Stopwatch, run_job
 
-def main(directory: Path) -> None:
-    """Run the job and write what came of it."""
-    job = json.loads((directory / "job.json").read_text())
-    options = job["options"]
-    if job["beta"] != 0.0 or job["activation"] != "relu":
+
+def run(X: np.ndarray, Y: np.ndarray, job: dict) -> list[tuple[list[np.ndarray], dict]]:
+    """Solve the convex programme."""
+    options, question = job["options"], job["question"]
+    if question["bias"] != 0.0 or question["activation"] != "relu":
         raise SystemExit("This contender is set up for ReLU networks without bias; choose such a work.")
-    with np.load(directory / "data.npz") as data:
-        X, Y = data["X"], data["Y"]
-    started, worked = time.perf_counter(), time.process_time()
+    watch = Stopwatch()
     gates = sample_gate_vectors(options["seed"], X.shape[1], options["gates"])
     model = ConvexReLU(gates, c=Y.shape[1])
     limits = {
@@ -42,17 +36,15 @@ def main(directory: Path) -> None:
         Metrics(metric_freq=10**6),
         X,
         Y,
-        regularizer=NeuronGL1(job["lam"] / Y.shape[1]),
+        regularizer=NeuronGL1(question["lam"] / Y.shape[1]),
         unitize_data=False,
         dtype="float64",
         seed=options["seed"],
     )
     W1, W2 = (np.asarray(parameter, dtype=np.float64) for parameter in network.parameters)
-    told = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - worked}
+    told = watch.told()
     W1, W2 = balanced(W1, W2)
-    told["width"] = len(W1)
-    np.savez(directory / "weights.npz", W1=np.pad(W1, ((0, 0), (0, 1))), W2=np.pad(W2, ((0, 0), (0, 1))))
-    (directory / "run.json").write_text(json.dumps(told))
+    return [([np.pad(W, ((0, 0), (0, 1))) for W in (W1, W2)], told | {"width": len(W1)})]
 
 
 def balanced(W1: np.ndarray, W2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -64,4 +56,4 @@ def balanced(W1: np.ndarray, W2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_job(run)

@@ -1,7 +1,5 @@
 """scikit-learn's grid search over lam, beside one over the penalty of its own network: 25 fits each."""
 
-from __future__ import annotations
-
 import time
 import warnings
 
@@ -13,13 +11,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import covopt
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 
 LAMS = [0.3, 0.1, 0.03, 0.01, 0.003]
 ALPHAS = [1e-4, 1e-3, 1e-2, 0.1, 1.0]
 FOLDS, LONGEST = 5, 60.0
 
 
+@benchmark("grid-search", "scikit-learn's grid search with estimators at their defaults (3 min)")
 def run_search(settings: Settings) -> Outcome:
     """Best mean accuracy over five folds, and the processor's seconds of all fits; everything else at its defaults."""
     torch.set_num_threads(settings.threads)
@@ -48,8 +47,4 @@ def run_search(settings: Settings) -> Outcome:
         met=None if settings.quick else good,
         columns=("estimator", "accuracy", "best value", "processor s", "seconds"),
         rows=rows,
-        runs=[],
     )
-
-
-SEARCH = {"grid-search": Benchmark(run_search, "scikit-learn's grid search with estimators at their defaults (3 min)")}

@@ -1,56 +1,45 @@
 """Many small problems in one process: `python -m tests.benchmarks.sets DIRECTORY`, as `contender` runs one.
 
-`job.json` and `data.npz` (X (S, N, d), Y (S, N, m)) lie there; `weights.npz` and `run.json` come to lie beside them.
-Every solve is timed by itself, after one that is not: a process for each would measure the start of the interpreter.
+X is (S, N, d), Y (S, N, m). Every solve is timed by itself, after one that is not: a process for each would measure the
+start of the interpreter.
 Beside the solves, the doubly non-negative relaxation of the same problems, by an interior-point method.
 """
 
-from __future__ import annotations
-
-import json
-import sys
 import time
-from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 import torch
-from references.relaxed import relaxed_maximum
 
 from covopt.answer.solve import solve
 from covopt.certify.dual import dual_bound
 from covopt.model.problem import make_problem
-from tests.benchmarks.contender import peak_mib
+from tests.benchmarks.job import Stopwatch, run_job
 from tests.benchmarks.objective import Array
+from tests.references.relaxed import relaxed_maximum
 
 
-def main(directory: Path) -> None:
+def run(X: Array, Y: Array, job: dict) -> list[tuple[list[Array], dict]]:
     """Solve all sets, then relax the first ones until the time for that is spent."""
-    job = json.loads((directory / "job.json").read_text())
     torch.set_num_threads(job["threads"])
-    with np.load(directory / "data.npz") as data:
-        X, Y = data["X"], data["Y"]
     solve(X[0], Y[0], lam=job["lam"], bias=0.0, **job["options"])  # first use loads code
-    weights, solved = {}, []
-    for k in range(len(X)):
-        started = time.perf_counter()
-        result = solve(X[k], Y[k], lam=job["lam"], bias=0.0, **job["options"])
-        seconds = time.perf_counter() - started
-        began = time.perf_counter()
+    runs = []
+    for x, y in zip(X, Y, strict=True):
+        watch = Stopwatch()
+        result = solve(x, y, lam=job["lam"], bias=0.0, **job["options"])
+        told = watch.told() | {"lower": result.lower, "certificate": str(result.certificate)}
+        told |= {"status": str(result.status), "width": result.widths[0]}
+        watch = Stopwatch()
         found = result.unique
-        deciding = time.perf_counter() - began
-        weights |= {f"{k}_{layer}": W.cpu().numpy() for layer, W in enumerate(result.weights)}
-        told = {"lower": result.lower, "certificate": str(result.certificate), "status": str(result.status)}
-        solved.append(told | {"seconds": seconds, "width": result.widths[0], "unique": found.verdict})
-        solved[-1] |= {"deciding": deciding, "fewest": found.fewest}
-    relaxed, started = [], time.perf_counter()
-    while len(relaxed) < len(X) and time.perf_counter() - started < job["relaxing"]:
-        began = time.perf_counter()
-        lower = relaxation(X[len(relaxed)], Y[len(relaxed)], job["lam"])
-        relaxed.append({"lower": lower, "seconds": time.perf_counter() - began})
-    np.savez(directory / "weights.npz", **weights)
-    told = {"solved": solved, "relaxed": relaxed, "peak_mib": peak_mib()}
-    (directory / "run.json").write_text(json.dumps(told))
+        told |= {"unique": found.verdict, "fewest": found.fewest, "deciding": watch.told()["seconds"]}
+        runs.append(([W.cpu().numpy() for W in result.weights], told | {"relaxed": None, "relaxing": None}))
+    started = time.perf_counter()
+    for x, y, (_, told) in zip(X, Y, runs, strict=True):
+        if time.perf_counter() - started < job["relaxing"]:
+            watch = Stopwatch()
+            told |= {"relaxed": relaxation(x, y, job["lam"])}
+            told |= {"relaxing": watch.told()["seconds"]}
+    return runs
 
 
 def relaxation(X: Array, Y: Array, lam: float) -> float | None:
@@ -84,4 +73,4 @@ def relaxation(X: Array, Y: Array, lam: float) -> float | None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_job(run)

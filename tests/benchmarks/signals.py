@@ -1,13 +1,11 @@
 """Ctrl-C at random times over all commands, each in a process of its own: what it leaves, and how soon it ends."""
 
-from __future__ import annotations
-
 import random
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 from tests.signalling import COMMANDS, Ended, interrupt, write_inputs
 
 SIGNALS, QUICK = 60, 4
@@ -16,6 +14,7 @@ TWICE = 0.2  # the part that gets a second signal at once
 SECONDS = 2.0
 
 
+@benchmark("signals", "60 signals at random times over all commands (15 min)")
 def run_signals(settings: Settings) -> Outcome:
     """One command after the other, in a random order, from `--seed` on."""
     drawn = random.Random(settings.seed)
@@ -45,13 +44,9 @@ def run_signals(settings: Settings) -> Outcome:
             "faults",
         ),
         rows=rows,
-        runs=[],
     )
 
 
 def _row(name: str, after: float, presses: int, ended: Ended) -> tuple[str, float, int, int, float, float, str]:
     seconds = round(ended.seconds, 2)
     return name, round(after, 1), presses, ended.code, round(ended.cpu_seconds, 2), seconds, "; ".join(ended.faults)
-
-
-INTERRUPTING = {"signals": Benchmark(run_signals, "60 signals at random times over all commands (15 min)")}

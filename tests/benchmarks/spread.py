@@ -1,15 +1,10 @@
 """Rows spread over processes: the same cost as one process, time and memory of each, and states that survive kills."""
 
-from __future__ import annotations
-
 import json
-import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,9 +14,11 @@ import numpy as np
 import torch
 
 from covopt.data.data import read_data
-from tests.benchmarks import machine, works
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
+from tests.benchmarks import works
+from tests.benchmarks.harness import Outcome, Settings, benchmark, show
 from tests.benchmarks.spread_part import LAM, Part
+from tests.benchmarks.trainer import adam_on_batches
+from tests.signalling import has_joined, started
 
 SAME, FASTER, SMALLER = 1e-6, 1.6, 0.6
 ROUNDS = {"digits": 2, "mixture": 6}
@@ -31,26 +28,7 @@ GIVEN, TUNING = 300.0, 0.1
 """Seconds that each contender has on many rows, and the part of them that each rate of Adam is tried for before."""
 
 
-def started(words: list[str], processes: int) -> list[subprocess.Popen[str]]:
-    """A program in so many processes, with one thread each, as torchrun starts them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    known = os.environ | {"TORCHELASTIC_RUN_ID": "benchmark", "WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1"}
-    known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", *words],
-            env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            cwd=machine.ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(processes)
-    ]
-
-
+@benchmark("spread", "rows spread over two processes: cost, time and memory against one (10 min); --rows")
 def run_spread(settings: Settings) -> Outcome:
     """Rounds of digits, and cycles and rounds of a mixture, by one process in parts and by two."""
     rows: list[Sequence[object]] = []
@@ -82,7 +60,6 @@ def run_spread(settings: Settings) -> Outcome:
         met=None if settings.quick else met,
         columns=("data", "processes", "cost", "width", "rounds (s)", "all (s)", "processor (s)", "MiB"),
         rows=rows,
-        runs=[],
     )
 
 
@@ -100,6 +77,7 @@ def _parts(data: Path, processes: int, limit: float) -> list[Part]:
     return [Part(**json.loads(out.splitlines()[-1])) for out in ended]
 
 
+@benchmark("resume", "20 times kill -9 of one of two processes, and going on (4 min)")
 def run_resume(settings: Settings) -> Outcome:
     """kill -9 of one of two processes at random moments, then the end on 1, 2 and 3 processes."""
     chance = random.Random(settings.seed)
@@ -114,7 +92,7 @@ def run_resume(settings: Settings) -> Outcome:
         keeping = [*words, "--out", str(out), "--checkpoint", "0.5"]
         while len(rows) < kills or not state.exists():
             both = started([*keeping, *(["--resume"] if state.exists() else [])], 2)
-            while not all(map(_has_joined, both)):  # before that, torchrun would end the others
+            while not all(map(has_joined, both)):  # before that, torchrun would end the others
                 time.sleep(0.02)
             time.sleep(chance.uniform(0.0, LONGEST))
             killed, began = chance.randrange(2), time.perf_counter()
@@ -143,14 +121,7 @@ def run_resume(settings: Settings) -> Outcome:
         met=None if settings.quick else silent == 0 and worst <= SAME,
         columns=("kill", "process", "exit code of the other", "its one sentence", "its end after seconds"),
         rows=rows,
-        runs=[],
     )
-
-
-def _has_joined(process: subprocess.Popen[str]) -> bool:
-    """Whether it is in its group, which has threads of its own then; for Linux."""
-    threads = Path(f"/proc/{process.pid}/task").glob("*/comm")
-    return any("gloo" in thread.read_text() for thread in threads)
 
 
 def _first_output(processes: list[subprocess.Popen[str]]) -> str:
@@ -158,6 +129,7 @@ def _first_output(processes: list[subprocess.Popen[str]]) -> str:
     return first
 
 
+@benchmark("many", "a regression of 10^6 rows by two processes, against Adam (13 min)")
 def run_many(settings: Settings) -> Outcome:
     """A regression of 10^6 rows of 100 inputs by two processes, and Adam for as long with two threads."""
     samples = 10_000 if settings.quick else MANY
@@ -183,7 +155,6 @@ def run_many(settings: Settings) -> Outcome:
             *((f"Adam, rate {rate:g}", TUNING * limit, cost) for rate, cost in tried.items()),
             (f"Adam, rate {rate:g}", limit, best),
         ],
-        runs=[],
     )
 
 
@@ -200,35 +171,12 @@ def _regression(samples: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _adam(X: np.ndarray, Y: np.ndarray, seconds: float, rate: float) -> float:
-    """What a network of width 500 costs after so long on batches of 512, the rate falling to 0 with the time.
-
-    The penalty is in the loss, where the objective has it; AdamW's own decay would be another objective.
-    """
-    torch.manual_seed(0)
+    """What a network of width 500 costs after so long, with two threads."""
     torch.set_num_threads(2)
+    net = adam_on_batches(X, Y, width=500, lam=LAM, seconds=seconds, rate=rate, bias=True)
     inputs, targets = torch.from_numpy(X).float(), torch.from_numpy(Y).float()
-    net = torch.nn.Sequential(torch.nn.Linear(100, 500), torch.nn.ReLU(), torch.nn.Linear(500, 1))
-    adam, began = torch.optim.Adam(net.parameters(), lr=rate), time.perf_counter()
-    while (used := (time.perf_counter() - began) / seconds) < 1.0:
-        for group in adam.param_groups:
-            group["lr"] = rate * 0.5 * (1.0 + np.cos(np.pi * used))
-        batch = torch.randint(len(inputs), (512,))
-        norm = torch.stack([p.square().sum() for p in net.parameters()]).sum()
-        loss = (net(inputs[batch]) - targets[batch]).square().sum(dim=1).mean() + LAM * norm
-        adam.zero_grad()
-        loss.backward()
-        adam.step()
     with torch.no_grad():
         off = torch.cat(
             [(net(x) - y).square().sum(dim=1) for x, y in zip(inputs.split(8192), targets.split(8192), strict=True)]
         )
         return float(off.double().mean()) + LAM * float(sum(p.square().sum() for p in net.parameters()))
-
-
-SPREAD = {
-    "spread": Benchmark(
-        run_spread, "rows spread over two processes: cost, time and memory against one (10 min); --rows"
-    ),
-    "resume": Benchmark(run_resume, "20 times kill -9 of one of two processes, and going on (4 min)"),
-    "many": Benchmark(run_many, "a regression of 10^6 rows by two processes, against Adam (13 min)"),
-}

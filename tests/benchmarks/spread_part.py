@@ -3,8 +3,6 @@
 It imports covopt alone, so that the memory it tells is that of a solve.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -17,7 +15,7 @@ import torch.distributed
 
 import covopt
 from covopt.data.data import read_data
-from tests.benchmarks.contender import peak_mib
+from tests.benchmarks.job import peak_mib
 
 LAM = 1e-4
 ASKED: dict[str, dict[str, Any]] = {

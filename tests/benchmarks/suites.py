@@ -1,65 +1,29 @@
 """The benchmarks: one function each, from settings to an outcome that states its target and what was reached."""
 
-from __future__ import annotations
-
-import json
 import math
-from pathlib import Path
 
 from tests.benchmarks import works
-from tests.benchmarks.audit import AUDIT
-from tests.benchmarks.copositivity import COPOSITIVITY
-from tests.benchmarks.cores import CORES
-from tests.benchmarks.costs import COSTS
-from tests.benchmarks.deep import DEEP
-from tests.benchmarks.deep_penalties import DEEP_PENALTIES
-from tests.benchmarks.faces import FACES
-from tests.benchmarks.forgeries import FORGERIES
-from tests.benchmarks.free import FREE
 from tests.benchmarks.harness import (
     ENDED,
     LATE,
-    Benchmark,
     Outcome,
     Run,
     Settings,
+    benchmark,
     covopt,
     ended,
     median,
+    references,
     rounded,
     show,
     trainer,
     worst,
 )
-from tests.benchmarks.hostile import HOSTILE
-from tests.benchmarks.kernels import KERNELS
-from tests.benchmarks.limits import LIMITED
-from tests.benchmarks.memory import MEMORY
-from tests.benchmarks.modules import MODULES
-from tests.benchmarks.mutants import MUTATIONS
-from tests.benchmarks.one_input import ONE_INPUT
-from tests.benchmarks.oracle import ORACLE
-from tests.benchmarks.paths import PATHS
-from tests.benchmarks.peers import PEERS
-from tests.benchmarks.plateau import PLATEAU
-from tests.benchmarks.proofs import PROOFS
-from tests.benchmarks.rivals import RIVALS
-from tests.benchmarks.scale import SCALE
-from tests.benchmarks.scales import SCALES
-from tests.benchmarks.search import SEARCH
-from tests.benchmarks.signals import INTERRUPTING
-from tests.benchmarks.spread import SPREAD
-from tests.benchmarks.sweep import SWEEP
-from tests.benchmarks.tampering import TAMPERING
-from tests.benchmarks.teachers import TEACHERS
-from tests.benchmarks.training import run_batched_training
-from tests.benchmarks.truth import TRUTH
-from tests.benchmarks.two_programs import TWO_PROGRAMS
-from tests.benchmarks.width import WIDTH
 
 FITS = 1e-9  # largest |F - Y| / |Y| at which a network counts as an exact fit
 
 
+@benchmark("shallow-exact", "certified cases of one or two inputs")
 def run_shallow_exact(settings: Settings) -> Outcome:
     """One input with bias, or two inputs: certified optima of an independent solver."""
     rows, runs, met = [], [], True
@@ -87,6 +51,7 @@ def run_shallow_exact(settings: Settings) -> Outcome:
     )
 
 
+@benchmark("one-input", "1,000 points on a line, two outputs, with a proof (30 s)")
 def run_one_input(settings: Settings) -> Outcome:
     """1,000 points on a line, with a proof."""
     runs = covopt(works.one_input(), settings, gap=1e-6, time_limit=settings.limit(30))
@@ -101,11 +66,13 @@ def run_one_input(settings: Settings) -> Outcome:
     )
 
 
+@benchmark("digits-30", "30 digits, lam 1e-2 (2 x 60 s)")
 def run_digits_30(settings: Settings) -> Outcome:
     """30 digits."""
     return _race(works.digits(30, 1e-2), settings, target=0.13594, limit=60)
 
 
+@benchmark("digits-200", "200 digits, lam 1e-3 (2 x 240 s)")
 def run_digits_200(settings: Settings) -> Outcome:
     """200 digits."""
     return _race(works.digits(200, 1e-3), settings, target=0.0296, limit=240)
@@ -129,6 +96,7 @@ def _race(work: works.Work, settings: Settings, *, target: float, limit: float) 
     )
 
 
+@benchmark("digits-all", "1,797 digits, lam 1e-4 (2 x each of --seconds)")
 def run_digits_all(settings: Settings) -> Outcome:
     """All digits: each time limit is a race of its own, because the trainer's schedule is made for its limit."""
     work, runs, rows, met = works.digits(1797, 1e-4), [], [], True
@@ -152,19 +120,20 @@ def run_digits_all(settings: Settings) -> Outcome:
     )
 
 
+@benchmark("teacher", "five random teachers (5 x 2 x 10 s; with --reference S, 5 x 2 x S more)")
 def run_teacher(settings: Settings) -> Outcome:
     """Five teachers; the references are the best of long runs of both contenders, and are kept."""
     seeds, limit = range(5), settings.limit(10)
     runs, rows, met = [], [], True
-    references = _references(settings)
+    best = references(settings, "teacher")
     for seed in seeds:
         work = works.teacher(seed)
         if settings.reference is not None:
-            runs += _lower_reference(references, work, settings, settings.reference)
+            runs += _lower_reference(best, work, settings, settings.reference)
         ours = covopt(work, settings, time_limit=limit)
         theirs = trainer(work, settings, seconds=limit)
         runs += ours + theirs
-        known = references.get(work.name)
+        known = best.get(work.name)
         cost, rival = (median(run.cost for run in each) for each in (ours, theirs))
         excess = None if known is None else worst([run.cost / known["cost"] - 1.0 for run in ours])
         late = any(run.seconds > LATE * limit for run in ours)
@@ -185,31 +154,17 @@ def run_teacher(settings: Settings) -> Outcome:
     )
 
 
-def _references(settings: Settings) -> dict[str, dict]:
-    path = _reference_path(settings)
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def _reference_path(settings: Settings) -> Path:
-    return settings.directory / "teacher-references.json"
-
-
-def _lower_reference(references: dict[str, dict], work: works.Work, settings: Settings, seconds: float) -> list[Run]:
+def _lower_reference(known: dict[str, dict], work: works.Work, settings: Settings, seconds: float) -> list[Run]:
     """Long runs of both contenders; the best cost of all times is kept."""
-    runs = [
-        *covopt(work, settings, gap=1e-9, time_limit=seconds),
-        *trainer(work, settings, seconds=seconds, seeds=5),
-    ]
+    runs = [*covopt(work, settings, gap=1e-9, time_limit=seconds), *trainer(work, settings, seconds=seconds, seeds=5)]
     for run in runs:
-        known = references.get(work.name)
-        if math.isfinite(run.cost) and (known is None or run.cost < known["cost"]):
-            references[work.name] = {"cost": run.cost, "by": run.contender, "seconds": round(run.seconds, 1)}
-    path = _reference_path(settings)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(references, indent=1) + "\n")
+        if math.isfinite(run.cost) and (work.name not in known or run.cost < known[work.name]["cost"]):
+            known[work.name] = {"cost": run.cost, "by": run.contender, "seconds": round(run.seconds, 1)}
+    references(settings, "teacher", known)
     return runs
 
 
+@benchmark("exact-values", "closed forms")
 def run_exact_values(settings: Settings) -> Outcome:
     """Closed forms."""
     rows, runs = [], []
@@ -259,48 +214,3 @@ def _seconds(runs: list[Run], total: bool = False) -> str:
     seconds = [run.seconds for run in runs]
     value = sum(seconds) if total else median(seconds)
     return "no time" if value is None or math.isnan(value) else f"{value:.1f} s"
-
-
-BENCHMARKS = {
-    "shallow-exact": Benchmark(run_shallow_exact, "certified cases of one or two inputs"),
-    "one-input": Benchmark(run_one_input, "1,000 points on a line, two outputs, with a proof (30 s)"),
-    "digits-30": Benchmark(run_digits_30, "30 digits, lam 1e-2 (2 x 60 s)"),
-    "digits-200": Benchmark(run_digits_200, "200 digits, lam 1e-3 (2 x 240 s)"),
-    "digits-all": Benchmark(run_digits_all, "1,797 digits, lam 1e-4 (2 x each of --seconds)"),
-    "teacher": Benchmark(run_teacher, "five random teachers (5 x 2 x 10 s; with --reference S, 5 x 2 x S more)"),
-    "exact-values": Benchmark(run_exact_values, "closed forms"),
-    "batched-training": Benchmark(run_batched_training, "60 networks trained at once (2 min)"),
-    **PROOFS,
-    **LIMITED,
-    **SCALES,
-    **SPREAD,
-    **DEEP,
-    **DEEP_PENALTIES,
-    **FREE,
-    **TEACHERS,
-    **WIDTH,
-    **HOSTILE,
-    **COPOSITIVITY,
-    **FACES,
-    **MODULES,
-    **MUTATIONS,
-    **PLATEAU,
-    **ONE_INPUT,
-    **AUDIT,
-    **SWEEP,
-    **CORES,
-    **KERNELS,
-    **ORACLE,
-    **PATHS,
-    **SEARCH,
-    **PEERS,
-    **RIVALS,
-    **SCALE,
-    **COSTS,
-    **MEMORY,
-    **TRUTH,
-    **INTERRUPTING,
-    **TAMPERING,
-    **FORGERIES,
-    **TWO_PROGRAMS,
-}

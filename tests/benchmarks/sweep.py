@@ -1,21 +1,17 @@
 """Sweeps that are killed: 50 times with SIGKILL at random moments (the processes of tests/sweeping.py)."""
 
-from __future__ import annotations
-
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from sweeping import kill_again_and_again
+
+from tests.benchmarks.harness import Outcome, Settings, benchmark, rounded
 
 KILLS, CELLS = 50, 3000
 
 
+@benchmark("sweep-kills", "a sweep killed 50 times (3 min)")
 def run_sweep_kills(settings: Settings) -> Outcome:
     """No finished cell lost, run twice, or wrong; at most one cell in flight for each kill."""
     rows: list[tuple[object, ...]] = []
@@ -38,8 +34,4 @@ def run_sweep_kills(settings: Settings) -> Outcome:
         met=met,
         columns=("seed", "kills", "cells", "lost", "twice", "wrong", "cut short", "seconds"),
         rows=list(rows),
-        runs=[],
     )
-
-
-SWEEP = {"sweep-kills": Benchmark(run_sweep_kills, "a sweep killed 50 times (3 min)")}

@@ -1,16 +1,14 @@
 """Benchmarks of large depth, and of many samples at three layers and more."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 
 import numpy as np
 from sklearn.datasets import load_digits
 
-from tests.benchmarks.deep import DeepWork, spawn
-from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, show
+from tests.benchmarks.harness import Outcome, Run, Settings, benchmark, covopt, repeated, show
 from tests.benchmarks.machine import ROOT
+from tests.benchmarks.works import Work
 
 CASES = ROOT / "tests" / "cases"
 RANK_FOUR = ((60.0, 0.44), (100.0, 0.431), (300.0, 0.42))
@@ -23,18 +21,19 @@ LATE = 0.05, 1.0
 """A run may end this late: the larger of the part of its time limit and of the seconds."""
 
 
-def teacher(rank: int, depth: int) -> DeepWork:
+def teacher(rank: int, depth: int) -> Work:
     """A deep teacher of this rank, as in the papers on the rank of deep networks."""
     with np.load(CASES / f"teacher_rank{rank}.npz") as data:
         X, Y = data["X"], data["Y"]
-    return DeepWork(f"rank {rank}, L = {depth}", X, Y, 0.05 / depth if rank == 4 else 1e-3, 1.0, depth)
+    return Work(f"rank {rank}, L = {depth}", X, Y, 0.05 / depth if rank == 4 else 1e-3, 1.0, depth)
 
 
+@benchmark("deep-teachers", "teachers of rank 4 and 2 at depth 5 to 25, against trainings")
 def run_deep_teachers(settings: Settings) -> Outcome:
     """The teachers of rank 4 and 2."""
     rows, runs = [], []
 
-    def add(work: DeepWork, seconds: float, aim: float, theirs: list[Run]) -> None:
+    def add(work: Work, seconds: float, aim: float, theirs: list[Run]) -> None:
         ours = _solved(work, settings, seconds)
         rows.append((work.name, seconds, ours.cost, aim, ours.cost <= aim, round(ours.seconds, 1)))
         runs.extend([ours, *theirs])
@@ -43,8 +42,8 @@ def run_deep_teachers(settings: Settings) -> Outcome:
     for seconds, aim in RANK_FOUR[: 1 if settings.quick else None]:
         add(teacher(4, 13), seconds, aim, [])
     for depth in DEPTHS[: 1 if settings.quick else None]:
-        job = {"contender": "trainings", "width": WIDTH, "seeds": TRAININGS, "seconds": settings.limit(EACH)}
-        theirs = spawn(teacher(2, depth), job, settings)
+        asked = {"width": WIDTH, "networks": TRAININGS, "seconds": settings.limit(EACH)}
+        theirs = repeated("trainings", teacher(2, depth), settings, [0], **asked)
         add(teacher(2, depth), EACH, min(run.cost for run in theirs), theirs)
     add(teacher(2, 13), *THIRTEEN, [])
     return Outcome(
@@ -58,20 +57,21 @@ def run_deep_teachers(settings: Settings) -> Outcome:
     )
 
 
-def many_samples() -> Iterator[tuple[DeepWork, float]]:
+def many_samples() -> Iterator[tuple[Work, float]]:
     """All digits, and a shallow teacher with and without noise; each with its time limit."""
     pixels, classes = load_digits(return_X_y=True)
     digits = np.asarray(pixels) / 16.0, np.eye(10)[classes]
     for depth, seconds in ((3, 10.0), (3, 60.0), (5, 60.0)):
-        yield DeepWork(f"digits 1,797, L = {depth}", *digits, 1e-3, 1.0, depth), seconds
+        yield Work(f"digits 1,797, L = {depth}", *digits, 1e-3, 1.0, depth), seconds
     for samples, depth, seconds in ((5_000, 4, 20.0), (60_000, 3, 10.0), (60_000, 3, 60.0)):
         rng = np.random.default_rng(0)
         X = rng.standard_normal((samples, 20))
         Y = np.maximum(X @ rng.standard_normal((20, 20)), 0.0) @ rng.standard_normal((20, 2)) / 20.0**0.5
         noisy = Y + 0.3 * rng.standard_normal(Y.shape)
-        yield DeepWork(f"20 neurons and noise, N = {samples:,}, L = {depth}", X, noisy, 1e-3, 1.0, depth), seconds
+        yield Work(f"20 neurons and noise, N = {samples:,}, L = {depth}", X, noisy, 1e-3, 1.0, depth), seconds
 
 
+@benchmark("deep-many", "many samples at depth 3 to 5: time limits, and trainings of the same time")
 def run_deep_many(settings: Settings) -> Outcome:
     """Solves with their proofs, and trainings of covopt's own choice of width in the same time."""
     rows, runs = [], []
@@ -92,12 +92,5 @@ def run_deep_many(settings: Settings) -> Outcome:
     )
 
 
-def _solved(work: DeepWork, settings: Settings, seconds: float, **options: object) -> Run:
-    asked = {"time_limit": settings.limit(seconds), **options}
-    return spawn(work, {"contender": "covopt", "seeds": [0], "options": asked}, settings)[0]
-
-
-TEACHERS = {
-    "deep-teachers": Benchmark(run_deep_teachers, "teachers of rank 4 and 2 at depth 5 to 25, against trainings"),
-    "deep-many": Benchmark(run_deep_many, "many samples at depth 3 to 5: time limits, and trainings of the same time"),
-}
+def _solved(work: Work, settings: Settings, seconds: float, **options: object) -> Run:
+    return covopt(work, settings, [0], time_limit=settings.limit(seconds), **options)[0]

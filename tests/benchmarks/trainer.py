@@ -6,8 +6,6 @@ the strong Wolfe line search. Where L-BFGS comes to a stand (ReLU's kinks), its 
 that no longer helps either the next seed begins. The best network of all seeds is the answer.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass, field
@@ -222,3 +220,26 @@ class _Run:
             if not before - self.best > options.still * self.best:
                 return began - self.best > options.still * self.best
             before = self.best
+
+
+def adam_on_batches(
+    X: NDArray[np.float64], Y: NDArray[np.float64], *, width: int, lam: float, seconds: float, rate: float, bias: bool
+) -> torch.nn.Sequential:
+    """A float32 network after so long on batches of 512, the rate falling to 0 with the time.
+
+    The penalty is in the loss, where the objective has it; AdamW's own decay would be another objective.
+    """
+    torch.manual_seed(0)
+    inputs, targets = torch.from_numpy(X).float(), torch.from_numpy(Y).float()
+    layers = torch.nn.Linear(X.shape[1], width, bias=bias), torch.nn.Linear(width, Y.shape[1], bias=bias)
+    net = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1])
+    adam, began = torch.optim.Adam(net.parameters(), lr=rate), time.perf_counter()
+    while (used := (time.perf_counter() - began) / seconds) < 1.0:
+        adam.param_groups[0]["lr"] = rate * 0.5 * (1.0 + math.cos(math.pi * used))
+        batch = torch.randint(len(inputs), (512,))
+        norm = torch.stack([p.square().sum() for p in net.parameters()]).sum()
+        loss = (net(inputs[batch]) - targets[batch]).square().sum(dim=1).mean() + lam * norm
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return net

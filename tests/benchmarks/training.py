@@ -3,8 +3,6 @@
 Both are timed in slices that take turns, so that a busy machine treats them alike.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +15,13 @@ from covopt.model.problem import Problem, make_problem
 from covopt.solvers.training.batch import Batch, buckets
 from covopt.solvers.training.descent import Adam, AdamOptions, BatchedLBFGS
 from covopt.solvers.training.trainer import LARGEST, initial
-from tests.benchmarks.harness import Outcome, Settings
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 
 SEEDS = 3
 Step = Callable[[], None]
 
 
+@benchmark("batched-training", "60 networks trained at once (2 min)")
 def run_batched_training(settings: Settings) -> Outcome:
     """60 networks at once against one after another."""
     torch.set_num_threads(settings.threads)
@@ -54,7 +53,6 @@ def run_batched_training(settings: Settings) -> Outcome:
             "gain on torch",
         ),
         rows=rows,
-        runs=[],
     )
 
 

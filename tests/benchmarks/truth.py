@@ -1,7 +1,5 @@
 """An attack on everything that is proved: problems made to be hard, against what is known of them without covopt."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import math
@@ -13,7 +11,7 @@ from dataclasses import dataclass, field
 
 import covopt
 from tests import claims
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 from tests.claims import Claim, Claims
 from tests.claims_of_sets import of_copositivity, of_cp_rank, of_uniqueness
 
@@ -57,6 +55,7 @@ class Tally:
             self.loose.append(claim.low / claim.high)
 
 
+@benchmark("truth", "all that is proved under attack: 10,000 problems made to be hard")
 def run(settings: Settings) -> Outcome:
     """All instances; what is false, and what ended in another way than an answer or a sentence."""
     tallies: dict[str, Tally] = collections.defaultdict(Tally)
@@ -96,7 +95,6 @@ def run(settings: Settings) -> Outcome:
         met=false == 0 and not broken and (done >= INSTANCES or settings.quick),
         columns=("what is claimed", "claims", "false", "median of claimed / known", "largest"),
         rows=rows,
-        runs=[],
     )
 
 
@@ -109,6 +107,3 @@ def _turns() -> Iterator[tuple[Callable[[int], Claims], int]]:
 
 def _median(values: list[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
-
-
-TRUTH = {"truth": Benchmark(run, "all that is proved under attack: 10,000 problems made to be hard")}

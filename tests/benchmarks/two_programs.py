@@ -1,7 +1,5 @@
 """Two programs, or threads, that write one directory, and killed ones: no run is lost, and no draft is left."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -14,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import covopt
-from tests.benchmarks.harness import Benchmark, Outcome, Settings
+from tests.benchmarks.harness import Outcome, Settings, benchmark
 from tests.benchmarks.machine import ROOT
 
 PAIRS, KILLED, THREADS = 20, 5, 10
@@ -28,6 +26,7 @@ covopt.solve([[1.0], [2.0]], [[1.0], [0.3]], lam=0.1, time_limit=2.0).save(sys.a
 """A program that has written most of its run, and hangs."""
 
 
+@benchmark("two-programs", "one --out for two programs, 20 times, and killed ones (5 min)")
 def run_two_programs(settings: Settings) -> Outcome:
     """Count what was lost, and what was left, of each kind."""
     share = 4 if settings.quick else 1
@@ -53,7 +52,6 @@ def run_two_programs(settings: Settings) -> Outcome:
         met=lost == 0 and drafts == 0 and len(pairs) >= 20,
         columns=("what", "times", "number"),
         rows=list(rows),
-        runs=[],
     )
 
 
@@ -116,8 +114,3 @@ def _killed(here: Path, number: int) -> int:
     program.wait()
     covopt.solve(X, np.abs(X), lam=0.01, time_limit=1.0).save(out)
     return len(list(here.glob(f".{out.name}.*")))
-
-
-TWO_PROGRAMS = {
-    "two-programs": Benchmark(run_two_programs, "one --out for two programs, 20 times, and killed ones (5 min)")
-}

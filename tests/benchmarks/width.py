@@ -1,6 +1,4 @@
-"""Benchmarks of complete positivity and the width: verdicts, ranks, and factors of random matrices."""
-
-from __future__ import annotations
+"""Benchmarks of complete positivity: ranks, and factors of random matrices."""
 
 import itertools
 import json
@@ -19,15 +17,13 @@ from covopt.completely_positive.factorization import search
 from covopt.completely_positive.graphs import clique_cover, support_graph
 from covopt.completely_positive.moments import moment_bound
 from tests.benchmarks.factor_contenders import METHODS, STOP, Method
-from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
-from tests.references.grams import bipartite_gram, edge_gram, gram_data
+from tests.benchmarks.harness import Outcome, Settings, benchmark, show
+from tests.references.grams import bipartite_gram, edge_gram
 
-CASES = Path(__file__).resolve().parents[1] / "cases" / "cp_rank.json"
-HIGH = CASES.with_name("high_cp_rank.json")
+HIGH = Path(__file__).resolve().parents[1] / "cases" / "high_cp_rank.json"
 SUCCESS = STOP  # of |A - B^T B|^2 / |A|^2, as in the literature
 LIMIT = 30.0  # seconds for one factor
 THEIRS = {20: 10, 50: 5, 100: 3}  # trials of the published methods, by order
-SHOWN = 1e-4  # up to what the covariances of a solved network are known
 
 
 def _asked(A: np.ndarray, **options: object) -> tuple[covopt.CPRank, float]:
@@ -37,30 +33,7 @@ def _asked(A: np.ndarray, **options: object) -> tuple[covopt.CPRank, float]:
     return answer, time.perf_counter() - begun
 
 
-def run_cases(settings: Settings) -> Outcome:
-    """Matrices from the literature."""
-    rows, met = [], True
-    for case in json.loads(CASES.read_text())["cases"]:
-        A = np.array(case["A"], dtype=float)
-        answer, seconds = _asked(A, time_limit=settings.limit(60.0))
-        right = answer.check(A) and answer.verdict.value == ("" if case["cp"] else "not ") + "completely positive"
-        if case["cp"]:
-            low, high = (case["cp_rank"] or case[end] for end in ("lower", "upper"))
-            true = low <= answer.lower <= answer.upper <= high
-            right = right and true and (case["cp_rank"] is None or answer.lower == answer.upper)
-        met = met and right and seconds < 60.0
-        rows.append((case["name"], answer.verdict.value, answer.exact, answer.lower, answer.upper))
-        rows[-1] += (answer.lower_reason, seconds, bool(right))
-    return Outcome(
-        target="every verdict right, every known rank exactly, every interval true, under 60 s each",
-        reached=f"{sum(row[-1] for row in rows)} of {len(rows)}, slowest {show(max(row[-2] for row in rows))} s",
-        met=met,
-        columns=("matrix", "verdict", "exact", "lower", "upper", "why not fewer", "seconds", "right"),
-        rows=rows,
-        runs=[],
-    )
-
-
+@benchmark("triangle-free", "cp-rank of graphs without triangles")
 def run_triangle_free(settings: Settings) -> Outcome:
     """Complete bipartite graphs, and random triangle-free graphs with random weights."""
     rows = []
@@ -80,7 +53,6 @@ def run_triangle_free(settings: Settings) -> Outcome:
         met=all(row[1] == row[2] and row[4] < 10.0 for row in rows),
         columns=("graphs", "number", "right", "worst residual", "slowest seconds"),
         rows=rows,
-        runs=[],
     )
 
 
@@ -107,6 +79,7 @@ def _random_graphs() -> Iterator[tuple[np.ndarray, int]]:
         yield edge_gram(graph) * np.outer(d, d), graph.number_of_edges()
 
 
+@benchmark("cp-factors", "random completely positive matrices, n = 20, 50, 100 (300 trials)")
 def run_factors(settings: Settings) -> Outcome:
     """A = C C^T, C = |Gaussian| (n, 2n), a factor with r atoms, fifty trials each; published methods on some."""
     rows, ours = [], 3 if settings.quick else 50
@@ -130,7 +103,6 @@ def run_factors(settings: Settings) -> Outcome:
             *("proved exact", "mean seconds with the proof"),
         ),
         rows=rows,
-        runs=[],
     )
 
 
@@ -164,6 +136,7 @@ def _with_proof(n: int, r: int, trials: int) -> tuple[str, float]:
     return f"{proved} of {trials}", statistics.mean(seconds for _, seconds in asked)
 
 
+@benchmark("cp-high-rank", "matrices of high cp-rank from the literature: fewest atoms, and lower ends")
 def run_high_ranks(settings: Settings) -> Outcome:
     """Matrices whose cp-rank exceeds rank and clique covers: what zeros of copositive matrices and moments add."""
     rows = []
@@ -192,62 +165,4 @@ def run_high_ranks(settings: Settings) -> Outcome:
             *("lower", "upper", "why not fewer", "seconds of the answer", "right"),
         ),
         rows=rows,
-        runs=[],
     )
-
-
-def run_plateau_ends(settings: Settings) -> Outcome:
-    """Proposition 14: X = I, where the width is a cp-rank; B_N and one-hot classes."""
-    rows = []
-    for N in (4, 6, 8):
-        A = bipartite_gram(N // 2, N // 2)
-        X, Y = gram_data(A)
-        cost, width, seconds = _solved(X, Y, settings)
-        rows.append((f"B_{N}", cost, float(N * N), width, N * N // 4, _wide(N), N * N + N, seconds))
-    for sizes in ((1, 1, 1), (1, 2, 5), (3, 4, 6, 2)):
-        Y = np.eye(len(sizes))[np.repeat(np.arange(len(sizes)), sizes)]
-        cost, width, seconds = _solved(np.eye(len(Y)), Y, settings)
-        value = 2.0 * float(np.sum(np.sqrt(sizes)))
-        rows.append((f"one-hot {sizes}", cost, value, width, len(sizes), None, None, seconds))
-    good = [_close(row[1], row[2]) and row[3] == f"{row[4]} to {row[4]}" for row in rows]
-    good = [g and (row[5] is None or _close(row[5], row[6])) for g, row in zip(good, rows, strict=True)]
-    return Outcome(
-        target="R to 1e-6, the width exactly, and the cost N^2 + N of the network of width N",
-        reached=f"{sum(good)} of {len(good)}",
-        met=all(good),
-        columns=("data", "cost", "R", "width", "known", "cost at width N", "N^2 + N", "seconds"),
-        rows=rows,
-        runs=[],
-    )
-
-
-def _solved(X: np.ndarray, Y: np.ndarray, settings: Settings) -> tuple[float, str, float]:
-    begun = time.perf_counter()
-    result = covopt.solve(X, Y, bias=0.0, gap=1e-9, time_limit=settings.limit(60.0))
-    # Covariances of a solved network are rounded: what is too small to be shown counts as zero, and is made zero.
-    A = result.covariances(1)[1]
-    size = np.sqrt(np.diag(A))
-    answer = covopt.cp_rank(np.where(SHOWN * np.outer(size, size) < A, A, 0.0), tolerance=SHOWN)
-    return result.cost, f"{answer.lower} to {answer.upper}", time.perf_counter() - begun
-
-
-def _wide(N: int) -> float:
-    """|W_1|^2 + |W_2|^2 of W_1 = sqrt(N/2) I, W_2 = sqrt(2/N) E^T E; [JGHG22], Remark 23. It fits: W_2 W_1 = E^T E."""
-    A = bipartite_gram(N // 2, N // 2)
-    W1, W2 = np.sqrt(N / 2) * np.eye(N), np.sqrt(2 / N) * A
-    return float(np.sum(W1**2) + np.sum(W2**2)) if np.allclose(np.maximum(W1, 0.0) @ W2.T, A) else math.nan
-
-
-def _close(value: float, known: float) -> bool:
-    return abs(value - known) <= 1e-6 * known
-
-
-WIDTH = {
-    "cp-rank": Benchmark(run_cases, "matrices from the literature: complete positivity and cp-rank"),
-    "triangle-free": Benchmark(run_triangle_free, "cp-rank of graphs without triangles"),
-    "cp-factors": Benchmark(run_factors, "random completely positive matrices, n = 20, 50, 100 (300 trials)"),
-    "cp-high-rank": Benchmark(
-        run_high_ranks, "matrices of high cp-rank from the literature: fewest atoms, and lower ends"
-    ),
-    "width-exact": Benchmark(run_plateau_ends, "Proposition 14: the width of X = I is a cp-rank"),
-}

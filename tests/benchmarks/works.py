@@ -1,7 +1,5 @@
 """The data that the benchmarks solve, and what is known of their optima; NumPy only."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ CASES = Path(__file__).resolve().parents[1] / "cases" / "shallow_exact.json"
 
 @dataclass(frozen=True)
 class Work:
-    """A two-layer problem; `lam` None asks for the representation cost.
+    """A problem; `lam` None asks for the representation cost.
 
     Attributes:
         lower, upper: what the optimum lies between, where that is known from elsewhere.
@@ -29,9 +27,17 @@ class Work:
     Y: Array
     lam: float | None
     beta: float
+    depth: int = 2
+    loss: str | None = None
     activation: str = "relu"
     lower: float | None = None
     upper: float | None = None
+
+    @property
+    def question(self) -> dict:
+        """The options of `covopt.solve` that ask it."""
+        asked = {"lam": self.lam, "bias": self.beta, "depth": self.depth, "activation": self.activation}
+        return asked | ({} if self.loss is None else {"loss": self.loss})
 
     @property
     def slope(self) -> float:
@@ -97,18 +103,11 @@ def mixture(rows: int) -> Work:
     return Work(f"mixture-{rows}", X / np.sqrt(rank), np.eye(classes)[clump % classes], 1e-4, 0.0)
 
 
-def iris(lam: float) -> Work:
-    """The 150 irises, each column with mean 0 and standard deviation 1, one-hot targets, a bias."""
-    features, classes = load_iris(return_X_y=True)
-    X = (np.asarray(features) - np.mean(features, axis=0)) / np.std(features, axis=0)
-    return Work("iris", X, np.eye(3)[classes], lam, 1.0)
-
-
-TABLES = {"wine": load_wine, "breast-cancer": load_breast_cancer, "diabetes": load_diabetes}
+TABLES = {"iris": load_iris, "wine": load_wine, "breast-cancer": load_breast_cancer, "diabetes": load_diabetes}
 
 
 def table(name: str, rows: int | None, lam: float) -> Work:
-    """The first rows of a table, scaled like iris over the whole of it; classes one-hot, numbers as they are."""
+    """The first rows of a table, its columns with mean 0 and deviation 1; classes one-hot, numbers as they are."""
     features, targets = (np.asarray(each, dtype=float) for each in TABLES[name](return_X_y=True))
     X = (features - np.mean(features, axis=0)) / np.std(features, axis=0)
     Y = targets[:, None] if name == "diabetes" else np.eye(int(targets.max()) + 1)[targets.astype(int)]
@@ -144,7 +143,7 @@ def _closed_forms() -> Iterator[Work]:
     rng = np.random.default_rng(0)
 
     def cost(name: str, X: Array, Y: Array, value: float, activation: str = "relu") -> Work:
-        return Work(name, X, Y, None, 0.0, activation, value, value)
+        return Work(name, X, Y, None, 0.0, activation=activation, lower=value, upper=value)
 
     B = np.abs(rng.standard_normal((6, 8)))
     rotation = np.linalg.qr(rng.standard_normal((6, 6)))[0]
@@ -178,4 +177,4 @@ def _closed_forms() -> Iterator[Work]:
     yield cost("X = (1, -1), Y = (1, 1)", X, Y, 4.0)
     for lam in (0.1, 0.25, 0.5):  # the paper sums over the two rows, we take the mean: its lam is twice ours
         value = 4.0 * lam * (1.0 - lam)  # at lam = 0.5 that of the zero network
-        yield Work(f"the same, lam = {lam}: 4 lam (1 - lam)", X, Y, lam, 0.0, "relu", value, value)
+        yield Work(f"the same, lam = {lam}: 4 lam (1 - lam)", X, Y, lam, 0.0, lower=value, upper=value)

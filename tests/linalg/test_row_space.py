@@ -1,7 +1,5 @@
 """What the coordinates of the row space cost a proof, against exact arithmetic."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

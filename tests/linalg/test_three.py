@@ -1,7 +1,5 @@
 """Batches of symmetric (3, 3) matrices against LAPACK, equal and zero eigenvalues included."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

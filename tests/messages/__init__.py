@@ -1,13 +1,17 @@
 """Every message that a user can meet, with the input that makes it: the tables, and how a row is tried.
 
+A row of a table is a command line (`$ solve iris`) or a Python expression (`> solve(depth=1)`), and the whole sentence
+that answers it, after `->` or on a line of its own. After the call, `with` gives the files that are there before, and
+`exit` the code of a command that does not end with 2. HERE, in Python `here`, stands for the directory of the row, LONG
+for a name that is too long, and ... in a sentence for what a library says. Indented lines continue the line above.
+
 A row is tried in a process without the tests' checks of types, as a user would meet it (`python -m messages`).
 """
-
-from __future__ import annotations
 
 import contextlib
 import io
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +24,7 @@ class Row:
     """A sentence and what makes it.
 
     Attributes:
-        says: the whole sentence; HERE stands for the directory, ... for what a library says.
+        says: the whole sentence.
         what: a command line, or a call, which is handed the directory.
         given: files of the directory that are there before: bytes, or what makes them from their path.
         code: the exit code of a command.
@@ -30,6 +34,30 @@ class Row:
     what: str | Callable[[Path], object]
     given: dict[str, Given] = field(default_factory=dict)
     code: int = 2
+
+
+CALL = re.compile(
+    r"(?P<mark>[$>]) (?P<what>.*?)(?:  with (?P<given>.*?))?(?:  exit (?P<code>\d))?(?:  ->  (?P<says>.*))?"
+)
+
+
+def rows(names: dict[str, object], table: str) -> list[Row]:
+    """The rows of a table; its expressions use the names of its module."""
+    made = []
+    lines = iter(re.sub(r"\n {5,}", "  ", table).replace("LONG", "n" * 300).splitlines())
+    for line in map(str.strip, lines):
+        if line and not line.startswith("#"):
+            row = CALL.fullmatch(line)
+            assert row, line
+            what = row["what"] if row["mark"] == "$" else _call(row["what"], names)
+            given = eval(row["given"] or "{}", names)
+            made.append(Row(row["says"] or next(lines).strip(), what, given, int(row["code"] or 2)))
+    return made
+
+
+def _call(expression: str, names: dict[str, object]) -> Callable[[Path], object]:
+    code = compile(expression, expression, "eval")
+    return lambda here: eval(code, names | {"here": here})
 
 
 def prepare(row: Row, here: Path) -> None:

@@ -1,7 +1,5 @@
 """Try every row: what is said, with which exit code, and which lines of covopt made the sentence; as JSON."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

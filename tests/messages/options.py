@@ -1,7 +1,5 @@
 """Wrong values of each option, and the public functions that take it; tried without the tests' checks of types."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

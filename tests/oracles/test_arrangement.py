@@ -1,7 +1,5 @@
 """The arrangement against brute force: every sign pattern, a dense circle, and its own claims about local maxima."""
 
-from __future__ import annotations
-
 import json
 import math
 from fractions import Fraction

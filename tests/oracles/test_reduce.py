@@ -1,7 +1,5 @@
 """Merging and Caratheodory: the same outputs, no higher cost, no more neurons than promised."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

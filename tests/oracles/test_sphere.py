@@ -1,7 +1,5 @@
 """The arrangement on the sphere against brute force: all cells, all circles, sampled directions, and its own claims."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

@@ -1,7 +1,5 @@
 """Numbers as text: bounds are rounded outwards, which exact arithmetic checks."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

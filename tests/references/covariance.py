@@ -10,8 +10,6 @@ representations by its atoms, not from the dense matrices: `references.atoms.Ato
 The three faces agree, L(W) = L_r(Z) = L_k(K, Z_L), at weights of the form W_l = Z_l^T (Zs_{l-1}^T)^+.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

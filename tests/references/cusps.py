@@ -7,8 +7,6 @@ both of them sample by sample, so that sigma(Xt u_1) + sigma(Xt u_2) = sigma(Xt 
 between samples ([JGHG22], Prop. 15); with several inputs, or several outputs along one direction, the same holds.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The relaxation at one dual point, by the package's own method and, as a reference, by the conic solvers of cvxpy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import cvxpy as cp

@@ -1,7 +1,5 @@
 """How far hidden representations are from the feasible set of [JGHG22, Prop. 1]."""
 
-from __future__ import annotations
-
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.model.hidden import Representations, layer_inputs

@@ -1,7 +1,5 @@
 """Strict copositivity by going through every principal submatrix in fractions: slow, and without any pruning."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 

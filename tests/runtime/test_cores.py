@@ -1,7 +1,5 @@
 """Work in pieces on several cores: helpers are processes that start late, are never needed, and never stay behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Threads: asleep while they wait where covopt is imported first, else one for small products, unless somebody said."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

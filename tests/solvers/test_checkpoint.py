@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from runs import Run
 from test_spread import data, group, solve, spawned
 
 import covopt
@@ -98,48 +99,49 @@ def test_cycles_go_on_as_without_a_break(
     assert [line.cost for line in resumed.history] == [line.cost for line in whole.history]
 
 
-def _one_round(rank: int, processes: int, path: Path) -> None:
-    with group(rank, processes, str(path / f"meeting{processes}")):
-        resume = (path / "state.npz").exists()
-        result = solve(
-            *(rank, processes, *data(300)),
-            lam=1e-2,
-            max_iterations=1 + resume,
-            checkpoint=path / "state.npz",
-            checkpoint_every=OFTEN if not resume else 1e6,
-            resume=resume,
-        )
-        torch.save({"cost": result.cost}, path / f"{rank}.pt")
+def _rounds(rank: int, _: int, path: Path) -> None:
+    """Two of three processes solve one round and keep the state; then all three, and one alone, go on from there."""
+    asked = {"lam": 1e-2, "checkpoint": path / "state.npz", "checkpoint_every": OFTEN}
+    if rank < 2:
+        with group(rank, 2, str(path / "two")):
+            solve(rank, 2, *data(300), max_iterations=1, **asked)
+    with group(rank, 3, str(path / "three")):
+        torch.distributed.barrier()
+        state = (path / "state.npz").read_bytes()
+        torch.distributed.barrier()
+        asked |= {"max_iterations": 2, "resume": True, "checkpoint_every": 1e6}
+        cost = solve(rank, 3, *data(300), **asked).cost
+    torch.save({"cost": cost, "state": state}, path / f"{rank}.pt")
 
 
 def test_another_number_of_processes_goes_on(tmp_path: Path) -> None:
     """Two keep the state; three and one go on, and end where one that was never broken off does."""
-    spawned(_one_round, 2, tmp_path)
-    state = (tmp_path / "state.npz").read_bytes()
-    three = [found["cost"] for found in spawned(_one_round, 3, tmp_path)]
-    (tmp_path / "state.npz").write_bytes(state)
-    _one_round(0, 1, tmp_path)
-    one = torch.load(tmp_path / "0.pt")["cost"]
+    three = spawned(_rounds, 3, tmp_path)
+    (tmp_path / "state.npz").write_bytes(three[0]["state"])
+    asked = {"lam": 1e-2, "max_iterations": 2}
+    with group(0, 1, str(tmp_path / "one")):
+        one = solve(0, 1, *data(300), checkpoint=tmp_path / "state.npz", resume=True, **asked).cost
     with group(0, 1, str(tmp_path / "whole")):
-        whole = solve(0, 1, *data(300), lam=1e-2, max_iterations=2).cost
-    assert [one, *three] == pytest.approx([whole] * 4, rel=1e-6)
+        whole = solve(0, 1, *data(300), **asked).cost
+    assert [one, *(ended["cost"] for ended in three)] == pytest.approx([whole] * 4, rel=1e-6)
 
 
-def test_a_killed_program_goes_on(tmp_path: Path) -> None:
+def test_a_killed_program_goes_on(tmp_path: Path, run: Run) -> None:
     X, Y = data(40)
     np.savez(tmp_path / "data.npz", X=X, Y=Y)
-    words = [sys.executable, "-m", "covopt", "solve", str(tmp_path / "data.npz"), "--lam", "1e-3", "--certify", "none"]
-    words += ["--tol", "1e-3", "--out", str(tmp_path / "run"), "--checkpoint", "0.001"]
-    state, first = tmp_path / "run.checkpoint.npz", subprocess.Popen(words)
+    words = ["solve", str(tmp_path / "data.npz"), "--lam", "1e-3", "--certify", "none", "--tol", "1e-3"]
+    words += ["--out", str(tmp_path / "run"), "--checkpoint", "0.001"]
+    state = tmp_path / "run.checkpoint.npz"
+    first = subprocess.Popen([sys.executable, "-m", "covopt", *words])
     while not state.exists() and first.poll() is None:
         time.sleep(0.01)
     first.send_signal(signal.SIGKILL)
     assert first.wait() == -signal.SIGKILL
-    told = subprocess.run([*words, "--resume", "--json"], capture_output=True, text=True, check=True).stdout
+    code, out, _ = run(*words, "--resume", "--json")
     whole = covopt.solve(X, Y, lam=1e-3, certify="none", tol=1e-3)
-    assert f'"cost": {whole.cost!r}' in told.replace("\n", "")
-    verified = subprocess.run([sys.executable, "-m", "covopt", "verify", str(tmp_path / "run")], check=False)
-    assert verified.returncode == 0
+    assert code == 0
+    assert f'"cost": {whole.cost!r}' in out.replace("\n", "")
+    assert covopt.verify(tmp_path / "run").passed
 
 
 def test_where_nothing_can_be_written_the_solve_goes_on(tmp_path: Path) -> None:
@@ -192,17 +194,17 @@ def test_no_state_is_lost_for_want_of_resume(state: Path) -> None:
     assert state.read_bytes() == before
 
 
-def test_force_begins_anew_on_the_command_line(tmp_path: Path) -> None:
+def test_force_begins_anew_on_the_command_line(tmp_path: Path, run: Run) -> None:
     X, Y = data(20)
     np.savez(tmp_path / "data.npz", X=X, Y=Y)
-    words = [sys.executable, "-m", "covopt", "solve", str(tmp_path / "data.npz"), "--lam", "0.1", "--certify", "none"]
-    words += ["--out", str(tmp_path / "run"), "--checkpoint", "5", "--tol", "0.1"]
-    assert subprocess.run(words, capture_output=True, check=False).returncode == 0
-    assert subprocess.run([*words, "--force", "--seed", "1"], capture_output=True, check=False).returncode == 0
+    words = ["solve", tmp_path / "data.npz", "--lam", "0.1", "--certify", "none", "--out", tmp_path / "run"]
+    words += ["--checkpoint", "5", "--tol", "0.1"]
+    assert run(*words)[0] == 0
+    assert run(*words, "--force", "--seed", "1")[0] == 0
     (tmp_path / "run.checkpoint.npz").write_bytes(b"another's")
-    told = subprocess.run([*words, "--force"], capture_output=True, text=True, check=False)
-    assert told.returncode == 2
-    assert "not replaced" in told.stderr
+    code, _, err = run(*words, "--force")
+    assert code == 2
+    assert "not replaced" in err
     assert (tmp_path / "run.checkpoint.npz").read_bytes() == b"another's"
 
 

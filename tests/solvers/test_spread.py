@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +15,7 @@ import pytest
 import torch
 import torch.distributed
 from numpy.typing import NDArray
+from signalling import has_joined, started
 from torch.multiprocessing.spawn import start_processes
 
 import covopt
@@ -195,37 +192,13 @@ def test_each_process_reads_its_rows(compressed: bool, tmp_path: Path) -> None:
         assert [part.rows for part in parts] == [15, 16, 16]
 
 
-def processes_of(file: Path, options: str) -> list[subprocess.Popen[str]]:
-    """Two processes as torchrun starts them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    known = os.environ | {"TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", "covopt", "solve", str(file), *options.split()],
-            env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-
-
-def has_joined(process: subprocess.Popen[str]) -> bool:
-    """Whether it is in its group, which has threads of its own then; for Linux."""
-    threads = Path(f"/proc/{process.pid}/task").glob("*/comm")
-    return any("gloo" in thread.read_text() for thread in threads)
-
-
 @pytest.mark.parametrize("killed", [0, 1])
 def test_the_end_of_one_process_ends_the_other_with_one_sentence(killed: int, tmp_path: Path) -> None:
     X, Y = data(3000)
     file = tmp_path / "data.npz"
     np.savez(file, X=X, Y=Y)
-    both = processes_of(file, "--lam 1e-3 --certify none --time-limit 600")
+    words = f"covopt solve {file} --lam 1e-3 --certify none --time-limit 600"
+    both = started(words.split(), 2)
     while not all(map(has_joined, both)):  # before that, torchrun would end the others
         assert [process.poll() for process in both] == [None, None]
         time.sleep(0.1)
@@ -244,8 +217,9 @@ def test_what_two_processes_store_is_verified(options: str, tmp_path: Path) -> N
     X, Y = data(61)
     file, run = tmp_path / "data.npz", tmp_path / "run"
     np.savez(file, X=X, Y=Y)
-    for process in processes_of(file, f"--lam 1e-3 --certify none --out {run} {options}"):
+    words = f"covopt solve {file} --lam 1e-3 --certify none --out {run} {options}"
+    for process in started(words.split(), 2):
         assert process.communicate(timeout=200)[1] == ""
         assert process.returncode == 0
-    told = subprocess.run([sys.executable, "-m", "covopt", "verify", str(run)], capture_output=True, text=True)
-    assert told.returncode == 0, told.stdout + told.stderr
+    verified = covopt.verify(run)
+    assert verified.passed, verified.message

@@ -1,13 +1,12 @@
 """Forged runs, whose files agree with each other down to the digests, are refused (`... benchmarks forgeries`: all)."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from forging import PLAIN, Forgery, changed, holds, of_cp_rank, of_solve, restated, states
+from editing import holds, states
+from forging import PLAIN, Forgery, changed, of_cp_rank, of_solve, restated
 from forging_studies import of_study
 
 import covopt

@@ -1,7 +1,5 @@
 """Kinds of stored answers: the table, cp-ranks and figure 2 as runs, and files that are not what they should be."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from editing import holds, rewritten, sealed, states
 from runs import Run
 from typer.main import get_command
 
@@ -23,7 +22,6 @@ from covopt.completely_positive.answer import CPRank
 from covopt.completely_positive.completely_positive import cp_rank
 from covopt.completely_positive.connected import Part, Verdict
 from covopt.completely_positive.ends import ByRank, ByTheorem, End
-from covopt.records import directories
 from covopt.runtime.errors import CovoptError, RecordError
 from covopt.studies.runs import KINDS
 
@@ -89,22 +87,15 @@ def test_the_command_stores_shows_and_reports_a_cp_rank(
 
 def forge(path: Path, tree: Callable[[dict[str, Any]], object], **arrays: Callable[[np.ndarray], np.ndarray]) -> None:
     """Change the proofs of a stored answer, and make all else in it fit: numbers, and the list of files."""
-    told = json.loads((path / "proof.json").read_text())
-    tree(told)
-    (path / "proof.json").write_text(json.dumps(told))
-    with np.load(path / "proof.npz") as held:
-        kept = dict(held)
-    changed = {name.replace("_", "."): change(kept[name.replace("_", ".")]) for name, change in arrays.items()}
-    np.savez(path / "proof.npz", **(kept | changed))
+    rewritten("proof.json", tree)(path)
+    holds("proof.npz", **{name.replace("_", "."): change for name, change in arrays.items()})(path)
     refit(path)
 
 
 def refit(path: Path) -> None:
-    summary = json.loads((path / "cprank.json").read_text())
     with suppress(CovoptError):
-        summary |= covopt.load(path).stated()
-    summary["files"] = {name: digest for name, digest in directories.digests(path).items() if name != "cprank.json"}
-    (path / "cprank.json").write_text(json.dumps(summary))
+        states("cprank.json", **covopt.load(path).stated())(path)
+    sealed(path)
 
 
 def is_refused(path: Path) -> bool:

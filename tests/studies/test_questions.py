@@ -1,7 +1,5 @@
 """A study holds runs of one question: those of other data are refused, however well its summary agrees with them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -9,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from editing import forged, states
 
 import covopt
 from covopt.answer import questions
 from covopt.model.problem import make_problem
 from covopt.records import record
-from covopt.records.directories import digests
 from covopt.studies.depth import check as depths
 from covopt.studies.path import check as paths
 from covopt.studies.ranks import check as ranks
@@ -26,10 +24,7 @@ LIMIT = 1.0
 
 def stated_again(directory: Path, file: str, **entries: object) -> None:
     """Let a summary say so, with the digests of the files as they are."""
-    told = json.loads((directory / file).read_text()) | entries
-    found = digests(directory)
-    found.pop(file)
-    (directory / file).write_text(json.dumps(told | {"files": found}))
+    forged(states(file, **entries))(directory)
 
 
 def moved(source: Path, target: Path) -> None:

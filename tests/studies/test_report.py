@@ -1,7 +1,5 @@
 """Reports: what they say, that names stay text, and what a real browser makes of them."""
 
-from __future__ import annotations
-
 import ast
 import base64
 import inspect
@@ -23,7 +21,7 @@ from browser import DESKTOP, PHONE, Browser
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.image import imread
-from runs import toy_result
+from runs import Run, toy_result
 
 import covopt
 from covopt.answer import page as answer_page
@@ -131,14 +129,7 @@ def test_a_report_says_what_was_asked_and_how_to_repeat_and_check_it(runs: Path,
     assert origin["command"][:2] == ["covopt", kind]
     assert json.dumps(origin["machine"]["torch"])[1:-1] in page.text
     strength = () if kind == "cprank" else ("--lam 0.01", "λ = 0.01")
-    for said in (
-        *strength,
-        f"covopt verify {kind}",
-        f"covopt {kind}",
-        "seed",
-        "threads",
-        covopt.__version__,
-    ):
+    for said in (*strength, f"covopt verify {kind}", f"covopt {kind}", "seed", "threads", covopt.__version__):
         assert said in page.text
     assert page.tags.count("h1") == 1
     assert all(image["alt"] for image in page.images)
@@ -393,7 +384,7 @@ def test_what_a_notebook_shows_is_escaped() -> None:
 
 
 def test_bad_input_is_refused_in_one_sentence(
-    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, runs: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken.html").write_text("mine")
@@ -404,13 +395,9 @@ def test_bad_input_is_refused_in_one_sentence(
         ((runs / "solve", "--report", "gone/a.html"), "no directory gone"),
         ((runs / "solve", "--report", "empty"), "exists already"),
     ):
-        with pytest.raises(SystemExit) as ended:
-            main(["show", *map(str, arguments)])
-        said = capsys.readouterr()
-        assert ended.value.code == 2
-        assert said.out == ""
-        assert message in said.err
-        assert said.err.count("\n") == 1
+        code, out, err = run("show", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
     assert (tmp_path / "taken.html").read_text() == "mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "taken.html"]
     with pytest.raises(RecordError, match="needs a file"):
@@ -419,14 +406,12 @@ def test_bad_input_is_refused_in_one_sentence(
 
 @pytest.mark.parametrize("kind", [kind.file for kind in stored_runs.KINDS])
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"methods": 3, "layers": {}}'])
-def test_damaged_runs_are_named(tmp_path: Path, kind: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_runs_are_named(tmp_path: Path, kind: str, text: str, run: Run) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / kind).write_text(text)
-    for more in ([], ["--report", str(tmp_path / "a.html")]):
-        with pytest.raises(SystemExit) as ended:
-            main(["show", str(tmp_path / "run"), *more])
-        assert ended.value.code == 2
-        assert capsys.readouterr().err.count("\n") == 1
+    for more in ([], ["--report", tmp_path / "a.html"]):
+        code, _, err = run("show", tmp_path / "run", *more)
+        assert (code, err.count("\n")) == (2, 1)
     assert not (tmp_path / "a.html").exists()
 
 

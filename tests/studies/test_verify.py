@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from editing import holds, states
 
 import covopt
 from covopt.runtime.loop import Certificate
@@ -34,36 +35,26 @@ def test_an_honest_run_passes(tmp_path: pathlib.Path, kind: str) -> None:
     assert checked.lower >= stated["lower"] * (1.0 - 1e-9)
 
 
-def edit(run: pathlib.Path, file: str, **changes: object) -> None:
-    if file.endswith(".json"):
-        content = json.loads((run / file).read_text())
-        (run / file).write_text(json.dumps(content | changes))
-        return
-    with np.load(run / file) as arrays:
-        kept = dict(arrays)
-    np.savez(run / file, allow_pickle=False, **(kept | changes))
-
-
 @pytest.mark.parametrize("kind", ["exact", "branch-and-bound"])
 def test_tampering_is_found(tmp_path: pathlib.Path, kind: str) -> None:
     run = stored(tmp_path, kind)
     stated = json.loads((run / "result.json").read_text())
     with np.load(run / "certificate.npz") as arrays:
         Lambda = arrays["Lambda"]
-    edit(run, "result.json", lower=0.5 * (stated["lower"] + stated["cost"]) + 1e-6)
+    states("result.json", lower=0.5 * (stated["lower"] + stated["cost"]) + 1e-6)(run)
     assert "proves a bound" in covopt.verify(run).message
-    edit(run, "result.json", lower=stated["lower"], cost=0.9 * stated["cost"])
+    states("result.json", lower=stated["lower"], cost=0.9 * stated["cost"])(run)
     assert "network costs" in covopt.verify(run).message
-    edit(run, "result.json", cost=stated["cost"])
+    states("result.json", cost=stated["cost"])(run)
     assert covopt.verify(run).passed
     # A larger dual point promises more, but is not feasible.
-    edit(run, "certificate.npz", Lambda=1.01 * Lambda)
-    edit(run, "result.json", lower=stated["lower"] * 1.005)
+    holds("certificate.npz", Lambda=1.01 * Lambda)(run)
+    states("result.json", lower=stated["lower"] * 1.005)(run)
     assert not covopt.verify(run).passed
-    edit(run, "certificate.npz", Lambda=Lambda[:-1])
-    edit(run, "result.json", lower=stated["lower"])
+    holds("certificate.npz", Lambda=Lambda[:-1])(run)
+    states("result.json", lower=stated["lower"])(run)
     assert "shape of Y" in covopt.verify(run).message
-    edit(run, "certificate.npz", Lambda=np.full_like(Lambda, np.nan))
+    holds("certificate.npz", Lambda=np.full_like(Lambda, np.nan))(run)
     assert "NaN" in covopt.verify(run).message
 
 
@@ -71,10 +62,10 @@ def test_a_forged_tree_is_refused(tmp_path: pathlib.Path) -> None:
     run = stored(tmp_path, "branch-and-bound")
     with np.load(run / "certificate.npz") as arrays:
         tree = arrays["tree"]
-    edit(run, "certificate.npz", tree=np.zeros_like(tree))
+    holds("certificate.npz", tree=np.zeros_like(tree))(run)
     assert "does not fit" in covopt.verify(run).message
     # Leaves at once: a tree, but one that proves little.
-    edit(run, "certificate.npz", tree=np.zeros(16, dtype=np.uint8))
+    holds("certificate.npz", tree=np.zeros(16, dtype=np.uint8))(run)
     assert not covopt.verify(run).passed
 
 
@@ -89,7 +80,7 @@ def test_the_relaxation_proves_where_inputs_are_many(tmp_path: pathlib.Path) -> 
     assert covopt.verify(tmp_path / "run").passed
     with np.load(tmp_path / "run" / "certificate.npz") as arrays:
         values = arrays["values"]
-    edit(tmp_path / "run", "certificate.npz", values=np.zeros_like(values))
+    holds("certificate.npz", values=np.zeros_like(values))(tmp_path / "run")
     assert not covopt.verify(tmp_path / "run").passed
 
 

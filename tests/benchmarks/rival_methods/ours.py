@@ -7,14 +7,7 @@ from tests.benchmarks.rival_methods.common import Question
 from tests.benchmarks.rival_methods.log import Log
 
 
-def run(
-    question: Question,
-    log: Log,
-    seed: int,
-    *,
-    certify: str = "none",
-    method: str = "",
-) -> None:
+def run(question: Question, log: Log, seed: int, *, certify: str = "none", method: str = "") -> None:
     """One solve, which proves nothing, like the rivals; its time limit is of the wall clock."""
     costs: list[tuple[float, float]] = log.costs
     result = solve(

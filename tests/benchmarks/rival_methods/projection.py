@@ -19,14 +19,7 @@ STILL = 1e-8
 
 
 def run(
-    question: Question,
-    log: Log,
-    seed: int,
-    *,
-    width: int = 60,
-    scale: float = 1.0,
-    turns: int = 20,
-    method: str = "",
+    question: Question, log: Log, seed: int, *, width: int = 60, scale: float = 1.0, turns: int = 20, method: str = ""
 ) -> None:
     """Starts one after another until the time is up; `turns`: of conjugate gradients, the paper's rank."""
     Xt, Y, lam, beta, rng = question.Xt, question.Y, question.lam, question.beta, np.random.default_rng(seed)

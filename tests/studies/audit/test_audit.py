@@ -1,7 +1,5 @@
 """`validate`: what it says of networks whose place is known, and what it refuses, in Python and on the command line."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re
@@ -111,13 +109,13 @@ def test_the_parts_that_are_wrong_are_found(line: tuple[torch.Tensor, torch.Tens
     W, V = (W.clone() for W in covopt.solve(X, Y, lam=0.02, time_limit=10).weights)
     idle = torch.zeros_like(W)
     idle[:, 1] = 2.0  # the second input is zero
-    off = covopt.validate([W + idle, V], X, Y, lam=0.02, time_limit=3)
+    off = covopt.validate([W + idle, V], X, Y, lam=0.02, time_limit=1)
     assert off.inert[0] == pytest.approx(float(idle.norm() / (W + idle).norm()), rel=1e-6)
     lopsided = [torch.cat([3.0 * W[:1], W[1:]]), torch.cat([V[:, :1] / 3.0, V[:, 1:]], dim=1)]
-    assert covopt.validate(lopsided, X, Y, lam=0.02, time_limit=3).layers[0].unbalanced_neuron > 0.5
+    assert covopt.validate(lopsided, X, Y, lam=0.02, time_limit=1).layers[0].unbalanced_neuron > 0.5
     half = 0.5**0.5
     split = [torch.cat([half * W[:1], half * W[:1], W[1:]]), torch.cat([half * V[:, :1], half * V[:, :1], V[:, 1:]], 1)]
-    assert covopt.validate(split, X, Y, lam=0.02, time_limit=3).layers[0].merging == [[0, 1]]
+    assert covopt.validate(split, X, Y, lam=0.02, time_limit=1).layers[0].merging == [[0, 1]]
 
 
 def test_an_untrained_network_moves(line: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -189,7 +187,7 @@ def test_representation_costs(line: tuple[torch.Tensor, torch.Tensor]) -> None:
 def test_networks_are_trained_where_none_is_given(run: Run) -> None:
     code, out, err = run(
         *("validate", "iris", "--rows", 12, "--shuffle", 0, "--scale", "max", "--lam", 0.02, "--depth", 3),
-        *("--width", 6, "--starts", 2, "--time-limit", 8, "--certify", "none", "--json"),
+        *("--width", 6, "--starts", 2, "--time-limit", 3, "--certify", "none", "--json"),
     )
     assert (code, err) == (0, "")
     told = json.loads(out)
@@ -300,24 +298,6 @@ def test_damaged_files(run: Run, data: Path, tmp_path: Path) -> None:
     refused(run, data, bad, "holds more than tensors")
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"W1": np.ones((2, 2))}, "at least two"),
-        ({"W2": np.ones((1, 3)), "A": np.ones(1)}, "name the weights W1"),
-        ({"W1": np.ones(3), "W2": np.ones((1, 3))}, "1 dimensions, not 2"),
-        ({"W1": np.full((2, 2), np.inf), "W2": np.ones((1, 3))}, "NaN or infinite"),
-        ({"W1": np.array([["a", "b"]]), "W2": np.ones((1, 2))}, "real numbers"),
-        ({"W1": np.array([[None, 1]]), "W2": np.ones((1, 2))}, "Python objects"),
-        ({"W1": np.ones((2, 2)), "W2": np.ones((1, 3))}, "last column of W1 .* bias is 0"),
-        ({"W1": 1e300 * np.eye(2)[:, [0, 1]] * [1, 0], "W2": 1e300 * np.eye(3)[:1]}, "not finite"),
-    ],
-)
-def test_archives_that_hold_no_network(arrays: dict, message: str, run: Run, data: Path, tmp_path: Path) -> None:
-    np.savez(tmp_path / "net.npz", **arrays)
-    refused(run, data, tmp_path / "net.npz", message)
-
-
 def test_other_files_and_options(run: Run, data: Path, tmp_path: Path) -> None:
     refused(run, data, tmp_path / "gone.pt", "no file")
     refused(run, data, tmp_path / "gone", "no file")
@@ -327,28 +307,6 @@ def test_other_files_and_options(run: Run, data: Path, tmp_path: Path) -> None:
     torch.save(plain(), tmp_path / "net.pt")
     refused(run, data, tmp_path / "net.pt", "has depth 2, not 3", "--depth", 3)
     refused(run, data, tmp_path / "net.pt", "unknown", "--activation", "tanh")
-
-
-@pytest.mark.parametrize(
-    ("net", "message"),
-    [
-        (nn.Linear(1, 1), "at least two|not an nn.Sequential"),
-        (nn.Sequential(nn.Linear(1, 2), nn.Tanh(), nn.Linear(2, 1)), "holds a Tanh"),
-        (nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1), nn.ReLU()), "after its last layer"),
-        (nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 2), nn.Linear(2, 1)), "activations differ"),
-        (3.0, "is none"),
-        ([np.ones((2, 2)), "b"], "real numbers"),
-    ],
-)
-def test_other_objects_are_refused(net: object, message: str) -> None:
-    with pytest.raises(CovoptError, match=message):
-        covopt.validate(net, SIGNS, np.ones(2), lam=0.1)  # type: ignore[arg-type]
-
-
-def test_an_activation_that_is_not_the_network_s_is_refused() -> None:
-    net = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1))
-    with pytest.raises(CovoptError, match="activation is relu, not linear"):
-        covopt.validate(net, SIGNS, np.ones(2), lam=0.1, activation="linear")
 
 
 def test_an_empty_answer_is_said(run: Run, data: Path, tmp_path: Path) -> None:

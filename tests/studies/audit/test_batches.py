@@ -1,13 +1,11 @@
 """`validate` of networks trained by SGD: which of them move because of their batches, and what is refused."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from editing import states
 from runs import Run
 from tampering import Tampering, judge, tamperings
 from torch import nn
@@ -100,12 +98,7 @@ def test_the_batches_of_a_stored_audit_are_checked(stored: Path, tmp_path: Path)
     judged = {each.name: judge(stored, tmp_path / "run", each) for each in found[::6]}
     assert set(judged.values()) <= {"noticed", "named", "the same"}, judged
     assert {told for name, told in judged.items() if "training" not in name} == {"noticed"}
-
-    def calm(path: Path) -> None:
-        told = json.loads((path / "audit.json").read_text())
-        told |= {"training": None, "kept": None, "noise": None}
-        (path / "audit.json").write_text(json.dumps(told))
-
+    calm = states("audit.json", training=None, kept=None, noise=None)
     assert judge(stored, tmp_path / "run", Tampering("", calm, ())) == "noticed"
 
 

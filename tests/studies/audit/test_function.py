@@ -1,7 +1,5 @@
 """The network as a function: Jacobians, kernels and bounds against autograd, closed forms and other networks."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from editing import rewritten
 from numpy.typing import NDArray
 from runs import Run
 from tampering import judge, tamperings
@@ -568,9 +567,7 @@ def test_the_function_is_looked_at_elsewhere(audit: covopt.Audit, stored: Path) 
 
 def forged(stored: Path, change: Callable[[dict[str, Any]], object], here: Path) -> Path:
     shutil.copytree(stored, here)
-    told = json.loads((here / "audit.json").read_text())
-    change(told)
-    (here / "audit.json").write_text(json.dumps(told))
+    rewritten("audit.json", change)(here)
     return here
 
 

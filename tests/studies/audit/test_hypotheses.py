@@ -1,7 +1,5 @@
 """Networks trained on one question and asked another: the hint names what differs."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

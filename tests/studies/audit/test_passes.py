@@ -1,7 +1,5 @@
 """Audits in passes over the samples: what whole matrices would say, said of a few rows at a time."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

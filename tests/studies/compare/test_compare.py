@@ -1,7 +1,5 @@
 """`covopt compare`: every method on one problem, in Python, on the command line and on disk."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,16 +1,16 @@
 """What depth changes: closed forms, the path through the targets against brute force, storing, and the command."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from editing import forged, rewritten
 from runs import Run
 from scipy.optimize import minimize_scalar
 from tampering import Tampering, judge, tamperings
@@ -467,8 +467,7 @@ def test_tampering_is_noticed_or_named(stored: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("entry", ["limit", "fit", "rank_one", "families", "curve"])
 def test_what_is_not_proved_by_the_files_is_refused(stored: Path, tmp_path: Path, entry: str) -> None:
-    def forge(path: Path) -> None:
-        told = json.loads((path / "depth.json").read_text())
+    def change(told: dict[str, Any]) -> None:
         if entry == "limit":
             told["limit"]["R1"][0] += 0.1
         elif entry == "fit":
@@ -479,9 +478,8 @@ def test_what_is_not_proved_by_the_files_is_refused(stored: Path, tmp_path: Path
             told["families"][0]["curve"][0]["cost"] *= 0.9
         else:
             told["curve"][1]["lower"] *= 1.05
-        told["files"] = {name: digest for name, digest in digests(path).items() if name != "depth.json"}
-        (path / "depth.json").write_text(json.dumps(told))
 
+    forge = forged(rewritten("depth.json", change))
     assert judge(stored, tmp_path / "run", Tampering("", forge, ())) == "noticed"
 
 

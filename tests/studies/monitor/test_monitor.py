@@ -1,7 +1,5 @@
 """`Monitor`: what a look tells, against `validate`, autograd and closed forms; and that it leaves no trace."""
 
-from __future__ import annotations
-
 import copy
 import csv
 from itertools import pairwise
@@ -168,12 +166,6 @@ def test_a_gap_is_told_as_a_part_of_the_loss_and_rounded_up() -> None:
     reading = looked(Monitor(np.array([[1.0], [-1.0]]), np.ones(2), lam=0.1, lower=0.0100049), weights)
     assert reading.loss == 1.0
     assert "the minimum at most 99 % below" in str(reading)
-
-
-@pytest.mark.parametrize("step", [-1, True])
-def test_a_step_is_a_whole_number(step: int) -> None:
-    with pytest.raises(covopt.ProblemError, match="step is"):
-        Monitor(*data(), lam=0.1)(network(), step)
 
 
 def test_a_compiled_network_is_the_one_inside() -> None:

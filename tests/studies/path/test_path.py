@@ -1,7 +1,5 @@
 """A path in lam: bounds between the values that are solved, lam_max, held-out scores, and what a stored path proves."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -10,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from editing import forged, holds
 from runs import Run
 from scipy.optimize import brentq, minimize_scalar
 from tampering import Tampering, judge, tamperings
@@ -18,7 +17,6 @@ import covopt
 from covopt.certify.dual import Exact, oracle_of
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
-from covopt.records.directories import digests
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, remember
 from covopt.runtime.loop import Certificate
@@ -350,17 +348,8 @@ def test_tampering_with_a_path_is_noticed_or_named(tmp_path: Path) -> None:
     found = list(tamperings(tmp_path / "run"))
     verdicts = {each.name: judge(tmp_path / "run", tmp_path / "other", each) for each in found[::11]}
     assert {name: v for name, v in verdicts.items() if v not in ("noticed", "named", "the same")} == {}
-
-    def raised(path: Path) -> None:  # a maximum that is not proved, the files listed anew
-        with np.load(path / "certificates.npz") as held:
-            arrays = dict(held)
-        arrays["p1_Lambda"] *= 1.5
-        arrays["p1_lower"] = np.array(float(arrays["p1_lower"]) * 1.01)
-        np.savez(path / "certificates.npz", **arrays)
-        told = json.loads((path / "path.json").read_text())
-        told["files"] = {name: digest for name, digest in digests(path).items() if name != "path.json"}
-        (path / "path.json").write_text(json.dumps(told))
-
+    # A maximum that is not proved, the files listed anew.
+    raised = forged(holds("certificates.npz", p1_Lambda=lambda L: 1.5 * L, p1_lower=lambda lower: 1.01 * lower))
     assert judge(tmp_path / "run", tmp_path / "other", Tampering("", raised, ())) == "noticed"
     assert "does not prove the bound" in covopt.verify(tmp_path / "other").message
 

@@ -1,7 +1,5 @@
 """What SGD forgets: the closed recursion held against torch.optim.SGD itself, and what it says of ranks."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

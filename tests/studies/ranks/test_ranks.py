@@ -1,7 +1,5 @@
 """Ranks under SGD: the grid, what it says, its files; the ranks and bounds themselves are in test_rank_audit.py."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from conftest import Run
 from instances import gaussian
 
 import covopt
-from covopt.runtime.errors import CovoptError, ProblemError
 from covopt.runtime.loop import Status
 from covopt.studies.ranks import words as rank_words
 from covopt.studies.ranks.rank_curves import curve
@@ -154,27 +151,3 @@ def test_networks_that_diverge_are_told_and_cost_nothing_else() -> None:
     assert [cell.diverged for cell in found.cells] == [False, True]
     assert "1 network diverged, at the rate 1e+07" in rank_words.answer(found.summary())
     assert found.summary()["cells"][1]["layers"] == []  # type: ignore[index]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"lam": -0.1},
-        {"lam": None},
-        {"batch_size": 25},
-        {"rate": 1e9, "steps": 50},
-        {"loss": "interpolate"},
-        {"kept": 0.1, "epochs": 3},
-        {"lam": 0.0},
-        {"batch_size": [4, 4]},
-        {"rate": []},
-        {"tolerance": 2.0},
-        {"start": [np.ones((8, 7))]},
-        {"reference": 400.0},
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(options: dict[str, object]) -> None:
-    with pytest.raises(ProblemError) as refused:
-        small(**options)
-    assert str(refused.value).endswith(".")
-    assert issubclass(ProblemError, CovoptError)

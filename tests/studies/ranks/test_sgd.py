@@ -1,7 +1,5 @@
 """Training by SGD: its steps against PyTorch's, what they leave of the start exactly, and what is recorded."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

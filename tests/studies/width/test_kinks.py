@@ -1,7 +1,5 @@
 """Descents of sets of kinks by Newton's method: their derivatives, and networks that narrow widths must reach."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is proved of narrow networks: against brute force, random networks, closed forms, and long training."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
