@@ -37,7 +37,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.proof import Proof, Proved, Target, Unproved
-from covopt.model.loss import ENTROPY, ROUNDING, CrossEntropy, Interpolation, MeanSquaredError, Provable
+from covopt.linalg.rounding import EPS
+from covopt.model.loss import ENTROPY, CrossEntropy, Interpolation, MeanSquaredError, Provable
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle, problem_has_exact_oracle
 from covopt.oracles.linear import LinearOracle
@@ -166,7 +167,7 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBou
     curvature = problem.lam * problem.beta**2 * float(Lambda.sum(dim=0).square().sum())
     curvature += problem.lam**2 * problem.dual_squares(Lambda)
     # Where D grows without end (maximum = 0), no network fits the data; that is not for a bound to say.
-    largest = (1.0 - ROUNDING) / maximum if maximum > 0.0 else math.inf
+    largest = (1.0 - EPS) / maximum if maximum > 0.0 else math.inf
     best = slope / (2.0 * curvature) if curvature > 0.0 else math.inf
     scale = min(best, largest)
     if slope <= 0.0 or not math.isfinite(scale):
@@ -184,13 +185,13 @@ def _parabola_rounding(problem: Problem, point: Tensor) -> float:
 def _rounding(problem: Problem, point: Tensor, terms: float) -> float:
     """Bound what rounding adds to `dual_value`: (n + 8) roundings of the sums of absolute terms and of the biases."""
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
-    return (2 * point.numel() + 16) * (ROUNDING * (terms + bias) + UNDERFLOW)
+    return (2 * point.numel() + 16) * (EPS * (terms + bias) + UNDERFLOW)
 
 
 def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBound | None:
     """Any other loss: D(t Lambda) is concave in t, and -infinity outside the domain of C*."""
     size = float(Lambda.norm()) * float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
-    largest = (1.0 - 8 * ROUNDING) / (maximum + 8 * ROUNDING * size) if maximum + size > 0.0 else math.inf
+    largest = (1.0 - 8 * EPS) / (maximum + 8 * EPS * size) if maximum + size > 0.0 else math.inf
     if not math.isfinite(largest):
         return None
 
@@ -201,7 +202,7 @@ def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBoun
     scale = _highest(value, _last(lambda t: value(t) > -math.inf, largest))
     point = scale * Lambda
     lower = value(scale) - _concave_rounding(problem, point)
-    return DualBound(lower, point, min(1.0, scale * (maximum + 8 * ROUNDING * size)), scale)
+    return DualBound(lower, point, min(1.0, scale * (maximum + 8 * EPS * size)), scale)
 
 
 def _last(holds: Callable[[float], bool], largest: float) -> float:
@@ -248,12 +249,12 @@ def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBoun
     maximum += float((point - Lambda).norm()) * size * (1.0 + 2.0**-30)
     strength = 2.0 * problem.lam * problem.inverse_shares[:, None]
     # The rows of p add up to 1 within `off`; the exact point of the simplex next to p differs by that much.
-    row_rounding = 4 * Y.shape[1] * ROUNDING
+    row_rounding = 4 * Y.shape[1] * EPS
     off = (Y.sum(dim=1) - 1.0).abs() + row_rounding
-    slack = 1.0 - float((off / strength[:, 0]).norm()) * size - 8 * ROUNDING
+    slack = 1.0 - float((off / strength[:, 0]).norm()) * size - 8 * EPS
     positive = point > 0
     domain = float((Y[positive] / (strength * point)[positive]).min()) if positive.any() else math.inf
-    largest = min(slack / maximum if maximum > 0.0 else math.inf, domain * (1.0 - 8 * ROUNDING))
+    largest = min(slack / maximum if maximum > 0.0 else math.inf, domain * (1.0 - 8 * EPS))
     if slack <= 0.0 or not math.isfinite(largest):
         return None
     bias = problem.beta**2 * float(point.sum(dim=0).square().sum())

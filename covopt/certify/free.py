@@ -39,7 +39,7 @@ from covopt.certify.cones.branch import branch_and_bound, replay
 from covopt.certify.dual import DualBound, DualProof, dual_bound, is_parabola, nothing
 from covopt.certify.proof import Proof, Proved, Target, Unproved
 from covopt.certify.spectral import SLACK
-from covopt.model.loss import ROUNDING
+from covopt.linalg.rounding import EPS
 from covopt.model.problem import Problem
 from covopt.oracles.arrangement import has_rank_at_most
 from covopt.oracles.exact import exact_oracle
@@ -84,7 +84,7 @@ def _off(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     if E.shape[1] > N or least < 1e-6:  # nothing that is worth printing
         return math.inf
     # An entry of E is off by some units in the last place of itself, from centring and from the division.
-    sums = (E.T @ Lambda).abs() + (2.0 * N + 8.0) * ROUNDING * (E.abs().T @ Lambda.abs())
+    sums = (E.T @ Lambda).abs() + (2.0 * N + 8.0) * EPS * (E.abs().T @ Lambda.abs())
     return float(sums.norm()) / least * (1.0 + SLACK)
 
 
@@ -153,7 +153,7 @@ def free_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -
 def _widened(problem: Problem, off: float, maximum: float) -> float:
     """Return a bound on h at the exactly orthogonal point, which is `off` from that of `maximum`."""
     X = problem.X.double()
-    apart = 2.0 * float(centred(X).norm(dim=1).max()) * (1.0 + SLACK) + ROUNDING * float(X.abs().max())
+    apart = 2.0 * float(centred(X).norm(dim=1).max()) * (1.0 + SLACK) + EPS * float(X.abs().max())
     return maximum * (1.0 + SLACK) + off * math.sqrt(len(X)) * apart
 
 
@@ -311,7 +311,7 @@ def _trees(
 
 def _differences(seen: Tensor, point: Tensor) -> float:
     """Bound what rounding the differences of inputs adds to h: sigma is 1-Lipschitz."""
-    return ROUNDING * float(seen.norm()) * float(point.norm())
+    return EPS * float(seen.norm()) * float(point.norm())
 
 
 def widened(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -> float:

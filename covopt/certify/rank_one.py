@@ -34,8 +34,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.linalg.rounding import to_unit_scale
-from covopt.model.loss import ROUNDING
+from covopt.linalg.rounding import EPS, to_unit_scale
 from covopt.model.problem import Problem
 
 # Rows that are looked at, the first ones: a bound for some samples is one for all.
@@ -109,7 +108,7 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
     lower = max(_held_karp(d, np.zeros(n)), _held_karp(d, multipliers)) * size
     apart = _far_apart(d, 2.0 * missed / size)
     charged = max(lower - missed * (n - 1), _held_karp(d[np.ix_(apart, apart)]) * size - missed * (len(apart) - 1))
-    length = float(d[order[:-1], order[1:]].sum()) * size * (1.0 + 2.0 * n * ROUNDING)
+    length = float(d[order[:-1], order[1:]].sum()) * size * (1.0 + 2.0 * n * EPS)
     rows = min(len(problem.Y), ROWS)
     upper = length if rows == len(problem.Y) else None
     return RankOne(multipliers, order, min(lower, length), upper, charged, _diameter(problem.X), rows)
@@ -132,7 +131,7 @@ def _diameter(X: Float[Tensor, "N n"]) -> float:
     """Return the largest distance of two rows, rounded up."""
     scaled, size = to_unit_scale(X[:ROWS].double().cpu())
     across = float(torch.cdist(scaled, scaled, compute_mode=EXACTLY).max())
-    return across * size * (1.0 + (X.shape[1] + 8) * ROUNDING)
+    return across * size * (1.0 + (X.shape[1] + 8) * EPS)
 
 
 def _far_apart(d: NDArray[np.float64], least: float) -> NDArray[np.int64]:
@@ -153,7 +152,7 @@ def _held_karp(d: NDArray[np.float64], p: NDArray[np.float64] | None = None) -> 
     length, _ = _tree(d, p)
     # Each edge is off by a few roundings, the distances by one for each coordinate (scaled, at most 2 m^(1/2) long),
     # and a sum of n terms by n of them.
-    charge = (n + 2 * 64) * n * ROUNDING * (float(d.max()) + 4.0 * float(np.abs(p).max()))
+    charge = (n + 2 * 64) * n * EPS * (float(d.max()) + 4.0 * float(np.abs(p).max()))
     return max(0.0, length - 2.0 * float(p.sum()) + float(np.partition(p, 1)[:2].sum()) - charge)
 
 

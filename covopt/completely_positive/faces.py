@@ -81,7 +81,7 @@ def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = SE
 
 def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> tuple[Matrix, Points] | None:
     """Return a matrix that exposes A, of diagonal 1, and its zeros, one for each support; None: none found in time."""
-    rows, columns = places = np.nonzero(np.triu(A > 0.0))
+    rows, columns = np.nonzero(np.triu(A > 0.0))
     joined = (A > 0.0).astype(np.float64)
     core = joined + np.diag(joined.sum(axis=1))  # inside the cone of those with A's zeros: edges and vertices
     core /= core.sum()
@@ -89,7 +89,7 @@ def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> tuple[Matrix
     largest = 1e4  # bounds the entries of C before there are cuts
     clear = 1e-5  # relative to |C|: beyond this, the minimum of <A, C> is not 0, and A is not on the boundary
     for _ in range(100):  # matrices of the literature take 30 to 60
-        solved = None if past(deadline) else least_product(A, points, places, largest, deadline, core)
+        solved = None if past(deadline) else least_product(A, points, (rows, columns), largest, deadline, core)
         if solved is None:
             return None
         C, _ = solved
@@ -166,7 +166,7 @@ def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
 def _together(A: Matrix, B: Atoms, C: Matrix, enough: float) -> OnBoundary | None:
     """Make B and C exact by Newton steps on both (see the module's text); None if the residual stays above `enough`."""
     support = B > 0.0
-    rows, columns = places = np.nonzero(np.triu(A > 0.0))
+    rows, columns = np.nonzero(np.triu(A > 0.0))
     count, sizes = len(rows), lengths(rows, columns)
     if support.sum() + count > SEARCH.polished or A[support.T.astype(np.int64) @ support > 0].min() <= 0.0:
         return None

@@ -53,10 +53,10 @@ def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: floa
         seed: of the random starts.
         deadline: of time.perf_counter(); then None.
     """
-    roots = tuple(significant_root(A, SEARCH.noise).T for A in (K, S))
+    roots = significant_root(K, SEARCH.noise).T, significant_root(S, SEARCH.noise).T
     if max(root.shape[1] for root in roots) > n:
         return None
-    near = [root @ root.T for root in roots]
+    near = roots[0] @ roots[0].T, roots[1] @ roots[1].T
 
     def start(rng: np.random.Generator) -> tuple[Neurons, Neurons]:
         Z = rng.standard_normal((len(K), n))

@@ -207,7 +207,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "certify/dual",
         "bounds convex_losses",
-        ("a scale beyond feasibility", "largest = (1.0 - ROUNDING) / maximum if", "largest = 1.03 / maximum if"),
+        ("a scale beyond feasibility", "largest = (1.0 - EPS) / maximum if", "largest = 1.03 / maximum if"),
         (
             "no rounding of the parabola",
             "float(problem.dual_value(point)) - _parabola_rounding(problem, point)",
@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "the maximum of a concave loss halved",
-            "(1.0 - 8 * ROUNDING) / (maximum",
+            "(1.0 - 8 * EPS) / (maximum",
             "(1.0 - 8 * ROUNDING) / (0.97 * maximum",
         ),
     ),
@@ -262,7 +262,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("the domain of cross-entropy left out", "torch.where(outside, math.inf, entropy)", "entropy"),
         (
             "Huber's conjugate taken for exact",
-            "return (G.shape[1] + 8) * ROUNDING * ((G * Y).abs() + G.square()).sum(dim=-1)",
+            "return (2 * G.shape[1] + 16) * UNIT_ROUNDOFF * ((G * Y).abs() + G.square()).sum(dim=-1)",
             "return 0.0 * G.sum(dim=-1)",
         ),
         ("the logistic conjugate taken for exact", "2.0 * ENTROPY)", "0.0 * ENTROPY)"),
