@@ -166,7 +166,7 @@ def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
 def _together(A: Matrix, B: Atoms, C: Matrix, enough: float) -> OnBoundary | None:
     """Make B and C exact by Newton steps on both (see the module's text); None if the residual stays above `enough`."""
     support = B > 0.0
-    rows, columns = np.nonzero(np.triu(A > 0.0))
+    rows, columns = places = np.nonzero(np.triu(A > 0.0))
     count, sizes = len(rows), lengths(rows, columns)
     if support.sum() + count > SEARCH.polished or A[support.T.astype(np.int64) @ support > 0].min() <= 0.0:
         return None
