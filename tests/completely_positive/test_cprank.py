@@ -22,8 +22,8 @@ from covopt import CovoptError, cp_rank
 from covopt.app.cli import main
 from covopt.completely_positive.connected import Part, Verdict
 from covopt.completely_positive.ends import ByEdges, ByFactor, ByRank, ByTheorem, End
-from covopt.completely_positive.page import pairs
 from covopt.completely_positive.prepared import prepare, whole
+from covopt.completely_positive.words import pairs
 
 CASES = json.loads((Path(__file__).parents[1] / "cases" / "cp_rank.json").read_text())["cases"]
 
