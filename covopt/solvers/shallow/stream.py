@@ -44,6 +44,8 @@ from covopt.solvers.training.local import LocalAdam
 FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
 RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly
 
+Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]  # `Parts` for all directions
+
 
 @dataclass(frozen=True)
 class StreamOptions:
@@ -159,7 +161,7 @@ class Streamed:
 
     Attributes:
         parts: U, V, b of the last cycle, in float32; U in the directions of `basis`.
-        best: the best network so far, for all directions and in the dtype of the data; cost: its loss over all samples.
+        best: the best network so far, in the dtype of the data; cost: its loss over all samples.
         passes: of the next cycle.
         ended: why no other cycle is to follow; None while one is.
         cycle: of one under way how many steps it has, its first rate, and what Adam depends on; None between two.
@@ -168,7 +170,7 @@ class Streamed:
     """
 
     parts: Parts
-    best: Parts
+    best: Outward
     cost: float
     passes: int
     ended: Status | None = None
@@ -282,12 +284,10 @@ class StreamSolver:
         if state.opening and state.cycle is None:
             self._pace = self._pace_of(state.parts, view, budget)
         steps, last = self._pace.steps(math.ceil(state.passes * self._all.count() / self._batch), budget)
-        rate = self._rate(state.parts)
-        if state.cycle is not None:
-            steps, rate, _ = state.cycle
+        steps, rate, begun = state.cycle or (steps, self._rate(state.parts), None)
         adam = self._adam(state.parts, view.rough, steps, rate)
-        if state.cycle is not None:
-            adam.recall(state.cycle[2])
+        if begun is not None:
+            adam.recall(begun)
 
         def each() -> None:
             if adam.met:
@@ -385,7 +385,7 @@ class StreamSolver:
         V, b = TwoLayerLoss(self.problem, view.rough).best_outputs(parts[0])
         return (*balance(parts[0], V), b) if bool(V.isfinite().all()) else parts
 
-    def _judged(self, parts: Parts, view: View) -> tuple[Parts, float]:
+    def _judged(self, parts: Parts, view: View) -> tuple[Outward, float]:
         """Return the balanced network for all directions in the data's dtype, and its full loss."""
         U, V, b = (part.to(self.problem.X) for part in parts)
         U, V = balance(U, V)
