@@ -43,8 +43,7 @@ from covopt.solvers.training.descent import AdamOptions
 FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
 RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly
 
-Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]
-"""`Parts` for all directions of the inputs."""
+Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]  # `Parts` for all directions
 
 
 @dataclass(frozen=True)
