@@ -89,7 +89,7 @@ class Exploration:
 
     starts: RandomStarts = RandomStarts((1.5, 2.0), (0.5, 0.7, 0.35))
     together: int = 72
-    steps: tuple[int, int] = (1000, 2000)
+    steps: tuple[int, int] = (1000, 4000)
     rate: float = 0.065
     share: float = 0.45
     shallowest: int = 4

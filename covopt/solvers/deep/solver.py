@@ -54,8 +54,11 @@ BATCHES = 3  # that descend through smoothed kinks; as many starts are trained i
 ELITE, PROMISING = 6, 0.03
 # Rounds of the shallow solver on one block.
 ROUNDS = 8
-# A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
+# A pass that gains more than this, relative, is repeated at once.
 LARGE_GAIN = 1e-3
+# A pass that has gained more than this, relative, leaves the blocks of the remaining layers to a later one: they gain
+# less in the same time than a descent does from the network that this pass has come to.
+GAIN_OF_BLOCKS = 1e-5
 # A pass over the blocks that lowers the cost by less than this, relative, is stalled: it is the last, all starts drawn.
 STALL_GAIN = 1e-6
 
@@ -302,12 +305,14 @@ class DeepSolver:
         state.due, state.settled = True, state.settled + 1
 
     def _refine(self, state: State, budget: Budget) -> None:
-        """Descend from the pool's networks, down to the kinks."""
+        """Descend from the pool's networks, down to the kinks; if Adam had trained them, it goes on from there."""
         before = state.cost
         refined = self._descend([state.networks[k] for k in state.pool], REFINING, budget)
         for k, weights in zip(state.pool, refined, strict=True):
             state.costs[k] = min(state.costs[k], self._cost(weights))
             self._keep(state, weights)
+        if state.trained and not budget.spent():
+            self._keep_all(state, self._exploration.fine_tune(self.problem, refined, budget))
         state.due = state.due or state.cost < before
         state.pool, state.networks = [], {}
 
@@ -323,7 +328,7 @@ class DeepSolver:
             if budget.spent():
                 return
             self._keep(state, self._block(state, layer, budget))
-            if self._fell(before, state.cost, LARGE_GAIN):
+            if self._fell(before, state.cost, max(GAIN_OF_BLOCKS, self.options.tol or 0.0)):
                 break
         self._keep(state, self._descend([state.best], POLISHING, budget)[0])
         self._keep(state, reduced(self.problem, state.best), at_most=True)
