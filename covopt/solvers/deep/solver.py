@@ -49,16 +49,16 @@ RANKS = 6
 # Scales of the starts that descend through smoothed kinks at depth 3: from larger ones they meet the lowest minima, of
 # low rank, less often.
 SCALES = (0.5, 0.35, 0.2)
-BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
+BATCHES = 4  # that descend through smoothed kinks; as many starts are trained in one
 # Networks of a batch that are refined, at most, and only those whose cost is at most this much above the best one's.
 ELITE, PROMISING = 6, 0.03
 # Rounds of the shallow solver on one block.
 ROUNDS = 8
-# A pass that gains more than this, relative, is repeated at once.
+# A pass that gains more than this, relative, is repeated at once, unless Adam has trained the starts.
 LARGE_GAIN = 1e-3
-# A pass that has gained more than this, relative, leaves the blocks of the remaining layers to a later one: they gain
-# less in the same time than a descent does from the network that this pass has come to.
-GAIN_OF_BLOCKS = 1e-5
+# A pass that has gained more than this, relative, leaves the blocks of the remaining layers to a later one, and is
+# repeated at once if Adam has trained the starts: descents from wider copies gain more in the same time.
+SMALL_GAIN = 1e-5
 # A pass over the blocks that lowers the cost by less than this, relative, is stalled: it is the last, all starts drawn.
 STALL_GAIN = 1e-6
 
@@ -328,11 +328,11 @@ class DeepSolver:
             if budget.spent():
                 return
             self._keep(state, self._block(state, layer, budget))
-            if self._fell(before, state.cost, max(GAIN_OF_BLOCKS, self.options.tol or 0.0)):
+            if self._fell(before, state.cost, max(SMALL_GAIN, self.options.tol or 0.0)):
                 break
         self._keep(state, self._descend([state.best], POLISHING, budget)[0])
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        state.due = self._fell(before, state.cost, LARGE_GAIN)
+        state.due = self._fell(before, state.cost, SMALL_GAIN if state.trained else LARGE_GAIN)
         state.stalled = math.isfinite(before) and not self._fell(before, state.cost, STALL_GAIN)
         if self.options.tol is not None:
             state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
