@@ -59,11 +59,14 @@ def load(directory: File) -> Path:
     held = read_npz(directory / "test.npz")
     tests = [p["test"] for p in stated["points"]]
     low, high = stated["lam_max"]
+    end = load_run(directory / "end") if stated["end"] is not None else None
+    if end is not None and not end.problem.allows(end.residual):
+        end.cost = math.nan
     return Path(
         problem=problem,
         points=points,
         known=LamMax(None if low is None else float(low), None if high is None else float(high)),
-        end=load_run(directory / "end") if stated["end"] is not None else None,
+        end=end,
         tests=[] if None in tests else [float(test) for test in tests],
         scored_by=_scored(stated["scored_by"]),
         held_out=HeldOut.of(held["X"], held["Y"], problem) if held else None,
