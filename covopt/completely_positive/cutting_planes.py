@@ -61,7 +61,7 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
 def least_product(
     A: Matrix,
     points: Points,
-    places: tuple[np.ndarray, np.ndarray],
+    places: tuple[np.ndarray, ...],
     most: float,
     deadline: float,
     total: Matrix | None = None,

@@ -53,10 +53,10 @@ def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: floa
         seed: of the random starts.
         deadline: of time.perf_counter(); then None.
     """
-    roots = significant_root(K, SEARCH.noise).T, significant_root(S, SEARCH.noise).T
+    roots = tuple(significant_root(A, SEARCH.noise).T for A in (K, S))
     if max(root.shape[1] for root in roots) > n:
         return None
-    near = roots[0] @ roots[0].T, roots[1] @ roots[1].T
+    near_K, near_S = (root @ root.T for root in roots)
 
     def start(rng: np.random.Generator) -> tuple[Neurons, Neurons]:
         Z = rng.standard_normal((len(K), n))
@@ -68,10 +68,10 @@ def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: floa
 
     return meet(
         start,
-        point=lambda state: _on_graph(*state, slope),
+        point=lambda state: _on_graph(state[0], state[1], slope),
         move=move,
-        residual=lambda Z: residual(*near, Z, slope),
-        polish=lambda Z, error: polish(*near, slope, Z, error),
+        residual=lambda Z: residual(near_K, near_S, Z, slope),
+        polish=lambda Z, error: polish(near_K, near_S, slope, Z, error),
         seeds=(seed, n),
         deadline=deadline,
         options=SEARCH,
