@@ -389,6 +389,9 @@ class Result(Answer):
         """Return the writers of the files beside result.json.
 
         They are network.npz, network.pt, problem.npz, certificate.npz, history.csv, figure.png and origin.json.
+
+        Raises:
+            RecordError: there is no network to store.
         """
         if not self.weights:
             raise RecordError("This result holds no network yet; solve before saving.")

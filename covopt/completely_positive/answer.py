@@ -187,6 +187,9 @@ class CPRank(Answer):
         """Return the writers of matrix.npz (A), and of proof.json and proof.npz.
 
         These hold all that `check` needs, with the factor B and the witness C.
+
+        Raises:
+            RecordError: the answer does not hold its matrix.
         """
         if self.A is None:
             raise RecordError("This answer does not hold its matrix; ask for it again before saving.")

@@ -94,9 +94,6 @@ def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
         "callback": None,
         "sample_weight": None,
         "spread": False,
-        "checkpoint": None,
-        "checkpoint_every": 60.0,
-        "resume": False,
     }
     run("solve", "iris")
     assert {k: solver.options[k] for k in ("lam", "loss", "bias", "certify", "gap", "time_limit")} == {

@@ -136,6 +136,7 @@ def function_of(
     *,
     at: Float[Tensor, "M n0"] | None = None,
     orbits: Float[Tensor, "M n0"] | None = None,
+    work: float = 3e10,
 ) -> FunctionAudit:
     """Measure the network as a function.
 
@@ -144,9 +145,10 @@ def function_of(
         weights: W_1 ... W_L.
         at: inputs to examine; None: the problem's samples. The sharpness is always that on the problem's samples.
         orbits: the same samples after a transformation, row by row, for the collapse of orbits in each layer.
+        work: multiplications that the Jacobians may take; for more, some of the samples are examined.
     """
     X = problem.X if at is None else at
-    taken = _spread(len(X), weights)
+    taken = _spread(len(X), weights, work)
     X, moved = X[taken], None if orbits is None else orbits[taken]
     passage = Passage(weights, X, problem.beta, problem.activation)
     beside, kinks, regular = _off_kinks(problem, weights, passage, X)
@@ -202,12 +204,11 @@ def checked_inputs(problem: Problem, at: object, orbits: object) -> tuple[Tensor
     return elsewhere, transformed
 
 
-def _spread(samples: int, weights: Weights) -> Tensor:
+def _spread(samples: int, weights: Weights, work: float) -> Tensor:
     """Return the indices of evenly spaced samples, as many as the work on their Jacobians allows."""
     outputs, inputs = len(weights[-1]), weights[0].shape[1] - 1
-    work = outputs * sum(W.numel() for W in weights) + 10 * outputs * inputs * min(outputs, inputs)
-    most = 3e10  # multiplications
-    count = max(1, min(samples, int(most / max(1, work))))
+    jacobian = outputs * sum(W.numel() for W in weights) + 10 * outputs * inputs * min(outputs, inputs)
+    count = max(1, min(samples, int(work / max(1, jacobian))))
     return torch.arange(count) * samples // count
 
 
