@@ -140,7 +140,9 @@ class MomentBound:
         """Return the sum of the residual's absolute coefficients; infinite for false multipliers."""
         system = _inequalities(region, self.odd)
         shapes = [F.ndim == 2 and F.shape[1] == B for F, (_, B) in zip(factors, system.forms, strict=False)]
-        if len(factors) != len(system.forms) or not all(shapes) or weights.shape != np.shape(system.products)[:1]:
+        if len(factors) != len(system.forms) or not all(shapes):
+            return math.inf
+        if weights.ndim != 1 or system.products.shape != (len(weights), len(system.monomials)):
             return math.inf
         if not (all(np.isfinite(F).all() for F in factors) and (weights >= 0.0).all()):
             return math.inf
