@@ -1,6 +1,6 @@
-"""Figures: one for each run, and its parts.
+"""Figures of runs and comparisons, and the axes that they consist of.
 
-Takes plain arrays, so that whoever has them can draw; uses matplotlib's objects and never its global state.
+The functions take plain arrays. They use figures and axes of matplotlib, never its global state (pyplot).
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from covopt.runtime.loop import Progress
 COST_COLOR, BOUND_COLOR, NEURON_COLOR = "#1f3b73", "#d9822b", "#4a6fa5"
 CURVE_COLORS = (COST_COLOR, "#2a8f6d", "#a03a6b", "#7a6a2f", "#5b5b5b")
 MADE = {"Software": "covopt"}
-"""What a picture tells of where it comes from; by it --force knows what it may replace."""
+"""Metadata of each picture; `--force` replaces only pictures that have it."""
 LOG_RANGE = 10.0
-"""An axis is logarithmic when its largest value is more than this many times its smallest."""
+"""An axis is logarithmic if the ratio of its largest to its smallest value exceeds this."""
 MARGIN = 0.08
-"""A function is drawn so far beyond the samples, in parts of their range."""
+"""A function is drawn beyond the samples by this fraction of their range."""
 SIGNED = LinearSegmentedColormap.from_list(
     "signed", [to_rgba("#2f74c0"), to_rgba("#2f74c0", 0.0), to_rgba("#d6492f", 0.0), to_rgba("#d6492f")]
 )
-"""Blue for negative, red for positive, and nothing at zero, so that the page shows through, light or dark."""
+"""Blue for negative, red for positive, transparent at zero: suits light and dark pages."""
 BULK, OUTLYING = 98.0, 2.0
-"""A colour scale ends at this percentile where the largest value is more than so many times that."""
+"""A colour scale ends at percentile BULK if the largest value is more than OUTLYING times this percentile."""
 SAME, TINY = 1e-12, 1e-300
-"""Costs that differ by less than SAME, relative, are the same; TINY keeps a cost of zero from dividing."""
+"""Costs are equal if their relative difference is at most SAME; TINY prevents divisions by a zero cost."""
 
 
 class PlainLogFormatter(LogFormatter):
-    """Labels the ticks that matplotlib chooses, as 0.2 and not as 2e-01."""
+    """Labels the ticks that matplotlib chooses as 0.2, not as 2e-01."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         return f"{x:g}" if super().__call__(x, pos) else ""
@@ -53,15 +53,15 @@ class PlainLogFormatter(LogFormatter):
 
 @dataclass(frozen=True)
 class RunPicture:
-    """The contents of the figure of a run.
+    """Contents of the figure of a run.
 
     Attributes:
         title: the problem in a few words.
         history: cost and bound over time.
-        norms: |w_k|^2 + |v_k|^2 of each hidden neuron, incoming and outgoing weights (n,).
+        norms: |w_k|^2 + |v_k|^2 of each hidden neuron, w_k its incoming and v_k its outgoing weights (n,).
         activations: sigma(Z) (N, n).
-        order: the samples in the order in which to show them (N,).
-        order_name: what that order is, for the axis.
+        order: indices of the samples, from top to bottom (N,).
+        order_name: the quantity that sorts the samples, for the label of the axis.
     """
 
     title: str
@@ -73,7 +73,7 @@ class RunPicture:
 
 
 def is_picture(path: Path) -> bool:
-    """Return True if a file is a picture of covopt."""
+    """Return True if covopt drew the picture in this file."""
     return starts_with(path, b"Software\0" + MADE["Software"].encode())
 
 
@@ -98,9 +98,9 @@ class Curve:
     """One method in the figure of a comparison.
 
     Attributes:
-        name: of the method.
+        name: name of the method.
         history: cost over time.
-        starts: the final costs of all its starts.
+        starts: final cost of each start.
     """
 
     name: str
@@ -109,9 +109,9 @@ class Curve:
 
 
 def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: Path) -> None:
-    """Write the figure of a comparison as a PNG: cost and excess against time.
+    """Write the figure of a comparison as a PNG: cost and excess over the best cost, against time.
 
-    The dots at the end of a line are the final costs of the method's starts.
+    Dots at the end of a line show the final costs of all starts of the method.
     """
     figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
     FigureCanvasAgg(figure)
@@ -128,13 +128,13 @@ def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: 
 
 
 def colored(curves: Sequence[Curve]) -> list[tuple[Curve, list[Progress], str]]:
-    """Return the methods with a finite cost, each with its finite lines and a colour."""
+    """Return the methods that reach a finite cost, each with its finite history and a colour."""
     finite = [(curve, [p for p in curve.history if np.isfinite(p.cost)]) for curve in curves]
     return [(curve, lines, color) for (curve, lines), color in zip(finite, cycle(CURVE_COLORS)) if lines]
 
 
 def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], lower: float | None) -> None:
-    """Draw the cost of each of the `colored` methods against time, and the proved bound."""
+    """Draw the cost of the `colored` methods against time, and the proved bound."""
     for row, (curve, lines, color) in enumerate(drawn):
         axes.plot([p.seconds for p in lines], [p.cost for p in lines], color=color, marker=_marker(lines), markersize=4)
         name_line(axes, f"{curve.name} {min(*curve.starts, lines[-1].cost, np.inf):.7g}", color, row)
@@ -148,7 +148,7 @@ def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], l
 
 
 def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) -> None:
-    """Draw (cost - best) / best on a logarithmic axis, which leaves out the best itself."""
+    """Draw (cost - best) / best on a logarithmic axis; costs equal to the best are left out."""
     best = min(min(*curve.starts, *(p.cost for p in lines), np.inf) for curve, lines, _ in drawn)
     shown = False
     for curve, lines, color in drawn:
@@ -178,7 +178,7 @@ def _dress(axes: Axes, label: str) -> None:
 
 
 def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
-    """Cost and proved bound against time."""
+    """Draw cost and proved bound against time."""
     lines = [p for p in history if np.isfinite(p.cost)]
     if not lines:
         say(axes, "no finite cost was reached")
@@ -198,13 +198,13 @@ def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
 
 
 def gaps(history: Sequence[Progress]) -> list[tuple[float, float]]:
-    """Return (seconds, (cost - bound) / cost) where a bound is proved and the gap is open."""
+    """Return (seconds, (cost - bound) / cost) of the steps with a positive bound below the cost."""
     proved = [(p.seconds, p.cost, p.lower) for p in history if p.lower is not None]
     return [(seconds, (cost - lower) / cost) for seconds, cost, lower in proved if 0.0 < lower < cost < np.inf]
 
 
 def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Draw the `gaps` against time."""
+    """Draw `gaps` against time."""
     axes.plot(*np.transpose(points), color=COST_COLOR, linewidth=1.6, marker=_marker(points), markersize=4)
     values = [value for _, value in points]
     if max(values) > LOG_RANGE * min(values):
@@ -217,7 +217,7 @@ def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 
 
 def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) -> None:
-    """Set logarithmic axes where values span decades, unless the bound is near zero."""
+    """Set logarithmic axes where values span a decade; a bound near zero does not count."""
     values = np.concatenate([cost, bound[bound > 0.1 * cost.min()]])
     if values.min() > 0 and values.max() > LOG_RANGE * values.min():
         axes.set_yscale("log")
@@ -230,10 +230,11 @@ def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) 
 
 
 def draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
-    """Norms above, activations on each sample below, the neurons in one order."""
+    """Draw norms above and activations of samples below, neurons in the same order."""
     order = np.argsort(-picture.norms, kind="stable")
     count = len(order)
-    norms.bar(np.arange(1, count + 1), picture.norms[order], width=0.8 if count < 80 else 1.0, color=NEURON_COLOR)
+    width = 0.8 if count < 80 else 1.0  # the gaps between many bars are too thin to draw
+    norms.bar(np.arange(1, count + 1), picture.norms[order], width=width, color=NEURON_COLOR)
     norms.set_ylabel(r"$|w_k|^2+|v_k|^2$")
     norms.set_title(f"{count} hidden neuron{'s' if count > 1 else ''}, largest first", fontsize=10)
     norms.spines[["top", "right"]].set_visible(False)
@@ -252,19 +253,19 @@ def draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
 
 
 def name_line(axes: Axes, text: str, color: str, row: int) -> None:
-    """Write what a line is and where it ends, in its colour, above the picture."""
+    """Write the name and the last value of a line in its colour, above the axes."""
     axes.text(1.0, 1.02 + 0.07 * row, text, transform=axes.transAxes, ha="right", va="bottom", color=color)
 
 
 def count_along(axis: Axis) -> None:
-    """Whole numbers along an axis, also where it holds only one."""
+    """Label an axis with whole numbers only, even if its range holds just one."""
     axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def color_bar(
     drawn: ScalarMappable, axes: Axes | Sequence[Axes], aspect: float = 30.0, extend: str = "neither"
 ) -> Colorbar:
-    """Draw a frameless colour bar as an image, as seams between shapes show as stripes."""
+    """Draw a colour bar without a frame, as an image: vector shapes would show seams."""
     figure = (axes if isinstance(axes, Axes) else axes[0]).figure
     bar = figure.colorbar(drawn, ax=axes, aspect=aspect, pad=0.02, extend=extend)
     bar.solids.set_rasterized(True)  # type: ignore[union-attr]
@@ -273,7 +274,7 @@ def color_bar(
 
 
 def robust_limit(values: Float[np.ndarray, "..."]) -> tuple[float, str]:
-    """Return the limit of a colour scale and its clipped ends; outliers do not darken it."""
+    """Return the limit of a colour scale that ignores outliers, and the ends that it clips."""
     sizes = np.abs(values)
     largest, bulk = float(sizes.max(initial=0.0)), float(np.percentile(sizes, BULK)) if values.size else 0.0
     if 0.0 < OUTLYING * bulk < largest:
@@ -282,9 +283,11 @@ def robust_limit(values: Float[np.ndarray, "..."]) -> tuple[float, str]:
 
 
 def _marker(points: Sequence[object]) -> str:
+    """Return the marker of a line; many markers would hide it."""
     return "o" if len(points) < 15 else ""
 
 
 def say(axes: Axes, text: str) -> None:
+    """Show a text in place of a plot."""
     axes.axis("off")
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)

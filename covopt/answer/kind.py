@@ -1,4 +1,4 @@
-"""Kinds of stored answers: each has a folder, in which modules of fixed names hold all that differs between them."""
+"""Kinds of stored answers: the folder of a kind holds all that is special to it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 class Kind:
     """A kind of stored answer.
 
-    The modules of its folder are loaded when they are first needed: `covopt show` needs the words alone, no torch.
+    The modules are imported when they are first used: `covopt show` uses only `words`, which needs no torch.
 
     Attributes:
-        name: the command that makes it.
-        folder: of the package; it holds words.py, page.py and check.py.
-        file: its summary; by default the name with `.json`.
+        name: the command that computes such an answer.
+        folder: the subpackage of covopt that holds words.py, page.py and check.py, as in `studies.width`.
+        own_file: the name of the summary file if it is not `name` with `.json`.
     """
 
     name: str
@@ -33,27 +33,27 @@ class Kind:
 
     @property
     def file(self) -> str:
-        """The name of its summary."""
+        """The name of the summary file."""
         return self.own_file or f"{self.name}.json"
 
     def read(self, path: Path) -> Summary:
-        """Return its summary from that file."""
+        """Read a summary file."""
         return record.read_checked(path) if self.file == record.SUMMARY else record.read_object(path)
 
     def pairs(self, summary: Summary) -> Pairs:
-        """Return what `covopt show` prints, labels and texts."""
+        """Return the labels and texts that `covopt show` prints."""
         return self._module("words").pairs(summary)
 
     def page(self, directory: Path, name: str, summary: Summary) -> Page:
-        """Return the report of a run that has this name on the page."""
+        """Return the report of a run; `name` stands on the page."""
         return self._module("page").page(directory, name, summary)
 
     def verify(self, directory: Path, summary: Summary, rounding: float) -> Verification:
-        """Return what the files of a run prove, up to `rounding`, and what is not checked."""
+        """Check a run up to relative errors of `rounding`; name what is not checked."""
         return self._module("check").verify(directory, summary, rounding)
 
     def load(self, directory: Path) -> Any:
-        """Return the answer."""
+        """Load the answer that a directory stores."""
         return self._module("check").load(directory)
 
     def _module(self, name: str) -> Any:

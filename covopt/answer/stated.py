@@ -1,4 +1,4 @@
-"""Entries and weights of a file, held against what is found again."""
+"""Compare stored entries and weights with recomputed ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from covopt.model.weights import Cost, check_network, evaluate
 
 
 def weights_of(arrays: Mapping[str, Any]) -> list[Tensor]:
-    """Return W_1 ... W_L in the order of their numbers."""
+    """Return the arrays W1 ... WL of a file as tensors, in the order of their numbers."""
     matrices = {int(match[1]): array for name, array in arrays.items() if (match := re.fullmatch(r"W(\d+)", name))}
     if any(array.dtype.kind != "f" or array.ndim != 2 for array in matrices.values()):
         raise ValueError("weights that are no matrices of numbers")
@@ -24,29 +24,31 @@ def weights_of(arrays: Mapping[str, Any]) -> list[Tensor]:
 
 
 def evaluated(problem: Problem, weights: list[Tensor]) -> Cost:
-    """Return the cost of weights from a file."""
+    """Check the shapes of stored weights, and return their cost."""
     check_network(problem, weights)
     return evaluate(problem, weights)
 
 
 def equal(a: object, b: object) -> bool:
-    """Return True if two entries are the same, and of the same kind (true is not 1)."""
+    """Return True if two JSON entries are equal, types included (true is not 1)."""
+    # Callers give `...` for an entry that is missing.
     return a is not ... and json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 
 def same(a: float, b: float, rounding: float) -> bool:
-    """Return True if b is a up to rounding, relative."""
+    """Return True if b equals a up to a relative error of `rounding`."""
     return abs(a - b) <= rounding * abs(a)
 
 
 def alike(stated: object, recomputed: object, rounding: float) -> bool:
-    """Return True if two entries are the same up to the rounding of their numbers."""
+    """Return True if two JSON entries are equal up to the rounding of their floats."""
     if isinstance(recomputed, dict):
-        same = isinstance(stated, dict) and stated.keys() == recomputed.keys()
-        return same and all(alike(stated[key], recomputed[key], rounding) for key in recomputed)  # type: ignore[index]
+        same_keys = isinstance(stated, dict) and stated.keys() == recomputed.keys()
+        return same_keys and all(alike(stated[key], recomputed[key], rounding) for key in recomputed)  # type: ignore[index]
     if isinstance(recomputed, list):
-        same = isinstance(stated, list) and len(stated) == len(recomputed)
-        return same and all(alike(a, b, rounding) for a, b in zip(stated, recomputed, strict=True))  # type: ignore[arg-type]
+        same_length = isinstance(stated, list) and len(stated) == len(recomputed)
+        return same_length and all(alike(a, b, rounding) for a, b in zip(stated, recomputed, strict=True))  # type: ignore[arg-type]
     if isinstance(recomputed, float) and isinstance(stated, float):
+        # Numbers below 1e-3 are compared absolutely: their relative rounding errors can be larger.
         return math.isclose(stated, recomputed, rel_tol=rounding, abs_tol=rounding * 1e-3)
     return type(stated) is type(recomputed) and stated == recomputed

@@ -1,4 +1,4 @@
-"""Load a stored cp-rank, and check it from its matrix and its proofs alone."""
+"""Load a stored cp-rank, and check it with nothing but its matrix and its proofs."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from covopt.completely_positive.words import NOT, POSITIVE
 from covopt.records.record import Summary
 
 UNCHECKED = ("tolerance", "rank", "seed", "version", "the words of lower_reason and upper_reason")
-"""Entries that no file proves."""
+"""Entries of the summary that no file proves."""
 SAME = 1e-12
-"""Residuals are rounded differently on another machine, by no more than this."""
+"""Maximum difference of a residual between machines: they round differently."""
 
 
 def load(directory: Path) -> CPRank:
-    """Load a stored answer; no file in it is trusted."""
+    """Load a stored answer, without trusting any of its files."""
     return load_cp_rank(directory)
 
 
 def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    """Prove the verdict and both ends again; nothing in these proofs is rounded, so that `rounding` is not needed."""
+    """Prove the verdict and both bounds again, exactly: `rounding` has no effect."""
     cp_rank = load_cp_rank(directory)
     proofs = {POSITIVE: "proofs prove the verdict and both ends", NOT: "witness proves the verdict"}
-    again = f"The stored {proofs.get(s['verdict'], 'proof proves the lower end')} again"
-    checked = checks.of_study(directory, CPRank.file, s, {}, _complaints(s, cp_rank), UNCHECKED, again)
+    message = f"The stored {proofs.get(s['verdict'], 'proof proves the lower end')} again"
+    checked = checks.of_study(directory, CPRank.file, s, {}, _complaints(s, cp_rank), UNCHECKED, message)
     return replace(checked, lower=None if cp_rank.lower is None or not checked.passed else float(cp_rank.lower))
 
 
 def _complaints(s: Summary, cp_rank: CPRank) -> Iterator[str]:
-    """Yield contradictions of cprank.json with the proofs, and of these with the matrix."""
+    """Yield each contradiction between cprank.json, the proofs and the matrix."""
     yield from checks.differences(CPRank.file, s, cp_rank.stated())
     if not LEAST <= cp_rank.tolerance < MOST:
         yield f"{CPRank.file} states a tolerance of {cp_rank.tolerance:g}, with which covopt does not answer."

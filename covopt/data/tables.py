@@ -1,4 +1,4 @@
-"""Tables (.csv and .parquet): columns as inputs (numbers or 0/1), and one as target."""
+"""Read .csv and .parquet tables: inputs as numbers or one-hot, and a target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUFFIXES = (".csv", ".parquet")
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs X (N, n_0), target y (N,) as numbers or texts, input names, and row weights."""
+    """Inputs X (N, n_0), target y (N,) as numbers or texts, names of the inputs, and row weights."""
 
     X: NDArray[np.float64] | GroupedRows
     y: NDArray
@@ -42,71 +42,75 @@ def read_table(
 
     Args:
         path: a .csv or .parquet file.
-        target: the column that holds the targets.
-        drop: columns that are no inputs.
-        one_hot: input columns of which each text (or number) becomes a column of 0 and 1, named COLUMN=TEXT.
-        task: regression, classification, or None for what the target's cells look like.
-        weights: the column that holds the weights of the rows, which is no input; None: there is none.
-        mapped: True leaves the inputs of a .parquet file there, but for columns of texts; they are read on demand, by
-            row groups.
+        target: the column of the targets.
+        drop: columns to leave out.
+        one_hot: input columns to encode: each of their texts (or numbers) becomes an input of 0 and 1, named
+            COLUMN=TEXT.
+        task: regression or classification; None: decided by the cells of the target.
+        weights: the column of the row weights, which is not an input; None: there is none.
+        mapped: read the inputs of a .parquet file on demand, by row groups; only one-hot columns are loaded now.
     """
     columns = _columns(path)
     if target is None:
         names = listed(columns)
         raise DataError(f"{path} is a table, so say which column holds the targets: --target with one of {names}.")
-    weighing = () if weights is None else (weights,)
-    for name in (target, *drop, *one_hot, *weighing):
+    weight_columns = () if weights is None else (weights,)
+    for name in (target, *drop, *one_hot, *weight_columns):
         if name not in columns:
             raise DataError(f"{path} has no column {shown(name)}; {suggestion(name, columns)}.")
-    twice = [name for name in (*drop, *one_hot, *weighing) if name == target]
-    twice += [name for name in drop if name in one_hot] + [name for name in weighing if name in (*drop, *one_hot)]
-    if twice:
+    ambiguous = [name for name in (*drop, *one_hot, *weight_columns) if name == target]
+    ambiguous += [name for name in drop if name in one_hot]
+    ambiguous += [name for name in weight_columns if name in (*drop, *one_hot)]
+    if ambiguous:
+        column = shown(ambiguous[0])
         raise DataError(
-            f"Column {shown(twice[0])} of {path} is asked for in two ways; make it target, weights, dropped or one-hot."
+            f"Column {column} of {path} is asked for in two ways; make it target, weights, dropped or one-hot."
         )
-    inputs = [name for name in columns if name not in (target, *drop, *weighing)]
+    inputs = [name for name in columns if name not in (target, *drop, *weight_columns)]
     if not inputs:
         raise DataError(f"{path} has no column beside the target '{target}'; give at least one input.")
     by_groups = isinstance(columns, ParquetColumns)
-    coding = [name for name in inputs if name in one_hot]
-    whole = {name: columns[name] for name in (*(coding if by_groups else inputs), *weighing)}
-    check_inputs(whole, one_hot, path)
-    coded = {name: codes_of(whole[name], name, path) for name in coding}
+    encoded = [name for name in inputs if name in one_hot]
+    # Numbers in a .parquet file are read by row groups.
+    loaded = {name: columns[name] for name in (*(encoded if by_groups else inputs), *weight_columns)}
+    check_inputs(loaded, one_hot, path)
+    coded = {name: codes_of(loaded[name], name, path) for name in encoded}
     if isinstance(columns, ParquetColumns):
         rows = GroupedRows(columns, inputs, coded)
         X = rows if mapped else rows[:]
     else:
-        X = np.column_stack([np.eye(len(coded[n][1]))[coded[n][0]] if n in coded else floats(whole[n]) for n in inputs])
+        X = np.column_stack(
+            [np.eye(len(coded[n][1]))[coded[n][0]] if n in coded else floats(loaded[n]) for n in inputs]
+        )
     texts = {name: [f"{name}={text}" for text in kinds] for name, (_, kinds) in coded.items()}
-    names = [called for name in inputs for called in texts.get(name, [name])]
-    row_weights = None if weights is None else floats(whole[weights])
+    names = [input_name for name in inputs for input_name in texts.get(name, [name])]
+    row_weights = None if weights is None else floats(loaded[weights])
     return Table(X, target_of(columns[target], target, path, task), tuple(names), row_weights)
 
 
 def read_like(
     path: Path, names: Sequence[str] | None, target: str | None, other: str | None, task: str | None
 ) -> tuple[NDArray[np.float64], NDArray | None]:
-    """Read the named inputs, in this order, and the target of a table like an earlier one.
+    """Read the inputs of a network, and the target, from a table with the same columns as its data.
 
     Args:
-        path: a .csv or .parquet file; it may have further columns.
-        names: of the inputs, COLUMN=TEXT of columns that were one-hot; None takes all columns but `other`.
-        target: the column that holds the targets; None leaves them out.
-        other: a column that is no input.
+        path: a .csv or .parquet file; further columns are ignored.
+        names: names of the inputs in their order, COLUMN=TEXT for one-hot columns; None: all columns but `other`.
+        target: the column of the targets; None: no targets are read.
+        other: the column that is not an input if `names` is None.
         task: as for `read_table`.
     """
     columns = _columns(path)
     if names is None:
         names = [name for name in columns if name != other]
     sources = [name if name in columns else name.partition("=")[0] for name in names]
-    lacking = [
-        name for name in dict.fromkeys((*sources, *(() if target is None else (target,)))) if name not in columns
-    ]
-    if lacking or not names:
-        wanted = listed(lacking or ["an input"])
+    needed = dict.fromkeys((*sources, *(() if target is None else (target,))))
+    missing = [name for name in needed if name not in columns]
+    if missing or not names:
+        wanted = listed(missing or ["an input"])
         raise DataError(f"{path} has no column {wanted}, which the network's data had; give a table with all of them.")
     coded = {source for name, source in zip(names, sources, strict=True) if name != source}
-    columns = {name: columns[name] for name in dict.fromkeys((*sources, *(() if target is None else (target,))))}
+    columns = {name: columns[name] for name in needed}
     check_inputs({name: columns[name] for name in sources}, tuple(coded), path)
     expected = set(names)
     for source in coded:
@@ -126,7 +130,7 @@ def read_like(
 
 
 def suggestion(name: str, candidates: Iterable[str]) -> str:
-    """Return the closest name as "did you mean ...", or else the list of all names."""
+    """Return "did you mean ..." with the closest name, or "give one of ..." with all names."""
     names = list(candidates)
     close = difflib.get_close_matches(name, names, n=1) or [k for k in names if k.lower() == name.lower()][:1]
     return f"did you mean {close[0]}" if close else f"give one of {listed(names)}"
@@ -139,10 +143,10 @@ def column_names(X: object) -> tuple[str, ...] | None:
 
 
 def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
-    """Return the places of the named columns in a data frame; None without names.
+    """Return the positions of named columns in a data frame; None if either has no names.
 
     Raises:
-        ProblemError: X lacks a column, has one more, or two of one name in another order.
+        ProblemError: X lacks a column, has an unknown one, or repeats a name so that the order is ambiguous.
     """
     names = column_names(X)
     if names is None or columns is None:
@@ -163,13 +167,13 @@ def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
 
 
 def _columns(path: Path) -> dict[str, Column] | ParquetColumns:
-    """Return the columns by their names; those of a .parquet file are read on demand."""
+    """Return the columns by name; those of a .parquet file are read on demand."""
     check_readable(path)
     return _read_csv(path) if path.suffix.lower() == ".csv" else ParquetColumns(path)
 
 
 def _read_csv(path: Path) -> dict[str, Column]:
-    """Return the columns of a .csv file as text, by the names in its first line."""
+    """Return the columns of a .csv file as texts, by their names in the first line."""
     lines = csv_lines(path)
     if not lines:
         raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")

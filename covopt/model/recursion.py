@@ -1,17 +1,17 @@
-"""The retained fraction of the start after T steps of gradient descent with weight decay.
+"""The fraction of the initial weights that T steps of SGD with weight decay retain.
 
-See MATH.md section 9. SGD with coupled decay (PyTorch's weight_decay is 2 lam), momentum beta and a gradient G_t of the
-batch:
+See MATH.md section 9. SGD has coupled decay (PyTorch's weight_decay is 2 lam) and momentum beta. With the gradient G_t
+of batch t, it is
 
     v_{t+1} = beta v_t + G_t + 2 lam W_t,        W_{t+1} = W_t - mu v_{t+1},
     Nesterov:                                    W_{t+1} = W_t - mu (G_t + 2 lam W_t + beta v_{t+1}).
 
-It is linear in (W, mu v) with coefficients that are numbers, not matrices: (W, mu v)_{t+1} = A (W, mu v)_t + c mu G_t,
+This recursion is linear with scalar coefficients: (W, mu v)_{t+1} = A (W, mu v)_t + c mu G_t,
 
     A = [[1 - x, -beta], [x, beta]],  Nesterov: A = [[1 - x (1 + beta), -beta^2], [x, beta]],  x = 2 mu lam.
 
-So after T steps from v_0 = 0 the start has the factor kept = (A^T)_11, whatever the gradients were. That fails for
-methods that divide entry by entry (Adam, AdamW, RMSprop): they have no `Decay`.
+So W_T contains W_0 with the factor kept(T) = (A^T)_11 if v_0 = 0, for all gradients. This is false for methods that
+divide entry by entry (Adam, AdamW, RMSprop); `Decay` does not describe them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from covopt.runtime.errors import ProblemError
 Matrix = tuple[Decimal, Decimal, Decimal, Decimal]
 
 EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
-"""Powers of A lose a digit in ten squarings, and pass float64's range."""
+"""Arithmetic for powers of A: ten squarings lose about one digit, and entries leave the range of float64."""
 LONGEST, WALKED = 10**12, 10**7
-"""The most steps, and the most where momentum close to 1 makes the start swing."""
+"""Maximum T of `steps_to`; WALKED: if the retained fraction oscillates, because T is then found step by step."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Decay:
         rate: mu > 0.
         lam: the strength of the penalty lam |W|^2, >= 0.
         momentum: beta, 0 <= beta < 1 (PyTorch's, without dampening).
-        nesterov: whether momentum is Nesterov's.
+        nesterov: True for Nesterov momentum.
 
     Raises:
-        ProblemError: one of them is out of range.
+        ProblemError: a value is out of range.
     """
 
     rate: float
@@ -59,7 +59,7 @@ class Decay:
             raise ProblemError(f"The momentum is {self.momentum:g}; give a number from 0 to below 1.")
 
     def kept(self, steps: int) -> float:
-        """Return (A^T)_11, the factor of the start W_0 after T = `steps` steps.
+        """Return (A^T)_11, the factor of W_0 in W_T after T = `steps` steps.
 
         Without momentum it is (1 - 2 mu lam)^T.
 
@@ -69,7 +69,7 @@ class Decay:
         return float(self._power(steps)[0])
 
     def memory(self, k: int) -> tuple[float, float]:
-        """Return (a_k, b_k): the part a_k W + b_k v of W and its velocity v remains after k steps.
+        """Return (a_k, b_k): after k steps, weights W with velocity v contribute a_k W + b_k v.
 
         Raises:
             ProblemError: k < 0.
@@ -79,27 +79,28 @@ class Decay:
             return float(a), float(b * Decimal(self.rate))
 
     def steps_to(self, retained: float) -> int:
-        """Return the least T >= 0 with |kept(T)| <= retained.
+        """Return the smallest T >= 0 with |kept(T)| <= retained.
 
-        With momentum and strong decay, x > (1 - beta^(1/2))^2, the start swings and comes back after that, smaller.
+        With momentum and strong decay, x > (1 - beta^(1/2))^2, kept(T) oscillates: it may exceed `retained` later,
+        with a smaller amplitude.
 
         Raises:
-            ProblemError: retained is not above 0, or the start never fades that far (lam = 0, or 2 mu lam too large).
+            ProblemError: retained is not above 0, or kept(T) never falls to it (lam = 0, or 2 mu lam is too large).
         """
         if not retained > 0.0:
             raise ProblemError(f"The part of the start to keep is {retained:g}; give a number above 0.")
         if retained >= 1.0:
             return 0
         trace, determinant = self._invariants()
-        swings = trace**2 < 4.0 * determinant or trace < 0.0 or determinant < 0.0
+        oscillates = trace**2 < 4.0 * determinant or trace < 0.0 or determinant < 0.0
         if not self._fades():
             raise ProblemError(
                 "With this rate, lam and momentum the start never fades; give lam > 0, or a smaller rate."
             )
-        return self._walk(retained) if swings else self._bisect(retained)
+        return self._walk(retained) if oscillates else self._bisect(retained)
 
     def _bisect(self, retained: float) -> int:
-        """Find the least T by bisection: kept(T) falls if both roots of A are real and positive."""
+        """Find T by bisection: kept(T) decreases if both eigenvalues of A are real and positive."""
         high = 1
         while abs(self.kept(high)) > retained:
             high *= 2
@@ -111,28 +112,29 @@ class Decay:
         return high
 
     def _walk(self, retained: float) -> int:
-        """Find the least T step by step: if kept changes its sign, it fades like (beta^(1/2))^T."""
+        """Find T step by step: if kept(T) changes its sign, it decays like beta^(T/2)."""
         trace, determinant = self._invariants()
-        steps, before, now = 1, 1.0, self.kept(1)
-        while abs(now) > retained:
-            steps, before, now = steps + 1, now, trace * now - determinant * before
+        steps, previous, current = 1, 1.0, self.kept(1)
+        while abs(current) > retained:
+            # kept(T + 1) = trace kept(T) - determinant kept(T - 1), by Cayley and Hamilton.
+            steps, previous, current = steps + 1, current, trace * current - determinant * previous
             _check_length(steps, WALKED)
         return steps
 
     def _invariants(self) -> tuple[float, float]:
-        """Return trace and determinant of A."""
+        """Return the trace and the determinant of A."""
         a, b, c, d = self._matrix()
         with localcontext(EXACT):
             return float(a + d), float(a * d - b * c)
 
     def _fades(self) -> bool:
-        """Return True if A^T -> 0: |determinant| < 1 and |trace| < 1 + determinant (Jury)."""
+        """Return True if A^T -> 0: |determinant| < 1 and |trace| < 1 + determinant (Jury's criterion)."""
         a, b, c, d = self._matrix()
         with localcontext(EXACT):
             return abs(a * d - b * c) < 1 and abs(a + d) < 1 + a * d - b * c
 
     def _matrix(self) -> Matrix:
-        """Return A, row by row."""
+        """Return A as (A_11, A_12, A_21, A_22)."""
         with localcontext(EXACT):
             x, beta = 2 * Decimal(self.rate) * Decimal(self.lam), Decimal(self.momentum)
             if self.nesterov:
@@ -140,7 +142,7 @@ class Decay:
             return 1 - x, -beta, x, beta
 
     def _power(self, steps: int) -> Matrix:
-        """Return A^T by squaring, in decimal numbers of 60 digits and any exponent."""
+        """Return A^T by repeated squaring in the arithmetic of EXACT."""
         if steps < 0:
             raise ProblemError(f"The number of steps is {steps}; give 0 or more.")
         power: Matrix = (Decimal(1), Decimal(0), Decimal(0), Decimal(1))
@@ -169,7 +171,7 @@ def _times(A: Matrix, B: Matrix) -> Matrix:
 
 @dataclass(frozen=True)
 class Past:
-    """Weights of k = `ago` steps ago: their largest singular value, and the velocity's."""
+    """Largest singular values of the weights and of the velocity, `ago` steps before the last."""
 
     ago: int
     weights: float
@@ -178,19 +180,19 @@ class Past:
 
 @dataclass(frozen=True)
 class Window:
-    """The number of steps that the weights remember, and the bound on their rank from these.
+    """The number of steps that the weights remember, and the bound on their rank that follows.
 
     Attributes:
-        steps: k; the part of the weights from before the last k steps is below the tolerance.
-        bound: rank_tau(W_T) <= min(k r, R), r the largest rank of one step's gradient and R that of any sum of them;
-            None where it is not proved, or is not below the width, so that it says nothing.
+        steps: k; all that W_T retains from before the last k steps is below the tolerance.
+        bound: rank_tau(W_T) <= min(k r, R), where r bounds the rank of a gradient and R that of a sum of gradients;
+            None if it is not proved, or trivial because it is not below the width.
     """
 
     steps: int
     bound: int | None
 
     def summary(self) -> dict[str, int | None]:
-        """Return the window for JSON."""
+        """Return the window as a JSON object."""
         return {"steps": self.steps, "bound": self.bound}
 
 
@@ -204,28 +206,28 @@ def window(
     total: int | None = None,
     past: Sequence[Past] = (),
 ) -> Window | None:
-    """Bound the rank of W_T by the last k steps.
+    """Bound the rank of W_T by the gradients of the last k steps.
 
     With (a_k, b_k) = `decay.memory(k)`:
 
         |a_k| |W_{T-k}|_2 + |b_k| |v_{T-k}|_2 <= tau |W_T|_F   implies   rank_tau(W_T) <= min(k r, R).
 
-    W_T is a_k W_{T-k} + b_k v_{T-k} plus a sum U of k gradients of rank <= r, and s_{i + rank U}(A + U) <= s_i(A)
-    (Weyl).
+    Proof: W_T is a_k W_{T-k} + b_k v_{T-k} plus a sum U of k gradients of rank <= r, and by Weyl's inequality
+    s_{i + rank U}(B + U) <= s_i(B) for every matrix B.
 
     Args:
         decay: the recursion.
         tolerance: tau > 0.
         norm: |W_T|_F.
         rank: r, at most the batch size.
-        width: the smaller side of W: a bound that is not below it is None.
-        total: R, where sums of gradients have less than full rank however many they are: rank [X, beta 1] in the first
-            layer, classes - 1 in the last of cross-entropy.
-        past: sizes of earlier weights, those of the start included where they are available.
+        width: the smaller side of W.
+        total: R, if it is below the full rank: rank [X, beta 1] in the first layer, classes - 1 in the last layer with
+            cross-entropy. None: full rank.
+        past: recorded sizes of earlier weights, initial weights included.
 
     Returns:
-        The recorded k with the least bound, else, without a bound, the least k with |a_k| <= tau; None where the start
-        never fades that far, or W_T = 0.
+        The smallest recorded k whose sizes satisfy the inequality; else the smallest k with |a_k| <= tau, without a
+        bound; None if |a_k| never falls to tau, or if W_T = 0.
 
     Source: P3, P4 and P7 of MATH.md section 9.
     """

@@ -1,4 +1,4 @@
-"""What all answers have in common: they show and store themselves, from their facts."""
+"""The base class of all answers: they show and store themselves."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ else:
     markup = lazy("covopt.records.markup")
 
 UNDRAWN: Mapping[str, Writer] = {"figure.png": lambda path: None}
-"""In place of the files of a run that a study holds: its picture would show nothing that the study's does not."""
+"""Drops the picture of a solve that a study stores: the picture of the study shows the same."""
 
 
 class Answer(ABC):
     """The answer of a command.
 
     Attributes:
-        file: the name of its summary in the directory of a run.
+        file: the name of the summary file in the directory of a run.
     """
 
     file: ClassVar[str]
 
     @abstractmethod
     def summary(self) -> dict[str, object]:
-        """Return the answer as JSON has it; unknown or unproved values are None."""
+        """Return the answer as a JSON object; unknown or unproved values are None."""
 
     @abstractmethod
     def sentence(self) -> str:
@@ -41,14 +41,14 @@ class Answer(ABC):
 
     @abstractmethod
     def describe(self) -> Pairs:
-        """Return the answer as a person reads it: pairs of a label and its text."""
+        """Return the answer for people: pairs of a label and a text."""
 
     @abstractmethod
     def files(self) -> dict[str, Writer]:
-        """Return the writers of the files beside the summary and origin.json, by their names in the directory."""
+        """Return the writers of all files but the summary and origin.json, by file name."""
 
     def stated(self) -> dict[str, object]:
-        """Return what the file of the summary holds."""
+        """Return the contents of the summary file: `summary()`, unless a class stores more."""
         return self.summary()
 
     def save(
@@ -60,15 +60,16 @@ class Answer(ABC):
     ) -> None:
         """Write the answer into a new directory, whole or not at all.
 
-        Its page in the documentation lists the files.
+        The documentation page of each command lists its files.
 
         Args:
-            directory: its parents are made.
-            force: replace an earlier run there.
-            others: further files, or others in place of these, each written by its function into the path it is given.
+            directory: it is created, with its parents.
+            force: replace an earlier run in the directory.
+            others: writers of further files, by file name; they override the answer's own writers. Each function
+                writes to the path that it receives.
 
         Raises:
-            RecordError: the directory exists, or cannot be written, or the answer holds nothing to store.
+            RecordError: the directory exists, cannot be written, or the answer holds nothing to store.
         """
         writers: dict[str, Writer] = {
             self.file: lambda path: record.write_summary(path, self.stated()),

@@ -1,12 +1,12 @@
 """A bound from the angle between two samples, for exact fits by ReLU networks without biases (MATH.md section 5).
 
-Phi(u, v) is the area of the parallelogram of u and v where u . v >= 0, and |u| |v| where u . v <= 0: half the least
-Tr K Q over 2 x 2 matrices Q with det Q = 1, positive semidefinite and with no positive entry off the diagonal, K the
-Gram matrix of u and v. No ReLU raises it, and a layer A raises that of its inputs by at most |A|_F^2 / 2. So
+Phi(u, v) is the area of the parallelogram of u and v if u . v >= 0, and |u| |v| if u . v <= 0. It is half the minimum
+of Tr K Q, K the Gram matrix of u and v, over the positive semidefinite 2 x 2 matrices Q with det Q = 1 and no positive
+off-diagonal entry. A ReLU does not increase Phi, and a linear layer A multiplies it by at most |A|_F^2 / 2. So
 
     R >= 2 L max_{i,j} (Phi(y_i, y_j) / Phi(x_i, x_j))^(1/L),
 
-with slope 2 in L where the pair bound has slope 1.
+which grows with slope 2 in L; the pair bound grows with slope 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
-# Rounding of areas and products, as a part of |u| |v|, for each column.
+# Rounding error of areas and inner products for each column, relative to |u| |v|.
 CHARGED = 2.0**-50
 
 
@@ -56,7 +56,7 @@ class Angle(Proof):
         return cls(0.0, np.array(best_pair(problem))).proved(problem)
 
     def bound(self, problem: Problem) -> float:
-        """Return the bound from the pair; 0 for other problems."""
+        """Return the bound from the pair; 0 if it does not apply or proves nothing."""
         pair = self.pair.tolist()
         if len(pair) != 2 or not all(0 <= k < problem.samples for k in pair):
             raise ProblemError(self.missing)
@@ -67,13 +67,15 @@ class Angle(Proof):
         if not self.applies(problem) or not above > 0.0 or not below > 0.0:
             return 0.0
         exponent = (math.log(below) - math.log(above) + 2.0 * (math.log(height) - math.log(size))) / problem.depth
-        return 2.0 * problem.depth * math.exp(min(exponent, 700.0)) * (1.0 - SLACK)
+        largest = 700.0  # math.exp overflows above 709
+        return 2.0 * problem.depth * math.exp(min(exponent, largest)) * (1.0 - SLACK)
 
 
 def best_pair(problem: Problem) -> tuple[int, int]:
-    """Return the two samples with the largest bound, of the first rows."""
-    X, _ = to_unit_scale(problem.X.double()[:1000])
-    Y, height = to_unit_scale(problem.Y.double()[:1000])
+    """Return the two samples with the largest bound, among the first 1,000."""
+    samples = 1000  # the number of pairs is quadratic
+    X, _ = to_unit_scale(problem.X.double()[:samples])
+    Y, height = to_unit_scale(problem.Y.double()[:samples])
     best, pair = -1.0, (0, 1)
     for i in range(len(X) - 1):
         below = _below(Y[i : i + 1], Y[i + 1 :], problem.allowed_misfit / height)
@@ -87,22 +89,26 @@ def best_pair(problem: Problem) -> tuple[int, int]:
 def parallelograms(
     u: Float[Tensor, "#M n"], v: Float[Tensor, "M n"]
 ) -> tuple[Float[Tensor, " M"], Float[Tensor, " M"], Float[Tensor, " M"]]:
-    """(|u| |v|, the area of the parallelogram, u . v) row by row; the area by the part of v orthogonal to u."""
+    """Return |u| |v|, the area of the parallelogram and u . v, row by row.
+
+    The area is |u| times the norm of the part of v that is orthogonal to u.
+    """
     lengths, product = u.norm(dim=1) * v.norm(dim=1), (u * v).sum(dim=1)
     orthogonal = v - (product / u.square().sum(dim=1).clamp_min(1e-300))[:, None] * u
     return lengths, u.norm(dim=1) * orthogonal.norm(dim=1), product
 
 
 def _above(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"]) -> Float[Tensor, " M"]:
+    """Return an upper bound on Phi; an angle that may be obtuse counts as obtuse."""
     lengths, area, product = parallelograms(u, v)
     lost = (u.shape[1] + 8) * CHARGED * lengths
     return torch.where(product > lost, torch.minimum(area + lost, lengths + lost), lengths + lost)
 
 
 def _below(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"], missed: float) -> Float[Tensor, " M"]:
-    """Return a lower bound on Phi of all vectors whose entries differ by at most `missed`."""
+    """Return a lower bound on Phi if each entry of u and v is off by at most `missed`."""
     lengths, area, product = parallelograms(u, v)
-    off = missed * math.sqrt(u.shape[1]) * (1.0 + 2.0**-40)
-    moved = off * (u.norm(dim=1) + v.norm(dim=1)) + off * off + (u.shape[1] + 8) * CHARGED * lengths
-    # Phi is at least the area, and |u| |v| where the angle is certainly obtuse.
+    shift = missed * math.sqrt(u.shape[1]) * (1.0 + 2.0**-40)
+    moved = shift * (u.norm(dim=1) + v.norm(dim=1)) + shift * shift + (u.shape[1] + 8) * CHARGED * lengths
+    # Phi is at least the area; it is |u| |v| if the angle is obtuse whatever the shift and the rounding.
     return torch.where(product < -moved, lengths - moved, area - moved).clamp_min(0.0)

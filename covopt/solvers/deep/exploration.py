@@ -1,8 +1,8 @@
 """Random starts of deep networks, trained by Adam in one batch to find promising ones.
 
-A narrow or small random start falls to zero or to a minimum of too low a rank where lam is large or the network deep.
-Adam from starts that are wide enough, of several scales, meets the low minima instead. All starts take a few hundred
-steps, the best third of them some thousand more (docs/notes/2026-11-deep-penalties.md).
+If lam is large or the network is deep, a narrow or small random start ends at zero or at a minimum of too low rank.
+Adam finds the low minima from wide starts of several scales. All starts take a few hundred steps; the best third of
+them take a few thousand more (docs/notes/2026-11-deep-penalties.md).
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from covopt.solvers.training.trainer import initial
 
 @dataclass(frozen=True)
 class RandomStarts:
-    """Networks of several widths and scales, a different one for each number.
+    """Random networks: the number of a start chooses its width, scale and seed.
 
     Attributes:
-        widths: of the hidden layers, relative to `usual_width`.
-        scales: of the first layer at depth 3, to the power 3 / L at depth L, so that signals behind L layers compare.
-        first: the number whose width and scale come first.
+        widths: widths of the hidden layers, relative to `usual_width`, in the order of their use.
+        scales: scales of the first layer at depth 3; the other layers are balanced with it. Depth L uses their power
+            3 / L, so that the product over all layers is the same at every depth.
+        first: offset of the widths: start 0 has the width `widths[first]`.
     """
 
     widths: tuple[float, ...] = (1.0, 1.5, 2.0)
@@ -39,7 +40,7 @@ class RandomStarts:
     first: int = 0
 
     def draw(self, problem: Problem, number: int, seed: int, max_width: int | None = None) -> list[Tensor]:
-        """Return the start of this number, no hidden layer wider than `max_width`."""
+        """Return the start with this number; no hidden layer is wider than `max_width`."""
         usual = usual_width(problem.samples, problem.Y.shape[1])
         width = round(usual * self.widths[(number + self.first) % len(self.widths)])
         widths = [min(width, max_width or width)] * (problem.depth - 1)
@@ -49,15 +50,15 @@ class RandomStarts:
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Adam at a small rate from networks that L-BFGS has stopped at.
+    """Adam at a small rate from the networks at which L-BFGS stopped.
 
-    Of sixty races of 8 s against plain Adam 6 were lost, by up to 0.4 %, before it and longer training of the starts,
-    and 2, by up to 0.04 %, with both (docs/notes/2026-11-deep-penalties.md).
+    Sixty races of 8 s against plain Adam: without fine-tuning and longer training of the starts, 6 were lost, by up to
+    0.4 %; with both, 2 were lost, by up to 0.04 % (docs/notes/2026-11-deep-penalties.md).
 
     Attributes:
-        steps: of Adam, at most. 4,000 at a rate of 0.03 ended 0.02 % higher in one race of depth 3.
+        steps: maximum number of steps. 4,000 steps at a rate of 0.03 ended 0.02 % higher in one race of depth 3.
         rate: the first learning rate, relative to the root mean square of the weights.
-        share: the part of the time limit that the steps of one batch may take.
+        share: maximum share of the time limit for the steps of one batch.
     """
 
     steps: int = 2000
@@ -67,17 +68,17 @@ class FineTuning:
 
 @dataclass(frozen=True)
 class Sifting:
-    """A first, short training of many starts, of which the best are trained longer.
+    """A short training of many starts, which selects those that are trained longer.
 
-    In races of 8 s against plain Adam 96 starts that are sifted ended 0.2 % lower, on average, than 72 that all take
-    2,000 steps (docs/notes/2026-11-deep-penalties.md).
+    In races of 8 s against plain Adam, 96 starts with this selection ended 0.2 % lower, on average, than 72 starts with
+    2,000 steps each (docs/notes/2026-11-deep-penalties.md).
 
     Attributes:
-        steps: of Adam, at least and at most.
-        part: of the starts that is trained longer. With a fifth of 144 starts three of ten solves ended up to 1.2 %
-            higher, with a quarter of 96 one did, by 0.1 %.
-        rate: the first rate of the longer training, relative to that of the short one.
-        share: of the time of the whole training.
+        steps: minimum and maximum number of steps of the short training.
+        part: share of the starts that are trained longer. With a fifth of 144 starts, three of ten solves ended up to
+            1.2 % higher; with a quarter of 96, one solve ended 0.1 % higher.
+        rate: first learning rate of the longer training, relative to that of the short one.
+        share: maximum share of the training time for the short training.
     """
 
     steps: tuple[int, int] = (400, 800)
@@ -88,24 +89,27 @@ class Sifting:
 
 @dataclass(frozen=True)
 class Exploration:
-    """Adam on the loss itself from many random starts, all in one batch in float32.
+    """Adam on the unsmoothed loss from many random starts, all in one batch in float32.
 
     Attributes:
-        starts: their widths and scales. With widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 refined, five of six
-            solves of depth 4 to 8 ended 0.2 to 1.8 % higher, and the sixth did not change.
-        batches: of starts that are trained in all, where nobody says how many starts.
-        together: starts of a batch; twice as many cost half as much time again on 12 samples.
-        sifting: the short training of all of them; steps: of Adam from the best of these, at least and at most.
-        rate: the first learning rate, relative to the root mean square of the starts' weights; a cosine takes it down.
-        share: the part of the time limit that a batch may take.
-        shallowest: the least depth at which Adam explores. At depth 3 it ends 0.3 % lower to 0.3 % higher than L-BFGS.
-        least: the least lam at which Adam explores, relative to `usual_penalty`. At smaller ones its steps end far from
-            minima: 2 % higher at depth 4 and 0.6 of that lam, 4 % on 100 digits and 0.4; but 0.7 % lower at depth 5
-            and 1.1, and 5.6 % lower on 30 digits at depth 4 and 4.
-        fewest: starts and steps; with fewer, L-BFGS through smoothed kinks explores instead.
-        elite: starts that are refined, at most; promising: only those whose cost is at most this much above the best.
-        call: what a step costs beside its products, in multiplications; speed: multiplications in a second.
-        probe: steps that measure the time of a step.
+        starts: widths and scales of the starts. With widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 of them
+            refined, five of six solves of depth 4 to 8 ended 0.2 to 1.8 % higher; the sixth did not change.
+        batches: number of batches, if the user does not set the number of starts.
+        together: starts of a batch. With twice as many, a step on 12 samples takes 1.5 times as long.
+        sifting: settings of the short training of all starts.
+        steps: minimum and maximum number of steps of the longer training.
+        rate: first learning rate, relative to the root mean square of the starts' weights; a cosine schedule lowers it.
+        share: maximum share of the time limit for one batch.
+        shallowest: minimum depth for Adam. At depth 3 it ends between 0.3 % below and 0.3 % above L-BFGS.
+        least: minimum lam for Adam, as a multiple of `usual_penalty`. At smaller lam, Adam stops far from minima: 2 %
+            higher at 0.6 and depth 4, 4 % higher at 0.4 on 100 digits. At larger lam, it ends lower: by 0.7 % at 1.1
+            and depth 5, by 5.6 % at 4 and depth 4 on 30 digits.
+        fewest: minimum numbers of starts and of steps. If fewer fit into the time, L-BFGS with smoothed kinks explores.
+        elite: maximum number of starts that are refined.
+        promising: maximum relative excess of the cost of such a start over the lowest.
+        call: overhead of a step, in multiplications.
+        speed: multiplications per second.
+        probe: number of steps that measure the time of a step.
         tuning: settings of `fine_tune`.
     """
 
@@ -127,36 +131,40 @@ class Exploration:
     tuning: FineTuning = FineTuning()
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
-        """Return how many starts, up to `most`, to train together in the time; 0 if too few fit.
+        """Return how many starts, up to `most`, can be trained together; 0 if Adam is not used.
 
-        The estimate comes from the sizes and the limit alone, so that the same problem gets the same starts.
+        The estimate uses only sizes and the time limit, so that the same problem gets the same starts on every machine.
         """
-        small = problem.depth < self.shallowest or problem.lam < self.least * usual_penalty(problem)
-        if small or problem.interpolates or problem.activation.is_linear:
+        unsuited = problem.depth < self.shallowest or problem.lam < self.least * usual_penalty(problem)
+        if unsuited or problem.interpolates or problem.activation.is_linear:
             return 0
         width = round(
             usual_width(problem.samples, problem.Y.shape[1]) * sum(self.starts.widths) / len(self.starts.widths)
         )
         products = work(problem, [width] * (problem.depth - 1))
-        least, few = self.fewest
-        fitting = [(self.share * seconds * self.speed / steps - self.call) / products for steps in (few, self.steps[0])]
-        if fitting[0] < least:
+        fewest_starts, fewest_steps = self.fewest
+        with_fewest_steps, with_usual_steps = (
+            (self.share * seconds * self.speed / steps - self.call) / products
+            for steps in (fewest_steps, self.steps[0])
+        )
+        if with_fewest_steps < fewest_starts:
             return 0
-        return min(most, self.together, max(least, int(fitting[1])))
+        return min(most, self.together, max(fewest_starts, int(with_usual_steps)))
 
     def draws(self, problem: Problem, seconds: float, untrained: int) -> int:
-        """Return how many starts to draw in all, `untrained` where Adam does not explore."""
+        """Return the total number of starts; `untrained` if Adam does not explore."""
         trained = self.count(problem, seconds, self.together) > 0
         return self.batches * self.together if trained else untrained
 
     def train(self, problem: Problem, starts: Sequence[Weights], budget: Budget) -> list[list[Tensor]]:
-        """Train the starts by Adam, the best after a few steps for longer; return each at its lowest."""
-        begun, seconds, sifting = budget.seconds(), self.share * budget.time_limit, self.sifting
+        """Train all starts briefly, the best of them longer; return the lowest of each."""
+        started, seconds, sifting = budget.seconds(), self.share * budget.time_limit, self.sifting
         first = self._trained(problem, starts, sifting.steps, self.rate, sifting.share * seconds, budget)
         ranked = sorted(range(len(first)), key=lambda k: evaluate(problem, first[k]).total)
         best = ranked[: math.ceil(sifting.part * len(first))]
-        left = seconds - (budget.seconds() - begun)
-        longer = self._trained(problem, [first[k] for k in best], self.steps, sifting.rate * self.rate, left, budget)
+        remaining = seconds - (budget.seconds() - started)
+        rate = sifting.rate * self.rate
+        longer = self._trained(problem, [first[k] for k in best], self.steps, rate, remaining, budget)
         return [longer[best.index(k)] if k in best else weights for k, weights in enumerate(first)]
 
     def _trained(
@@ -168,7 +176,7 @@ class Exploration:
         seconds: float,
         budget: Budget,
     ) -> list[list[Tensor]]:
-        """Train by Adam for the upper bound of steps, or fewer, down to the lower one, where the seconds are short."""
+        """Train by Adam; `seconds` decides the steps within `bounds` (minimum, maximum)."""
         batch, point, rate = _packed(in_single(problem), starts, relative_rate)
         within, pace = replace(budget, time_limit=min(budget.time_limit, budget.seconds() + seconds)), CyclePace()
         pace.descend(Adam(batch.evaluate, point, AdamOptions(rate=rate)), self.probe, within)
@@ -180,13 +188,13 @@ class Exploration:
         return _unpacked(problem, batch, adam)
 
     def fine_tune(self, problem: Problem, networks: Sequence[Weights], budget: Budget) -> list[list[Tensor]]:
-        """Return the lowest networks that Adam meets at a small rate from given ones, in the problem's dtype.
+        """Run Adam at a small rate from these networks; return the lowest from each.
 
-        L-BFGS stops at kinks from which these steps still lead down. It takes no steps if too few would fit, or if all
-        weights are 0.
+        L-BFGS stops at kinks; these steps still lower the cost there. The result is empty if too few steps fit into the
+        time, or if all weights are 0. Computes in the dtype of the problem.
         """
         if not any(bool(W.any()) for weights in networks for W in weights):
-            return []  # the zero network: nothing sets the size of a step
+            return []  # the learning rate is relative to the size of the weights
         batch, point, rate = _packed(problem, networks, self.tuning.rate)
         steps = min(self.tuning.steps, self._affordable(problem, batch, self.tuning.share * budget.time_limit))
         if steps < self.fewest[1]:
@@ -196,29 +204,30 @@ class Exploration:
         return _unpacked(problem, batch, adam)
 
     def _affordable(self, problem: Problem, batch: Batch, seconds: float) -> int:
-        """Return how many steps of the batch fit into the time, by their multiplications alone."""
+        """Return the number of steps that fit into the time, estimated from multiplications."""
         products = sum(work(problem, widths) for widths in batch.widths)
-        return int(min(seconds * self.speed / (self.call + products), 1e9))
+        most = 1e9  # an infinite time limit has no integer number of steps
+        return int(min(seconds * self.speed / (self.call + products), most))
 
 
 def _packed(problem: Problem, networks: Sequence[Weights], rate: float) -> tuple[Batch, Tensor, float]:
-    """Return the batch, its parameters, and the learning rate for weights of their size."""
+    """Return the batch, its parameters, and `rate` times their root mean square."""
     batch = Batch(problem, [[len(W) for W in weights[:-1]] for weights in networks])
     point = batch.pack([[W.to(problem.X) for W in weights] for weights in networks])
     return batch, point, rate * float(point[point != 0.0].square().mean().sqrt())
 
 
 def _unpacked(problem: Problem, batch: Batch, adam: Adam) -> list[list[Tensor]]:
-    """Return the lowest network of each row."""
+    """Return the lowest network that Adam met in each row of the batch."""
     rows = zip(adam.best, batch.widths, strict=True)
     return [[W.to(problem.X) for W in batch.unpack(row, widths)] for row, widths in rows]
 
 
 def usual_width(samples: int, outputs: int) -> int:
-    """Neurons of a hidden layer of a random start, for N samples of n_L outputs."""
+    """Return the usual number of neurons of a hidden layer of a random start."""
     return round(max(10.0, 2.0 * outputs, 3.0 * math.sqrt(samples)))
 
 
 def _mixed_seed(seed: int, number: int) -> int:
-    """Return a seed for start `number`, different for each pair."""
+    """Return a seed for start `number`; pairs with number < 1,000,003 (a prime) do not collide."""
     return (seed * 1_000_003 + number) % 2**63

@@ -1,13 +1,14 @@
-"""Newton's method on the outputs of fixed neurons, for losses that are no least squares.
+"""Newton's method for the output weights of fixed neurons, for losses other than squared errors.
 
-The quadratic models of ConvexDatafit use one curvature for each sample, the largest of its outputs'. Where the outputs
-of a sample differ in theirs by orders of magnitude such steps crawl. As long as no v_k vanishes,
+The quadratic models of ConvexDatafit use one curvature for each sample: the maximum over its outputs. If the curvatures
+of the outputs differ by orders of magnitude, such steps make little progress. As long as no v_k vanishes, the cost
 
     C(Phi V + beta 1 b^T) + lam (2 sum_k |v_k| + |b|^2)
 
-is smooth, with the Hessian sum_i P_i P_i^T x H_i + 2 lam (I - v v^T / |v|^2) / |v| in the blocks of the neurons,
-P = [Phi, beta 1] and H_i that of the sample's loss (derived; tested against automatic differentiation, and the minima
-against a conic solver). Sizes: Phi (N, n), V (n, m), b (m,), H_i (m, m), with the share q_i of the sample in it.
+is smooth. Its Hessian is sum_i P_i P_i^T x H_i (Kronecker products), plus 2 lam (I - v v^T / |v|^2) / |v| in the block
+of each neuron and 2 lam I in that of b. Here P = [Phi, beta 1], and H_i is the Hessian of the loss of sample i, its
+share q_i included. Tests compare the formula with automatic differentiation, and the minima with a conic solver.
+Shapes: Phi (N, n), V (n, m), b (m,), H_i (m, m).
 """
 
 from __future__ import annotations
@@ -30,39 +31,40 @@ def refine(
     tolerance: float,
     stop: Callable[[], bool],
 ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
-    """Return V and b of lower cost with all v_k nonzero; None if too large or without gain.
+    """Return V and b of lower cost, all v_k nonzero; None if there is no gain, or too much work.
 
     Args:
         problem: depth 2.
         Phi: the features of the neurons.
-        V, b: where to begin; no row of V is zero.
-        tolerance: a step that gains less than this, relative, is the last.
-        stop: asked between steps.
+        V, b: the starting point; no row of V is zero.
+        tolerance: stop after a step that lowers the cost by less than this, relative.
+        stop: called before each step; True ends the method.
     """
     (N, m), beta = problem.Y.shape, problem.bias(1)
     P = torch.cat([Phi, Phi.new_full((N, int(beta > 0.0)), beta)], dim=1)
     n, rows = len(V), P.shape[1]
-    # At most 300 unknowns, and 3e7 multiplications for one Hessian.
+    # A step is affordable up to 300 unknowns and 3e7 multiplications for a Hessian.
     if rows * m > 300 or problem.samples * rows**2 * m**2 > 3e7 or not n:
         return None
     x = torch.cat([V, b[None]]) if beta > 0.0 else V
-    first = at = _cost(problem, P, x, n)
+    initial_cost = cost = _cost(problem, P, x, n)
+    smallest_gain = max(tolerance, 1e-14)  # gains below 1e-14 are rounding errors
     for _ in range(20):
-        moved = None if stop() else _step(problem, P, x, n, at)
-        if moved is None:
+        improvement = None if stop() else _step(problem, P, x, n, cost)
+        if improvement is None:
             break
-        x, new = moved
-        done, at = at - new <= max(tolerance, 1e-14) * at, new
+        x, new = improvement
+        done, cost = cost - new <= smallest_gain * cost, new
         if done:
             break
-    return (x[:n], x[n] if beta > 0.0 else b) if at < first else None
+    return (x[:n], x[n] if beta > 0.0 else b) if cost < initial_cost else None
 
 
-def _step(problem: Problem, P: Tensor, x: Tensor, n: int, at: float) -> tuple[Tensor, float] | None:
-    """One step with a line search; None where none lowers the cost."""
+def _step(problem: Problem, P: Tensor, x: Tensor, n: int, cost: float) -> tuple[Tensor, float] | None:
+    """Return the point and cost after a step with line search; None if no step gains."""
     gradient, H = derivatives(problem, P, x, n)
     largest = float(H.diagonal().max())
-    # The ridge is added to the diagonal, relative to its largest entry; the next where the last leaves no descent.
+    # Relative to the largest diagonal entry; a larger ridge is tried if no step with a smaller one lowers the cost.
     for ridge in (1e-12, 1e-8, 1e-4):
         raised = H.clone()
         raised.diagonal().add_(ridge * largest)
@@ -71,12 +73,12 @@ def _step(problem: Problem, P: Tensor, x: Tensor, n: int, at: float) -> tuple[Te
             continue
         step = -torch.cholesky_solve(gradient.reshape(-1, 1), factor).reshape(x.shape)
         slope = float((gradient * step).sum())
-        towards = -(x[:n] * step[:n]).sum(dim=1) / x[:n].square().sum(dim=1)
-        # Beyond v_k = 0 the cost has a kink: one step goes 0.95 of the way there at most, for any k.
-        length = min(1.0, 0.95 / max(float(towards.max()), 1e-300))
+        shrinkage = -(x[:n] * step[:n]).sum(dim=1) / x[:n].square().sum(dim=1)
+        # The cost has a kink at v_k = 0: a step shrinks v_k by at most 95 %, for every k.
+        length = min(1.0, 0.95 / max(float(shrinkage.max()), 1e-300))
         for _ in range(12):
             new = _cost(problem, P, x + length * step, n)
-            if new < at + 1e-4 * length * slope:
+            if new < cost + 1e-4 * length * slope:  # Armijo's condition
                 return x + length * step, new
             length /= 2.0
     return None
@@ -88,12 +90,12 @@ def _cost(problem: Problem, P: Tensor, x: Tensor, n: int) -> float:
 
 
 def hessians(problem: Problem, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m m"]:
-    """Return H_i, the second derivative of C in sample i's outputs; curvatures if separable."""
+    """Return H_i, the Hessian of C in the outputs of sample i; diagonal if the loss is separable."""
     shares = problem.shares.to(F)[:, None, None]
     if type(problem.loss) is not CrossEntropy:
         return shares * torch.diag_embed(problem.loss.curvatures(F, problem.Y))
     p = torch.softmax(F, dim=1)
-    # p (1 - p) through the other classes: 1 - p of a certain class would be rounding.
+    # 1 - p is the sum over the other classes: the subtraction would cancel if p is close to 1.
     complement = p @ (1.0 - torch.eye(p.shape[1], dtype=p.dtype, device=p.device))
     curvature = -p[:, :, None] * p[:, None, :]
     curvature.diagonal(dim1=1, dim2=2).copy_(p * complement)
@@ -103,7 +105,7 @@ def hessians(problem: Problem, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m m"
 def derivatives(
     problem: Problem, P: Float[Tensor, "N r"], x: Float[Tensor, "r m"], n: int
 ) -> tuple[Float[Tensor, "r m"], Float[Tensor, "rm rm"]]:
-    """Return gradient and Hessian of the cost in x: the rows v_k of n neurons and, if any, b."""
+    """Return gradient and Hessian of the cost in x: rows v_k of n neurons, then any b."""
     m, r, lam = problem.Y.shape[1], len(x), problem.lam
     F = P @ x
     identity = torch.eye(m, dtype=x.dtype, device=x.device)
@@ -113,10 +115,10 @@ def derivatives(
     )
     lengths = x[:n].norm(dim=1, keepdim=True)
     unit = x[:n] / lengths
-    bend = (identity - unit[:, :, None] * unit[:, None, :]) / lengths[:, :, None]
+    norm_hessians = (identity - unit[:, :, None] * unit[:, None, :]) / lengths[:, :, None]
     neurons = torch.arange(n, device=x.device)
-    H[neurons, :, neurons, :] += 2.0 * lam * bend
-    last = torch.arange(n, r, device=x.device)
-    H[last, :, last, :] += 2.0 * lam * identity
+    H[neurons, :, neurons, :] += 2.0 * lam * norm_hessians
+    bias = torch.arange(n, r, device=x.device)
+    H[bias, :, bias, :] += 2.0 * lam * identity
     gradient = slopes + 2.0 * lam * torch.cat([unit, x[n:]])
     return gradient, H.reshape(r * m, r * m)

@@ -1,7 +1,7 @@
-"""Rounds of fully corrective Frank-Wolfe: what penalised and free biases share.
+"""Rounds of fully corrective Frank-Wolfe, for penalised and unpenalised biases.
 
-Each round asks a search for many distinct local maxima of h at the current dual point, hands them to the master as new
-atoms, and keeps what the master uses.
+Each round searches for many distinct local maxima of h at the current dual point, adds them to the master problem as
+new atoms, solves it, and removes the atoms of weight zero.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from covopt.solvers.shallow.networks import Network
 
 @dataclass(frozen=True)
 class ShallowOptions:
-    """When the rounds end, and what they begin with.
+    """Stopping rules of the rounds, and the memory of a search.
 
     Attributes:
         gap: stop at this proved relative gap.
-        stall_tolerance: without a proof, a round is stalled when the search finds no h above 1 + stall_tolerance * gap
-            and the cost has stopped falling.
-        patience: stalled rounds in a row after which the search ends.
-        tol: rounds that lower the cost by less than this, relative, are slow; None: none are.
-        entries: of the arrays of a search.
+        stall_tolerance: a round is stalled if the search finds no h above 1 + stall_tolerance * gap and the cost no
+            longer falls.
+        patience: stop after this number of stalled rounds in a row.
+        tol: a round is slow if it lowers the cost by less than this, relative; None: no round is slow.
+        entries: maximum number of entries of an array of the search.
     """
 
     gap: float = 1e-4
@@ -47,15 +47,15 @@ class State:
 
     Attributes:
         directions: the atoms' unit directions in the row-space basis (n, r); with free biases rows (w, b), |w| = 1.
-        mixture: the master's answer on them.
-        answer: what the search found at the mixture's dual point.
+        mixture: the solution of the master problem on these atoms.
+        answer: the neurons that the search found at the dual point of the mixture.
         best: the best network so far.
         lower: the best proved bound so far, in the user's units.
-        effort: place in the efforts of the search.
-        stalled: rounds in a row without gain: no violating neuron was found, and the cost did not fall.
-        slow: rounds in a row that gained less than the tolerance.
-        smoothing_stage: how many of the roundest kinks descents leave out; for `interpolate` the first from the
-            beginning, because copies of neurons come from it that are merged less often.
+        effort: index into the efforts of the search.
+        stalled: rounds in a row in which no violating neuron was found and the cost did not fall.
+        slow: rounds in a row that lowered the cost by less than `tol`.
+        smoothing_stage: number of smoothed kinks, the roundest first, that descents skip. Exact fits always skip the
+            first: it creates copies of neurons, and few of these copies are merged.
     """
 
     directions: Float[Tensor, "n r"]
@@ -70,20 +70,20 @@ class State:
 
 
 class Rounds(ABC):
-    """The rounds, for `loop.run`.
+    """Column generation as an iteration of `loop.run`.
 
     Args:
-        options: when they end.
-        fit: the loss as the master sees it.
+        options: the stopping rules.
+        fit: the loss in the master problem.
     """
 
     new_atoms = 400
-    """Atoms added in a round, at most."""
+    """Maximum number of atoms that a round adds."""
     slow_rounds = 2
-    """Rounds in a row that gain less than a given tolerance, after which the search ends: one alone may only be the
-    last of an effort that is too small."""
+    """The search ends after this number of slow rounds in a row: a single one may only mean that the search effort was
+    too small."""
     smallest_tolerance, largest_tolerance, relative_tolerance = 1e-12, 1e-3, 0.05
-    """The bounds of the master's tolerance, and that relative to the last violation."""
+    """The tolerance of the master is a multiple of the last violation (relative_tolerance), within these limits."""
 
     def __init__(self, options: ShallowOptions, fit: Datafit) -> None:
         self.options, self._fit = options, fit
@@ -94,16 +94,16 @@ class Rounds(ABC):
 
     @abstractmethod
     def _round(self, directions: Tensor, eta: Tensor, last: State | None, budget: Budget) -> State:
-        """Solve the master on these atoms, from the weights eta, and search."""
+        """Solve the master on these atoms, starting at the weights eta; then search for new neurons."""
 
     def step(self, state: State, budget: Budget) -> State:
-        """Add the atoms that the search found, solve the master, search."""
+        """Add the atoms that the last search found, solve the master, and search again."""
         atoms = self._atoms(state)
         eta = torch.cat([state.mixture.eta, atoms.new_zeros(len(atoms))])
         return self._round(torch.cat([state.directions, atoms]), eta, state, budget)
 
     def finished(self, state: State) -> Status | None:
-        """Return OPTIMAL at the gap, CONVERGED without new neurons, TOLERANCE if slow."""
+        """Return OPTIMAL at the gap, CONVERGED if stalled, TOLERANCE if slow, else None."""
         cost, lower = self.cost(state), state.lower
         if lower is not None and cost < torch.inf and cost - lower <= self.options.gap * cost:
             return Status.OPTIMAL
@@ -116,17 +116,17 @@ class Rounds(ABC):
         return Progress(iteration, seconds, self.cost(state), state.lower, len(state.best.U))
 
     def after_proof(self, state: State, refuting: Answer | None, lower: float | None) -> State:
-        """Return the state after a certifier's turn: refuting neurons and the proved bound."""
+        """Return the state after a certifier ran, with its bound and refuting neurons."""
         return replace(state, answer=refuting or state.answer, lower=lower, stalled=0, slow=0)
 
     def _atoms(self, state: State) -> Tensor:
-        """Return the best of the distinct violators that the search found."""
+        """Return the best neurons with h > 1 that the search found, at most `new_atoms`."""
         return state.answer.directions[state.answer.values > 1.0][: self.new_atoms]
 
     def _solved(
         self, directions: Tensor, Phi: Tensor, eta: Tensor, tolerance: float, budget: Budget
     ) -> tuple[Tensor, Tensor, Mixture]:
-        """Solve the master; return the atoms that it uses, their features, and the mixture of them."""
+        """Solve the master; return the atoms of positive weight, their features, and their mixture."""
         with budget.phase("master"):
             mixture = self._fit.solve(Phi, eta, tolerance, budget.pace())
         used = mixture.eta > 0

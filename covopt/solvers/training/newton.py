@@ -4,12 +4,15 @@ The unknowns theta of a small network, U (n, d), V (n, m) and b (m,), are so few
 
     f(theta) = sum_i q_i |F_i - T_i|^2 + lam |theta|^2,   F = s_mu(Xt U^T) V + beta 1 b^T,
 
-costs little more than the gradient. A step solves (H + t I) p = -g for several dampings t and takes the best point; so
-no step asks whether H is definite. The kink of sigma_a is rounded, s_mu(z) = a z + (1 - a) (z + (z^2 + mu^2)^(1/2) -
-mu) / 2, and mu falls to almost 0 stage by stage, while lam falls to that of the problem. An exact fit is its limit at
-lam = 0: at a small lam the targets shift, T <- T + Y - F, which is the method of multipliers (exact_fit.py), and at the
-end Gauss-Newton steps of least norm make the fit exact. Measured on six points of one input, four neurons: 200 starts
-take 3 s and 20 of them fit; of 64 descents by L-BFGS in 10 s none does (docs/notes/2026-11-plateau.md).
+costs little more than the gradient. A step solves (H + t I) p = -g for several dampings t and takes the best point, so
+that H need not be definite. The kink of sigma_a is rounded, s_mu(z) = a z + (1 - a) (z + (z^2 + mu^2)^(1/2) - mu) / 2.
+From stage to stage mu falls to almost 0, and lam to its value in the problem.
+
+An exact fit is the limit lam = 0. At a small lam, the method of multipliers (exact_fit.py) shifts the targets,
+T <- T + Y - F; at the end, Gauss-Newton steps of least norm make the fit exact.
+
+Measured on six points of one input with four neurons: 200 starts take 3 s, and 20 of them fit; none of 64 descents by
+L-BFGS in 10 s fits (docs/notes/2026-11-plateau.md).
 """
 
 from __future__ import annotations
@@ -30,14 +33,16 @@ from covopt.solvers.training.homotopy import size_of_preactivations
 
 @dataclass(frozen=True)
 class NewtonOptions:
-    """The stages of one descent.
+    """Settings of the stages of a descent.
 
     Attributes:
-        round: the first mu relative to the size of the pre-activations.
-        light: the first lam relative to that of the exploration; lightest: the last of an exact fit.
-        stages: how many; steps: of each, at most.
-        slow: a network ends its stage when a step gains less than this part of its penalty.
-        pruned: after these stages, the part of the networks that goes on; FEWEST do at least.
+        round: mu of the first stage, relative to the size of the pre-activations.
+        light: lam of the first stage, as a multiple of `usual_penalty`.
+        lightest: lam of the last stage of an exact fit, in the same unit.
+        stages: number of stages.
+        steps: maximum number of steps of a stage.
+        slow: a network ends its stage if a step lowers f by less than this fraction of its penalty.
+        pruned: for some stages, the fraction of networks that continue after it (at least FEWEST networks).
     """
 
     round: float
@@ -49,7 +54,7 @@ class NewtonOptions:
     pruned: Mapping[int, float] = field(default_factory=dict)
 
 
-# Few networks fit before they are polished; with 20 stages of exploring instead of 6 no more of them do in the end.
+# Exploring with 20 stages instead of 6 does not raise the number of networks that fit after polishing.
 KINKS_EXPLORING = NewtonOptions(0.1, 0.1, 1e-3, stages=6, steps=20, slow=1e-4, pruned={2: 0.5, 4: 0.3})
 KINKS_POLISHING = NewtonOptions(0.05, 0.01, 0.01, stages=16, steps=40, slow=1e-6)
 KINKS_REFINING = NewtonOptions(0.01, 0.01, 0.01, stages=16, steps=40, slow=1e-6)
@@ -57,9 +62,9 @@ FEWEST = 8
 
 
 def has_newton(problem: Problem, width: int) -> bool:
-    """Return True if Newton descents can take networks of this width, with this problem."""
+    """Return True if Newton descents suit this problem with networks of this width."""
     inputs, outputs = problem.X.shape[1], problem.Y.shape[1]
-    # Parameters of a network and entries of its outputs up to which a Hessian is cheap.
+    # A Hessian is cheap up to 100 parameters of a network and 400 entries of its outputs.
     small = width * (inputs + 1 + outputs) + outputs <= 100 and problem.Y.numel() <= 400
     plain = problem.depth == 2 and not problem.skip and problem.spread is ALONE and not problem.activation.is_linear
     return small and plain and problem.loss.name in ("mse", "interpolate") and problem.X.dtype == torch.float64
@@ -72,14 +77,14 @@ def descend_by_newton(
     options: NewtonOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[tuple[int, list[Tensor]]]:
-    """Return the numbers of the networks that went on to the end, with their weights there.
+    """Descend from these networks; return index and weights of those not pruned.
 
     Args:
         problem: `has_newton` holds for it.
-        networks: weights of at most this width.
+        networks: starting points, of at most this width.
         width: n.
-        options: the stages.
-        stop: asked before each step.
+        options: settings of the stages.
+        stop: called before each step; True ends the descent.
     """
     batch = _Batch(problem, width)
     theta, rows = batch.pack(networks), torch.arange(len(networks))
@@ -95,14 +100,15 @@ def descend_by_newton(
             costs = batch.values(theta, targets, lam, mu)
             best = costs.argsort()[: max(FEWEST, int(options.pruned[stage] * len(costs)))]
             theta, rows, targets, damping = theta[best], rows[best], targets[best], damping[best]
-        lam, mu = max(last, 0.3 * lam), 0.5 * mu
+        lam_decay, mu_decay = 0.3, 0.5
+        lam, mu = max(last, lam_decay * lam), mu_decay * mu
     if problem.interpolates:
         theta = batch.fitted(theta)
     return list(zip(rows.tolist(), batch.unpack(theta), strict=True))
 
 
 class _Batch:
-    """Networks of one width as rows theta = (U, V, b) of a matrix (B, P)."""
+    """B networks of one width: the rows theta = (U, V, b) of a matrix (B, P)."""
 
     def __init__(self, problem: Problem, width: int) -> None:
         self._problem, self._n = problem, width
@@ -111,13 +117,13 @@ class _Batch:
         self._squares = (self._Xt[:, :, None] * self._Xt[:, None]).flatten(1)
         self._unit = torch.eye(self._m, dtype=torch.float64)
         self._root = problem.shares.sqrt()[:, None]
-        priced = [torch.zeros(shape, dtype=torch.float64) for shape in problem.shapes([width])]
-        for A in problem.decayed(priced):
+        penalised = [torch.zeros(shape, dtype=torch.float64) for shape in problem.shapes([width])]
+        for A in problem.decayed(penalised):
             A.fill_(1.0)
-        self._priced = self.pack([priced])[0]
+        self._penalised = self.pack([penalised])[0]
 
     def pack(self, networks: Sequence[Weights]) -> Float[Tensor, "B P"]:
-        """Return the rows of these networks; those with fewer neurons get zeros."""
+        """Return these networks as rows; missing neurons are zero."""
         rows = []
         for W1, W2 in networks:
             missing = self._n - len(W1)
@@ -134,12 +140,12 @@ class _Batch:
     def values(
         self, theta: Float[Tensor, "B P"], T: Float[Tensor, "B N m"], lam: float, mu: float
     ) -> Float[Tensor, " B"]:
-        """Return f of each row."""
+        """Return f at each row, for the targets T."""
         fit = (self._root * self.residual(theta, T, mu)).square().sum(dim=(1, 2))
-        return fit + lam * (self._priced * theta.square()).sum(dim=1)
+        return fit + lam * (self._penalised * theta.square()).sum(dim=1)
 
     def residual(self, theta: Float[Tensor, "B P"], T: Tensor, mu: float) -> Float[Tensor, "B N m"]:
-        """Return F - T."""
+        """Return F - T for each row."""
         U, V, b = self._parts(theta)
         return self._activation(self._Xt @ U.mT, mu)[0] @ V + self._problem.bias(1) * b[:, None] - T
 
@@ -153,8 +159,8 @@ class _Batch:
         options: NewtonOptions,
         stop: Callable[[], bool],
     ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"]]:
-        """Take the steps of a stage; return the rows there, and the dampings that were best."""
-        dampings = 0.05, 1.0, 20.0  # that a step tries, relative to the last that was best
+        """Take the steps of a stage; return the rows and their dampings for the next step."""
+        dampings = 0.05, 1.0, 20.0  # candidates of a step, relative to the best damping of the last step
         theta, damping = theta.clone(), damping.clamp(max=lam)
         going = torch.arange(len(theta))
         for _ in range(options.steps):
@@ -162,18 +168,19 @@ class _Batch:
                 break
             x, targets = theta[going], T[going]
             f, g, H = self._expansion(x, targets, lam, mu)
-            tried = damping[going][:, None] * x.new_tensor(dampings)
-            points, values = self._trials(x, targets, lam, mu, (g, H, tried))
+            candidates = damping[going][:, None] * x.new_tensor(dampings)
+            points, values = self._trials(x, targets, lam, mu, (g, H, candidates))
             lowest, best = values.min(dim=1)
-            better, every = lowest < f, torch.arange(len(x))
-            theta[going] = torch.where(better[:, None], points[every, best], x)
-            next_damping = torch.where(better, tried[every, best], dampings[-1] * tried[:, -1])
+            better, rows = lowest < f, torch.arange(len(x))
+            theta[going] = torch.where(better[:, None], points[rows, best], x)
+            # If no candidate lowers f, the next ones are all larger.
+            next_damping = torch.where(better, candidates[rows, best], dampings[-1] * candidates[:, -1])
             damping[going] = next_damping.clamp(1e-2 * lam, 1e12 * lam)
             going = going[~better | (f - lowest > options.slow * lam * x.square().sum(dim=1))]
         return theta, damping
 
     def fitted(self, theta: Float[Tensor, "B P"]) -> Float[Tensor, "B P"]:
-        """Return the rows after 4 least changes that make the fit exact to first order."""
+        """Return the rows after 4 Gauss-Newton steps of least norm towards F = Y at mu = 0."""
         for _ in range(4):
             R, J, *_ = self._derivatives(theta, self._Y, 0.0)
             theta = theta - (torch.linalg.pinv(J, rtol=1e-9) @ R.flatten(1)[..., None])[..., 0]
@@ -182,7 +189,7 @@ class _Batch:
     def _trials(
         self, x: Tensor, T: Tensor, lam: float, mu: float, expansion: tuple[Tensor, Tensor, Tensor]
     ) -> tuple[Float[Tensor, "B k P"], Float[Tensor, "B k"]]:
-        """Return the points of the damped steps, and f there; infinite if H + t I is indefinite."""
+        """Return the points of all damped steps, and f there: infinite if H + t I is not definite."""
         g, H, dampings = expansion
         count = dampings.shape[1]
         damped = H[:, None].repeat(1, count, 1, 1)
@@ -194,17 +201,17 @@ class _Batch:
         return points, torch.where((failed == 0) & values.isfinite(), values, torch.inf)
 
     def _expansion(self, theta: Tensor, T: Tensor, lam: float, mu: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Return f, half its gradient and half its Hessian."""
+        """Return f, half its gradient and half its Hessian, for each row."""
         n, d, m = self._n, self._d, self._m
         R, J, inputs, curvatures = self._derivatives(theta, T, mu)
-        f = R.square().sum(dim=(1, 2)) + lam * (self._priced * theta.square()).sum(dim=1)
-        g = (J.mT @ R.flatten(1)[..., None])[..., 0] + lam * self._priced * theta
+        f = R.square().sum(dim=(1, 2)) + lam * (self._penalised * theta.square()).sum(dim=1)
+        g = (J.mT @ R.flatten(1)[..., None])[..., 0] + lam * self._penalised * theta
         H = J.mT @ J
         pulled, V = self._root * R, self._parts(theta)[1]
         bent = ((pulled @ V.mT) * curvatures).mT @ self._squares
         mixed = inputs.mT @ pulled
         hidden, outgoing = slice(0, n * d), slice(n * d, n * (d + m))
-        # Each neuron bends f in its own weights alone: blocks on the diagonals.
+        # Second derivatives of F couple only weights of the same neuron: they add to diagonals of blocks.
         H[:, hidden, hidden].unflatten(2, (n, d)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3).add_(
             bent.view(-1, n, d, d).permute(0, 2, 3, 1)
         )
@@ -212,13 +219,13 @@ class _Batch:
         H[:, hidden, outgoing].unflatten(2, (n, m)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3).add_(mixed)
         mixed = mixed.transpose(1, 2)
         H[:, outgoing, hidden].unflatten(2, (n, d)).unflatten(1, (n, m)).diagonal(dim1=1, dim2=3).add_(mixed)
-        H.diagonal(dim1=1, dim2=2).add_(lam * self._priced)
+        H.diagonal(dim1=1, dim2=2).add_(lam * self._penalised)
         return f, g, H
 
     def _derivatives(self, theta: Tensor, T: Tensor, mu: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the weighted residual with its derivatives.
+        """Return the weighted residual q^(1/2) (F - T), and what its derivatives consist of.
 
-        They are q^(1/2) (F - T) and its Jacobian (B, N m, P), s_mu'(z_ik) x_i (B, N, n d), and s_mu'' (B, N, n).
+        These are its Jacobian (B, N m, P), s_mu'(z_ik) x_i (B, N, n d), and s_mu''(z_ik) (B, N, n).
         """
         B, N, m = len(theta), len(self._Y), self._m
         U, V, b = self._parts(theta)

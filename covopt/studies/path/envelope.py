@@ -1,13 +1,14 @@
 """Bounds on the minimum at every lam, between the solved values too (MATH.md section 10).
 
-L*(lam) = min_W C(W) + lam |W|^2 is the minimum of functions that are linear in lam and do not fall, one for each
-network: so it is concave and does not fall, at every depth and for every loss.
+The cost C(W) + lam |W|^2 of each network is linear and nondecreasing in lam. The minimum L*(lam) over all networks is
+therefore concave and nondecreasing, at every depth and for every loss.
 
-* From above: every network is a line, fit + lam norm, and U is the lowest of them.
-* From below: proved bounds at some lam are points below the curve, and so is every chord between two of them. L is the
-  concave hull of all, with (0, 0), since L* >= 0; beyond the largest lam it is the last bound.
-* Both are piecewise linear, so that (U - L) / U is a ratio of linear functions, hence monotone, between two kinks: the
-  largest relative gap of a whole range is found at one of finitely many kinks.
+* Upper bound U: the minimum of the lines fit + lam norm of all given networks.
+* Lower bound L: proved bounds are points on or below the curve. Because the curve is concave, chords between two such
+  points are below it too. L is the concave hull of these points and (0, 0), since L* >= 0. Beyond the largest lam, L is
+  constant.
+* The largest relative gap: U and L are piecewise linear. Between two kinks, (U - L) / U is a ratio of linear functions,
+  hence monotone. So its maximum over a range lies at a kink or at an end of the range.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-# Relative rounding of a value on a line or a chord, and of the place of a kink.
+# Relative rounding error of a value on a line or a chord, and of the lam of a kink.
 ROUNDING = 1e-13
 
 
@@ -28,9 +29,9 @@ class Envelope:
     """Bounds on L* at every lam.
 
     Attributes:
-        fits, norms: of networks: L*(lam) <= fit + lam norm.
-        lams, lowers: the concave hull of the proved bounds, lam ascending, (0, 0) first.
-        kinds: the proof of each of its points, as the caller names it.
+        fits, norms: fit and norm of each network, so that L*(lam) <= fit + lam norm.
+        lams, lowers: vertices of the concave hull of the proved bounds, lam ascending, (0, 0) first.
+        kinds: the kind of proof of each vertex, as the caller names it.
     """
 
     fits: Float[np.ndarray, " k"]
@@ -42,54 +43,55 @@ class Envelope:
     @staticmethod
     def of(lines: Iterable[tuple[float, float]], proved: Iterable[tuple[float, float, str]]) -> Envelope:
         """Build the envelope from (fit, norm) of networks and (lam, lower, kind) of proofs."""
-        drawn = np.array([line for line in lines if math.isfinite(sum(line))], dtype=np.float64).reshape(-1, 2)
+        finite = np.array([line for line in lines if math.isfinite(sum(line))], dtype=np.float64).reshape(-1, 2)
         hull = [(0.0, 0.0, "")]
         for point in sorted(point for point in proved if point[1] > 0.0):
             while len(hull) > 1 and _below(hull[-2], hull[-1], point):
                 hull.pop()
             hull.append(point)
-        while len(hull) > 1 and hull[-1][1] <= hull[-2][1]:  # L* does not fall
+        while len(hull) > 1 and hull[-1][1] <= hull[-2][1]:  # L* is nondecreasing: the bound before holds here too
             hull.pop()
-        lams, lowers = (np.array([point[place] for point in hull], dtype=np.float64) for place in (0, 1))
-        return Envelope(drawn[:, 0], drawn[:, 1], lams, lowers, tuple(point[2] for point in hull))
+        lams, lowers = (np.array([point[axis] for point in hull], dtype=np.float64) for axis in (0, 1))
+        return Envelope(finite[:, 0], finite[:, 1], lams, lowers, tuple(point[2] for point in hull))
 
     def upper(self, lam: float) -> float:
-        """Return the lowest line at lam; infinite without any."""
+        """Return U(lam), the lowest line; infinite without networks."""
         return float((self.fits + lam * self.norms).min(initial=math.inf))
 
     def lower(self, lam: float) -> float:
-        """Return the hull at lam, less its rounding; 0 if nothing is proved."""
+        """Return L(lam) less its rounding error; 0 if nothing is proved."""
         return float(np.interp(lam, self.lams, self.lowers)) * (1.0 - ROUNDING)
 
     def kind(self, lam: float) -> str:
-        """Return the kind of the bound at the chord's larger end, or at the point itself."""
-        place = int(np.searchsorted(self.lams, lam * (1.0 - ROUNDING)))
-        return self.kinds[min(place, len(self.kinds) - 1)]
+        """Return the kind of proof of the vertex at lam, or else of the next one above."""
+        vertex = int(np.searchsorted(self.lams, lam * (1.0 - ROUNDING)))
+        return self.kinds[min(vertex, len(self.kinds) - 1)]
 
     def gap(self, low: float, high: float) -> tuple[float, float]:
-        """Return the largest (U - L) / U over low <= lam <= high with rounding, and its lam."""
+        """Return the maximum of (U - L) / U over low <= lam <= high, rounded up, and its lam."""
         inside = [float(lam) for lam in self.lams if low < lam < high]
         gaps = [(self._gap_at(lam), lam) for lam in (low, *self.kinks(low, high), *inside, high)]
         worst, where = max(gaps, default=(1.0, low))
         return min(1.0, worst + ROUNDING), where
 
     def kinks(self, low: float, high: float) -> list[float]:
-        """Return the lam at which the lowest line changes within low < lam < high, ascending."""
-        places: list[float] = []
-        at = low
-        values = self.fits + at * self.norms
+        """Return each lam, low < lam < high, at which another line becomes the lowest, ascending."""
+        changes: list[float] = []
+        lam = low
+        values = self.fits + lam * self.norms
         line = int(np.lexsort((self.norms, values))[0]) if len(values) else 0
         while len(values):
+            # The next lowest line is flatter, and the first of these to cross the current one.
             flatter = np.flatnonzero(self.norms < self.norms[line])
             crossings = (self.fits[flatter] - self.fits[line]) / (self.norms[line] - self.norms[flatter])
             if not len(flatter) or not crossings.min() < high:
                 break
-            at = max(at, float(crossings.min()))
-            if at > low:
-                places.append(at)
+            lam = max(lam, float(crossings.min()))
+            if lam > low:
+                changes.append(lam)
             nearest = flatter[crossings <= crossings.min()]
             line = int(nearest[self.norms[nearest].argmin()])
-        return places
+        return changes
 
     def _gap_at(self, lam: float) -> float:
         upper, lower = self.upper(lam), self.lower(lam)

@@ -1,4 +1,4 @@
-"""Load a stored plateau, and check its files against what follows from its networks and from the solver's run in it."""
+"""Load a stored plateau, and check its files against its networks and its solve."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from covopt.studies.width.width_bounds import WidthBound
 from covopt.studies.width.width_search import Point
 
 UNCHECKED = ("start", "exact_start", "reasons", "bounds", "layer", "status", "seconds")
-"""Entries that nothing in the files proves."""
+"""Entries of the summary that the files cannot prove."""
 
 
 def load(directory: Path) -> Plateau:
-    """Load a stored plateau; no file in it is trusted.
+    """Load a stored plateau, without trusting any of its files.
 
     Raises:
-        RecordError: the solver's run in it is missing or damaged.
+        RecordError: the solve in it is missing or damaged.
         ValueError: another file is damaged.
     """
     stated, result = record.read_object(directory / Plateau.file), load_run(directory / record.SOLUTION)
@@ -44,7 +44,9 @@ def load(directory: Path) -> Plateau:
         layer=layer,
         points=[_point(result, layer, int(width), networks, source) for width, _, _, source in lines],
         exact=_start(0.0, stated["exact_start"], reasons["0"], None),
-        starts=[_start(float(e), ends, reasons[e], stated["estimate"][e]) for e, ends in stated["start"].items()],
+        starts=[
+            _start(float(eps), ends, reasons[eps], stated["estimate"][eps]) for eps, ends in stated["start"].items()
+        ],
         bounds=[WidthBound(int(bound["width"]), str(bound["reason"])) for bound in stated["bounds"]],
         status=Status(stated["status"]),
         seconds=float(stated["seconds"]),
@@ -52,13 +54,13 @@ def load(directory: Path) -> Plateau:
 
 
 def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    """Check the solver's run in it as a solve, and the curve against the stored networks."""
+    """Check the stored solve, and the curve against the stored networks."""
     solves = runs.inside(directory, [record.SOLUTION], rounding)
     return checks.of_study(directory, Plateau.file, s, solves, _complaints(directory, s, rounding), UNCHECKED)
 
 
 def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[str]:
-    """Yield a sentence for each statement in the files that networks and bound contradict."""
+    """Yield each contradiction between stated values, the networks and the bound."""
     answer = load(directory)
     yield from checks.differences(Plateau.file, stated, answer.summary(), rounding)
     yield from questions.crossed({"a network of the curve": answer.level}, {"its solution": answer.lower}, rounding)
@@ -67,8 +69,9 @@ def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[s
         if not (_agree(point.cost, float(cost), rounding) and _agree(best, float(lowest), rounding)):
             yield f"The stored network of width {width} does not cost what curve.csv states."
     for start in answer.starts:
-        near = [point.width for point in answer.points if point.cost <= (1.0 + start.eps) * answer.level < math.inf]
-        if start.estimate != min(near, default=None):
+        limit = (1.0 + start.eps) * answer.level
+        widths_on_plateau = [point.width for point in answer.points if point.cost <= limit < math.inf]
+        if start.estimate != min(widths_on_plateau, default=None):
             yield f"{Plateau.file} states another estimate at {start.eps:g} than its curve gives."
     for start in [*answer.starts, answer.exact]:
         if not 0 <= start.lower.width <= start.upper.width:
@@ -76,7 +79,10 @@ def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[s
 
 
 def _point(result: Result, layer: int | None, width: int, networks: Mapping[str, NDArray], source: str) -> Point:
-    """Return the network of a width with its cost: infinite if there is none, or if it must fit and does not."""
+    """Return the stored network of a width, with its cost.
+
+    The cost is infinite if no network is stored, or if the problem asks for an exact fit and the network has none.
+    """
     prefix = f"n{width}_"
     weights = weights_of({name.removeprefix(prefix): W for name, W in networks.items() if name.startswith(prefix)})
     if not weights:
@@ -90,9 +96,11 @@ def _point(result: Result, layer: int | None, width: int, networks: Mapping[str,
 
 
 def _start(eps: float, ends: list[int], reasons: list[str], estimate: int | None) -> Start:
+    """Return the start of the plateau from its two proved ends and their reasons."""
     lower, upper = (WidthBound(int(width), str(reason)) for width, reason in zip(ends, reasons, strict=True))
     return Start(eps, lower, upper, estimate)
 
 
 def _agree(computed: float, stated: float, rounding: float) -> bool:
+    """Return True if two costs are the same up to rounding, or both infinite."""
     return same(computed, stated, rounding) if math.isfinite(computed) else math.isinf(stated)
