@@ -81,6 +81,7 @@ class Answer(ABC):
 
     def __repr__(self) -> str:
         """Return the answer in a few lines."""
+        # Labels are padded to 13 characters, so that the texts begin in one column.
         return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
 
     def _repr_html_(self) -> str:

@@ -108,7 +108,7 @@ def _above(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"]) -> Float[Tensor, " 
 def _below(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"], missed: float) -> Float[Tensor, " M"]:
     """Return a lower bound on Phi if each entry of u and v is off by at most `missed`."""
     lengths, area, product = parallelograms(u, v)
-    shift = missed * math.sqrt(u.shape[1]) * (1.0 + 2.0**-40)
+    shift = missed * math.sqrt(u.shape[1]) * (1.0 + 2.0**-40)  # a norm, rounded up
     moved = shift * (u.norm(dim=1) + v.norm(dim=1)) + shift * shift + (u.shape[1] + 8) * CHARGED * lengths
     # Phi is at least the area; it is |u| |v| if the angle is obtuse whatever the shift and the rounding.
     return torch.where(product < -moved, lengths - moved, area - moved).clamp_min(0.0)

@@ -240,7 +240,7 @@ class _Batch:
     def _activation(self, z: Tensor, mu: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return s_mu and its first two derivatives."""
         a = self._problem.activation.slope
-        length = (z.square() + mu * mu).sqrt().clamp_min(1e-100)
+        length = (z.square() + mu * mu).sqrt().clamp_min(1e-100)  # no division by 0 at z = mu = 0
         value = a * z + (1.0 - a) * 0.5 * (z + length - mu)
         slope = a + (1.0 - a) * 0.5 * (1.0 + z / length)
         return value, slope, (1.0 - a) * 0.5 * mu * mu / length**3
