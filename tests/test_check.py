@@ -166,6 +166,8 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     ("exact", states(certificate="laplacian")),
     ("exact", states(widths=lambda s: [s["widths"][0] + 1])),
     ("exact", states(lower=None)),
+    ("exact", states(gap=lambda s: 0.5 * s["gap"])),
+    ("spectral", states(gap=lambda s: 0.5 * s["gap"])),
     ("exact", raised(0.5)),
     ("sphere", raised(1e-2)),
     ("leaky", arrays("problem.npz", weights=lambda w: w[::-1])),
