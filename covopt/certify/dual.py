@@ -217,7 +217,7 @@ def _last(holds: Callable[[float], bool], largest: float) -> float:
 
 
 def _highest(value: Callable[[float], float], last: float) -> float:
-    """Where a concave function on [0, last] is highest, by golden section; its last point, if that is as high."""
+    """Return a maximiser of a concave function on [0, last] by golden section; `last`, if it is as high."""
     low, high, golden = 0.0, last, 0.5 * (5.0**0.5 - 1.0)
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = value(left), value(right)

@@ -81,7 +81,7 @@ def _off(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     """At least the distance of Lambda from the points that are orthogonal to what is free."""
     E, N = free_columns(problem), problem.samples
     least = 1.0 if E.shape[1] == 1 else float(torch.linalg.svdvals(E).min()) - 2.0**-44 * E.shape[1] * math.sqrt(N)
-    if E.shape[1] > N or least < 1e-6:  # nothing that is worth printing
+    if E.shape[1] > N or least < 1e-6:  # E is too close to singular to say how far
         return math.inf
     # An entry of E is off by some units in the last place of itself, from centring and from the division.
     sums = (E.T @ Lambda).abs() + (2.0 * N + 8.0) * EPS * (E.abs().T @ Lambda.abs())

@@ -84,7 +84,7 @@ def spectral_proof(problem: Problem, seconds: float) -> Proof:
 
 
 def _stop(seconds: float) -> Callable[[], bool]:
-    """Return what stops a bound after so many seconds, which are at least 0.05."""
+    """Return a function that is true after these seconds, at least 0.05."""
     deadline = time.perf_counter() + max(seconds, 0.05)
     return lambda: time.perf_counter() >= deadline
 
@@ -94,7 +94,7 @@ def data_proof(problem: Problem, seconds: float) -> Proof:
 
     Args:
         problem: the question.
-        seconds: after so many, or 0.05, nothing is improved any more.
+        seconds: time limit for improving the bounds, at least 0.05.
     """
     stop = _stop(seconds)
     best = spectral_proof(problem, seconds)

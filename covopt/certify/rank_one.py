@@ -182,7 +182,7 @@ def _ascent(d: NDArray[np.float64]) -> NDArray[np.float64]:
     p, best = np.zeros(n), np.zeros(n)
     value, degrees = _tree(d, p)
     highest, step = value, 0.5 * value / n
-    for _ in range(min(300, int(1.5e7 / n**2))):  # so many operations, about
+    for _ in range(min(300, int(1.5e7 / n**2))):  # about this number of operations in all
         direction = degrees - 2.0
         direction[np.argsort(p, kind="stable")[:2]] += 1.0  # the two ends
         if not direction.any() or not step > 1e-6 * highest / n:
@@ -242,7 +242,7 @@ def _greedy(d: NDArray[np.float64], start: int) -> NDArray[np.int64]:
 def _untangled(d: NDArray[np.float64], order: NDArray[np.int64]) -> NDArray[np.int64]:
     """Pieces of the path turned round (2-opt), the best one each time, while that shortens it."""
     n = len(d)
-    for _ in range(min(20 * n, int(1e7 / n**2))):  # so many operations, about
+    for _ in range(min(20 * n, int(1e7 / n**2))):  # about this number of operations in all
         # Turning the piece i ... j round replaces the edges before i and after j; at the ends there is none.
         cut = np.concatenate([[0.0], d[order[:-1], order[1:]], [0.0]])
         before = np.vstack([np.zeros(n), d[order[:-1]][:, order]])

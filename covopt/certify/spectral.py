@@ -115,7 +115,7 @@ def spectral_bound(
 ) -> float:
     """Return the best of the bounds above: no network of the problem's depth has a lower cost.
 
-    At least 0, and 0 for a loss of which none is known.
+    It is at least 0, and 0 for a loss without a known bound.
     Infinite when `interpolate` is asked of targets that differ by more than is allowed where the inputs agree: no
     network fits them.
 
@@ -294,7 +294,7 @@ def with_column_means(problem: Problem, p: Float[Tensor, "N m"], mean: Float[Ten
 
 
 def accelerated(step: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Tensor:
-    """Return the end of so many steps with Nesterov's momentum."""
+    """Return the last point of these steps with Nesterov's momentum."""
     ahead, last, momentum = start, start, 1.0
     for _ in range(steps):
         new, following = step(ahead), 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))

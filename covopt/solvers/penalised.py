@@ -19,7 +19,6 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Outcome, Progress, Status, run
 from covopt.solvers.attempt import DRAWS_TOGETHER, Attempt, SolveOptions
 from covopt.solvers.checkpoint import Saved
-from covopt.solvers.deep.exploration import Exploration
 from covopt.solvers.deep.pruning import reduced, reduced_on_few
 from covopt.solvers.deep.representations import descend_best
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver
@@ -194,8 +193,7 @@ def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None, saved:
 def _deep(problem: Problem, options: SolveOptions) -> Attempt:
     task = _Task(problem, options)
     units, scaled, proof = task.units, task.scaled, task.proof_from_data()
-    starts = options.starts or Exploration().draws(units.problem, options.budget.time_limit, DRAWS)
-    effort = DeepOptions(starts=starts, batch=options.thrift.draws, tol=options.tol)
+    effort = DeepOptions(starts=options.starts or DRAWS, batch=options.thrift.draws, tol=options.tol)
     enough = 0.0 if proof is None else proof.lower / units.cost / (1.0 - options.gap)
     before: list[Progress] = []
     if scaled.init is None and suits_few_samples(units.problem, options.budget.time_limit, DRAWS_TOGETHER):

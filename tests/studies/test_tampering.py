@@ -166,3 +166,6 @@ def test_a_plateau_follows_from_its_networks(tmp_path: Path) -> None:
     replace(answer, points=[*swapped, widest]).save(tmp_path / "wider")
     with pytest.raises(covopt.RecordError, match="a network that is wider than 1"):
         covopt.verify(tmp_path / "wider")
+    replace(answer, points=answer.points[::-1]).save(tmp_path / "falling")  # its curve would be that of the widest
+    with pytest.raises(covopt.RecordError, match="that do not ascend"):
+        covopt.verify(tmp_path / "falling")

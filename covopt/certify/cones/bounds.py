@@ -83,7 +83,7 @@ class Bounded(NamedTuple):
 
 
 class _Terms(NamedTuple):
-    """What the vertex values of B cones are made of."""
+    """The terms from which the vertex values of B cones are computed."""
 
     X: Float[Tensor, "B r N"]
     plus: Float[Tensor, "B r N"]

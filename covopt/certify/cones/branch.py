@@ -163,7 +163,7 @@ def _bounded(
 
 
 def _at_once(bounds: ConeBounds) -> int:
-    """How many cones make a piece: with few samples and with many, and of cones times samples between."""
+    """Return the number of cones in a piece of work, 16 to 256: about 2^18 pairs of a cone and a sample."""
     return max(16, min(256, 2**18 // max(1, len(bounds.P))))
 
 

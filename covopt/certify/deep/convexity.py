@@ -197,7 +197,7 @@ def growth(depth: int, first: float, added: float, signal: float) -> Growth:
     """
     most = depth * (signal / first) ** (1.0 / depth)
     most = (min(most, signal / added) if added > 0.0 else most) * (1.0 + 1e-9)
-    # Between so many points T is overrated by about L^2 / (8 points^2).
+    # Chords between this number of points are above T by about L^2 / (8 points^2), relative.
     budgets = np.linspace(0.0, most, 1500)
     if added == 0.0:
         signals = np.exp(np.log(first) + depth * np.log(np.maximum(budgets, 1e-300) / depth))

@@ -105,7 +105,7 @@ class Barrier:
         return step, (-(slope * step).sum(dim=1)).clamp_min(0.0).sqrt()
 
     def reach(self, factor: Float[Tensor, "b q q"], step: Float[Tensor, "b n1"]) -> Float[Tensor, " b"]:
-        """How much of a step stays well inside, 1 at most; `factor` is the Cholesky factor of S."""
+        """Return the fraction of a step, at most 1, that stays well inside; `factor` is the Cholesky factor of S."""
         moved = torch.diag_embed(step[:, :1] * self.inside) - self.combination(step[:, 1:])
         scaled = torch.linalg.solve_triangular(factor, moved, upper=False)
         scaled = torch.linalg.solve_triangular(factor, scaled.mT, upper=False)

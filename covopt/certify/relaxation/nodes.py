@@ -74,7 +74,7 @@ class Node:
 
 
 Sides = tuple[int, Tensor | None, list[Node]]
-"""Where a node is split, the wall if it is one, and the children."""
+"""The place at which a node is split, the wall if it is split by one, and the children."""
 
 
 class Split(NamedTuple):
@@ -230,7 +230,7 @@ class NodeWork:
             node.bound, node.entries = bound, entries
 
     def _spread(self, piece: Piece, U: Tensor, y: Tensor) -> Tensor:
-        """Those of w and p from moments that begin with w; `y` are the rows that make the piece's y of the others."""
+        """Return the moments of w and p from moments that begin with w; the rows `y` map the others to y."""
         N, r = self.ground.P.shape
         lift = U.new_zeros(r + N, len(U))
         lift[:r, : piece.rank] = piece.span.basis.T.to(U)

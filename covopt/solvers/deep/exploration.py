@@ -1,8 +1,8 @@
 """Random starts of deep networks, trained by Adam in one batch to find promising ones.
 
 If lam is large or the network is deep, a narrow or small random start ends at zero or at a minimum of too low rank.
-Adam finds the low minima from wide starts of several scales. All starts take a few hundred steps; the best third of
-them take a few thousand more (docs/notes/2026-11-deep-penalties.md).
+Adam finds the low minima from wide starts of several scales. The first 1,000 or 2,000 steps at a falling rate suffice,
+because the best networks are refined afterwards (docs/notes/2026-11-deep-penalties.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, evaluate
+from covopt.model.weights import Weights
 from covopt.runtime.loop import Budget
 from covopt.solvers.training.batch import Batch, work
 from covopt.solvers.training.cycles import CyclePace
@@ -67,38 +67,14 @@ class FineTuning:
 
 
 @dataclass(frozen=True)
-class Sifting:
-    """A short training of many starts, which selects those that are trained longer.
-
-    Sixty races of 8 s against plain Adam, two batches of 96 starts with this selection: 2 were lost, by up to 0.25 %,
-    and the mean was 0.99 % below. 72 starts with 2,000 steps each: 2 lost, by up to 0.04 %, mean 1.03 % below
-    (docs/notes/2026-11-deep-penalties.md).
-
-    Attributes:
-        steps: minimum and maximum number of steps of the short training.
-        part: share of the starts that are trained longer. With a fifth of 144 starts, three of ten solves ended up to
-            1.2 % higher; with a quarter of 96, one solve ended 0.1 % higher.
-        rate: first learning rate of the longer training, relative to that of the short one.
-        share: maximum share of the training time for the short training.
-    """
-
-    steps: tuple[int, int] = (400, 800)
-    part: float = 1 / 3
-    rate: float = 0.7
-    share: float = 0.5
-
-
-@dataclass(frozen=True)
 class Exploration:
     """Adam on the unsmoothed loss from many random starts, all in one batch in float32.
 
     Attributes:
         starts: widths and scales of the starts. With widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 of them
             refined, five of six solves of depth 4 to 8 ended 0.2 to 1.8 % higher; the sixth did not change.
-        batches: number of batches, if the user does not set the number of starts.
         together: starts of a batch. With twice as many, a step on 12 samples takes 1.5 times as long.
-        sifting: settings of the short training of all starts.
-        steps: minimum and maximum number of steps of the longer training.
+        steps: minimum and maximum number of steps. Within the share of time, more starts gain more than more steps.
         rate: first learning rate, relative to the root mean square of the starts' weights; a cosine schedule lowers it.
         share: maximum share of the time limit for one batch.
         shallowest: minimum depth for Adam. At depth 3 it ends between 0.3 % below and 0.3 % above L-BFGS.
@@ -115,10 +91,8 @@ class Exploration:
     """
 
     starts: RandomStarts = RandomStarts((1.5, 2.0), (0.5, 0.7, 0.35))
-    batches: int = 2
-    together: int = 96
-    sifting: Sifting = Sifting()
-    steps: tuple[int, int] = (1000, 3000)
+    together: int = 72
+    steps: tuple[int, int] = (1000, 2000)
     rate: float = 0.065
     share: float = 0.45
     shallowest: int = 4
@@ -152,37 +126,14 @@ class Exploration:
             return 0
         return min(most, self.together, max(fewest_starts, int(with_usual_steps)))
 
-    def draws(self, problem: Problem, seconds: float, untrained: int) -> int:
-        """Return the total number of starts; `untrained` if Adam does not explore."""
-        trained = self.count(problem, seconds, self.together) > 0
-        return self.batches * self.together if trained else untrained
-
     def train(self, problem: Problem, starts: Sequence[Weights], budget: Budget) -> list[list[Tensor]]:
-        """Train all starts briefly, the best of them longer; return the lowest of each."""
-        started, seconds, sifting = budget.seconds(), self.share * budget.time_limit, self.sifting
-        first = self._trained(problem, starts, sifting.steps, self.rate, sifting.share * seconds, budget)
-        ranked = sorted(range(len(first)), key=lambda k: evaluate(problem, first[k]).total)
-        best = ranked[: math.ceil(sifting.part * len(first))]
-        remaining = seconds - (budget.seconds() - started)
-        rate = sifting.rate * self.rate
-        longer = self._trained(problem, [first[k] for k in best], self.steps, rate, remaining, budget)
-        return [longer[best.index(k)] if k in best else weights for k, weights in enumerate(first)]
-
-    def _trained(
-        self,
-        problem: Problem,
-        starts: Sequence[Weights],
-        bounds: tuple[int, int],
-        relative_rate: float,
-        seconds: float,
-        budget: Budget,
-    ) -> list[list[Tensor]]:
-        """Train by Adam; `seconds` decides the steps within `bounds` (minimum, maximum)."""
-        batch, point, rate = _packed(in_single(problem), starts, relative_rate)
-        within, pace = replace(budget, time_limit=min(budget.time_limit, budget.seconds() + seconds)), CyclePace()
+        """Train the starts by Adam, in fewer steps if time is short; return the lowest of each."""
+        batch, point, rate = _packed(in_single(problem), starts, self.rate)
+        limit = min(budget.time_limit, budget.seconds() + self.share * budget.time_limit)
+        within, pace = replace(budget, time_limit=limit), CyclePace()
         pace.descend(Adam(batch.evaluate, point, AdamOptions(rate=rate)), self.probe, within)
-        fewest, most = bounds
-        most = max(fewest, min(most, self._affordable(problem, batch, seconds)))
+        fewest, most = self.steps
+        most = max(fewest, min(most, self._affordable(problem, batch, self.share * budget.time_limit)))
         steps = min(most, pace.steps(most, within)[0])
         adam = Adam(batch.evaluate, point, AdamOptions(steps=steps, rate=rate))
         pace.descend(adam, steps, within)

@@ -38,14 +38,11 @@ from covopt.solvers.training.simple import short_descents, simple_networks
 AT_FIRST = 6
 # Ranks that are built ends first in one step.
 RANKS = 6
-BATCHES = 4  # that descend through smoothed kinks; as many starts are trained in one
+BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
 # Networks of a batch that are refined, at most.
 ELITE = 6
-# A pass that gains more than this, relative, is repeated at once; where Adam has trained the starts, a tenth suffices.
+# A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
 LARGE_GAIN = 1e-3
-# A pass that has gained more than this, relative, leaves the blocks of the other layers to a later one: descents from
-# wider copies gain more in the same time.
-SMALL_GAIN = 1e-5
 # A pass over the blocks that lowers the cost by less than this, relative, is stalled: it is the last, all starts drawn.
 STALL_GAIN = 1e-6
 
@@ -201,17 +198,12 @@ class DeepSolver:
 
     def _building(self, state: State) -> bool:
         first = state.ranks.start == 1 and not self.problem.interpolates
-        return bool(state.ranks) and (first or not state.waiting) and not self._training(state)
+        return bool(state.ranks) and (first or not state.waiting) and not (state.trained and state.due)
 
     def _settling(self, state: State) -> bool:
         """Return True if deepened networks descend now; starts of few layers, or trained, win."""
         first = self.problem.interpolates or (self.problem.depth > ENDS and not state.trained)
-        later = bool(state.costs) and not (state.due or self._training(state))
-        return bool(state.waiting) and (first or later)
-
-    def _training(self, state: State) -> bool:
-        """Return True if trained starts are improved or drawn before all else: they end lower, in less time."""
-        return state.trained and (state.due or self._drawing(state))
+        return bool(state.waiting) and (first or (bool(state.costs) and not state.due))
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -280,14 +272,12 @@ class DeepSolver:
         state.due, state.settled = True, state.settled + 1
 
     def _refine(self, state: State, budget: Budget) -> None:
-        """Descend from the pool's networks, down to the kinks; if Adam had trained them, it goes on from there."""
+        """Descend from the pool's networks, down to the kinks."""
         before = state.cost
         refined = self._descend(list(state.pool.values()), REFINING, budget)
         for k, weights in zip(state.pool, refined, strict=True):
             state.costs[k] = min(state.costs[k], self._cost(weights))
             self._keep(state, weights)
-        if state.trained and not budget.spent():
-            self._keep_all(state, self._exploration.fine_tune(self.problem, refined, budget))
         state.due = state.due or state.cost < before
         state.pool = {}
 
@@ -303,11 +293,11 @@ class DeepSolver:
             if budget.spent():
                 return
             self._keep(state, self._block(state, layer, budget))
-            if self._fell(before, state.cost, max(SMALL_GAIN, self.options.tol or 0.0)):
+            if self._fell(before, state.cost, LARGE_GAIN):
                 break
         self._keep(state, self._descend([state.best], POLISHING, budget)[0])
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        state.due = self._fell(before, state.cost, 0.1 * LARGE_GAIN if state.trained else LARGE_GAIN)
+        state.due = self._fell(before, state.cost, LARGE_GAIN)
         state.stalled = math.isfinite(before) and not self._fell(before, state.cost, STALL_GAIN)
         if self.options.tol is not None:
             state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
@@ -370,7 +360,7 @@ class DeepSolver:
         if not trained:
             # Of the few that come first, at a large depth, the first is not the narrowest.
             starts = RandomStarts(first=int(self.problem.depth > ENDS))
-            # From larger scales those of depth 3 meet the lowest minima, of low rank, less often.
+            # At depth 3, starts of larger scales reach the lowest minima, of low rank, less often.
             starts = replace(starts, scales=(0.5, 0.35, 0.2)) if self.problem.depth == 3 else starts
         return starts.draw(self._smooth, number, self._seed, self._max_width)
 

@@ -43,7 +43,7 @@ class Datafit(ABC):
     """A loss, seen by the master through least squares."""
 
     has_multiplier: bool = False
-    """Whether `solve` is one step of an augmented Lagrangian, whose multiplier follows the master's dual point."""
+    """True if `solve` is one step of an augmented Lagrangian, whose multiplier follows the dual point of the master."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -146,7 +146,7 @@ class MultiplierDatafit(LeastSquaresDatafit):
     shrink = 0.1
     """mu falls by this factor while the residual falls too slowly."""
     progress = 0.3
-    """The fall of the residual per round that leaves mu as it is."""
+    """mu stays as it is if the residual falls at least by this factor in a round."""
     rich_enough = 1.5
     """The multiplier follows once max h is at most this; before, the dictionary is too poor to fit."""
     least_mu = 1e-4
@@ -234,7 +234,7 @@ class ConvexDatafit(Datafit):
     """The least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum has
     1 - p of about N lam, and below that nothing is gained."""
     damping_factor, largest_damping = 4.0, 1e6
-    """The factor on the curvature after a step that failed, and the largest such factor in all."""
+    """A failed step multiplies the curvature by the first number; the product is at most the second."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)

@@ -75,9 +75,10 @@ class FreeSolver(Rounds):
 
     new_atoms = 200
     amount = 1e5
-    """Of the output bias of losses that are no least squares; its price is 1e-10 of its square, in inputs of size 1."""
+    """Scale of the output bias for losses other than least squares: its penalty is 1e-10 of its square, if the inputs
+    have size 1."""
     starts, ascent = 200, AscentOptions(steps=12, box_steps=80)
-    """Of each search."""
+    """Number of starts of a search, and the settings of its ascents."""
     small_violation = 1e-3
     """No descent once the last violation is below this."""
 

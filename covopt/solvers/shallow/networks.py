@@ -53,10 +53,12 @@ class NetworkBuilder:
     # Neurons are merged whose angles have cosines above 1 - these, one after the other.
     merging = (1e-9, 1e-7, 1e-5, 1e-3)
     weakest = 1e-3  # neurons with less than this part of all weights' norm are dropped, if the others can fit exactly
-    # One by one, neurons up to this part are tried; the others' exact fit is made lighter if it costs at most so much
-    # more and a step takes no more multiplications than this, and in so many steps.
+    # Neurons with at most the share `weak` of the weights' norm are removed on trial, one by one. The fit without them
+    # is made lighter, in `turns` steps, if it costs at most `nearly` times as much and a step takes at most `lightened`
+    # multiplications.
     weak, nearly, turns, lightened = 1e-1, 1.0 + 1e-5, 50, 2.0**24
-    # Dependent neurons are dropped, and a step to an exact fit is made, where that takes about so many multiplications.
+    # Dependent neurons are dropped, and a step to an exact fit is taken, if that takes at most about this number of
+    # multiplications.
     affordable = 2.0**31
     higher = 1e-10  # what a smaller network may cost more, relative (rounding)
     tolerance = 1e-12  # of the masters on merged neurons

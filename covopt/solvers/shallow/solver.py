@@ -82,17 +82,17 @@ class ShallowSolver(Rounds):
     random_atoms = 200
     """Random directions that the first master chooses from, besides the oracle's."""
     first_weight = 0.5
-    """Of the first master's, what a first descent begins with."""
+    """A first descent begins with this multiple of the weights of the first master."""
     descent_share = 0.1
-    """A descent goes on until a window of it gains this part of what the next search and master bring for the same
-    multiplications: part of that the descent after them brings anyway."""
+    """A descent stops when a window of steps gains less than this share of what the next search and master gain with
+    the same number of multiplications. The share is small because the descent after them also gains."""
     slowest, fastest, fastest_at_first = 3e-6, 1e-2, 1e-3
     """A descent of the weights ends at the latest when ten steps gain less than the first, relative, and never while
     they gain more than the second; the first descent than the third: what the round before it gained, from no network
     to one, no search will bring again."""
     window_share = 0.03
-    """The part of a tolerance of the rounds that ten steps of a descent must gain: with 1e-3 the solves of 300 rows of
-    10 inputs take a third of the time that 0 takes, and cost 0.5 % more at most; with 0.1 some cost 3 % more."""
+    """Ten steps of a descent must gain at least this share of the tolerance of the rounds. Solves of 300 rows of 10
+    inputs take a third of the time with 1e-3 as with 0, and cost at most 0.5 % more; with 0.1, some cost 3 % more."""
     smoothing_gain = 5e-4
     """A descent through rounded kinks that gains less than this, relative, is the last with the roundest."""
     small_violation, small_violation_exactly = 1e-3, 1.0

@@ -44,7 +44,7 @@ class Starts:
     """Random directions in the coordinates of X (N, r)."""
 
     fresh = 0.2
-    """The part of the starts that are anywhere rather than beside an active atom."""
+    """Share of the starts that are drawn anywhere; the others are near active atoms."""
     nearest, farthest = 0.1, 0.8
     """Distances of the starts from the unit atoms that they are beside."""
 

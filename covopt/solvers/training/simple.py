@@ -33,9 +33,9 @@ from covopt.model.weights import Weights, flattened, shaped_like
 from covopt.solvers.training.batch import work
 
 ITERATIONS = 1000
-"""Of each descent by SciPy, at most."""
+"""Maximum number of iterations of a descent by SciPy."""
 FULL = 1e-12
-"""The ridge of the linear map relative to the largest eigenvalue, at least."""
+"""Minimum ridge of the linear map, relative to the largest eigenvalue."""
 
 
 def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tensor]]:

@@ -46,7 +46,7 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
         stop: asked before each step.
     """
     largest = 1e7  # entries of the largest J that is formed
-    lightened_fits = 2  # so many of the cheapest exact fits go on along the exact fits
+    lightened_fits = 2  # number of the cheapest exact fits that are improved along the set of exact fits
     fits = []
     # Pre-activations below one of these parts of their layer's root mean square are held at their kink.
     for near in (1e-2, 3e-2, 3e-3, 1e-3, 0.0):

@@ -22,7 +22,8 @@ from covopt.studies.ranks.rank_audit import LayerRanks, audit_ranks
 from covopt.studies.ranks.sgd import Course, Descended, SGDOptions
 
 FAINT = 1e-6
-"""What is below this share of the start's norm is rounding: its part outside the inputs' span, or what decay left."""
+"""Parts of the start below this share of its norm are rounding: its part outside the span of the inputs, or what the
+decay has left."""
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,15 @@ def load(directory: Path) -> Plateau:
     networks, (_, *lines) = read_npz(directory / "networks.npz"), record.read_table(directory / "curve.csv")
     if networks.keys() - {f"n{width}_W{layer}" for width, *_ in lines for layer in range(1, result.problem.depth + 1)}:
         raise ValueError("networks of other widths than curve.csv lists")
+    widths = [int(width) for width, *_ in lines]
+    if widths != sorted(set(widths)):
+        raise ValueError("widths in curve.csv that do not ascend")
     layer = None if stated["layer"] is None else int(stated["layer"])
     reasons = stated["reasons"]
     return Plateau(
         result=result,
         layer=layer,
-        points=[_point(result, layer, int(width), networks, source) for width, _, _, source in lines],
+        points=[_point(result, layer, width, networks, line[-1]) for width, line in zip(widths, lines, strict=True)],
         exact=_start(0.0, stated["exact_start"], reasons["0"], None),
         starts=[
             _start(float(eps), ends, reasons[eps], stated["estimate"][eps]) for eps, ends in stated["start"].items()
