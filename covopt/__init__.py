@@ -16,8 +16,9 @@ wait_passively()
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from covopt.answer.plan import SolvePlan
     from covopt.answer.result import Result, forces
-    from covopt.answer.solve import solve
+    from covopt.answer.solve import plan, solve
     from covopt.completely_positive.answer import CPRank
     from covopt.completely_positive.completely_positive import cp_rank
     from covopt.completely_positive.cone import Membership, in_cone, representations_of
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "solve": "answer.solve",
+    "plan": "answer.solve",
+    "SolvePlan": "answer.plan",
     "Audit": "studies.audit.audit",
     "validate": "studies.audit.audit",
     "compare": "studies.compare.compare",
@@ -151,6 +154,7 @@ __all__ = [
     "RecordError",
     "Result",
     "SigmaRank",
+    "SolvePlan",
     "Spectra",
     "Status",
     "Sweep",
@@ -169,6 +173,7 @@ __all__ = [
     "loss_of_weights",
     "ntk",
     "path",
+    "plan",
     "plateau",
     "preactivations",
     "project_to_range",

@@ -26,7 +26,7 @@ from covopt.records.record import CERTIFICATE, SUMMARY, Summary
 from covopt.runtime.errors import CovoptError, ProblemError
 from covopt.runtime.loop import Certificate, Status
 from covopt.solvers.deep.layers import report
-from covopt.solvers.penalised import METHODS
+from covopt.solvers.options import METHODS
 
 NETWORK_PT = "network.pt"
 NEVER = (

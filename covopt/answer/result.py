@@ -40,7 +40,7 @@ from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Certificate, Progress, Status
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
-from covopt.solvers.deep.layer import Layer
+from covopt.solvers.layer import Layer
 
 if TYPE_CHECKING:
     from matplotlib import pyplot

@@ -1,42 +1,29 @@
-"""`solve`, the answer to a problem with its proof."""
+"""`solve`, the answer to a problem with its proof, and `plan`, what it would do."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import signature
+from typing import Any
 
 import torch
-from torch import Tensor
 
+from covopt.answer.plan import SolvePlan, fill, prepared
 from covopt.answer.result import Result
-from covopt.certify import proofs
-from covopt.certify.proof import Proof
-from covopt.data.coding import Coding, targets_in_words
 from covopt.data.tables import column_names
 from covopt.model.activation import Activation
-from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
-from covopt.model.problem import Problem, make_problem
-from covopt.model.spread import ALONE, Together, check_alike, rank_here
-from covopt.model.units import check_strength
-from covopt.model.weights import check_network, evaluate
-from covopt.runtime.cores import crew
-from covopt.runtime.errors import ProblemError, shown
-from covopt.runtime.interrupts import gently, interrupted
-from covopt.runtime.loop import Budget, Callback, Progress, Seed, Status, Whole, check_seed
-from covopt.runtime.options import checked
-from covopt.runtime.threads import fitted, fitting
-from covopt.solvers.attempt import WIDEST, Attempt, SolveOptions, as_count
+from covopt.model.problem import make_problem
+from covopt.model.spread import rank_here
+from covopt.runtime.interrupts import gently
+from covopt.runtime.loop import Budget, Callback, Seed, Whole, check_seed
+from covopt.runtime.options import by_rule, checked
+from covopt.runtime.threads import fitted
 from covopt.solvers.checkpoint import Checkpoint
-from covopt.solvers.deep.layer import Layer
-from covopt.solvers.deep.layers import examine
-from covopt.solvers.free import solve_free
-from covopt.solvers.needs import check_data, planned
-from covopt.solvers.penalised import METHODS
-
-# The part of the time limit after which a deep solve leaves the rest to the examination of its layers.
-SOLVING = 0.85
+from covopt.solvers.options import WIDEST, SolveOptions, as_count
+from covopt.solvers.plan import check_data
 
 
 @checked
@@ -146,160 +133,73 @@ def solve(
         RecordError: of `checkpoint`: without `resume` there is such a file; with it none, or it is damaged or the state
             of another problem; or it cannot be written.
     """
+    return _asked(**locals()).carried_out()
+
+
+def plan(X: object, Y: object, **options: Any) -> SolvePlan:
+    """Return what `solve` would do with the same arguments, without solving.
+
+    Example:
+        >>> import covopt
+        >>> plan = covopt.plan([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0], lam=0.1, depth=3, time_limit=10)
+        >>> [stage.name for stage in plan.stages]
+        ['bound', 'search', 'layers']
+        >>> result = plan.solve()
+
+    Args:
+        X: inputs (N, n_0).
+        Y: targets (N, n_L), numbers or labels (N,).
+        **options: those of `solve`.
+
+    Returns:
+        The stages in their order, with the settings of each, when each ends at the latest, and the memory it needs;
+        `print` shows them as a table, and `solve()` runs them.
+
+    Raises:
+        CovoptError: as `solve`, before it begins.
+    """
+    asked = signature(solve).bind(X, Y, **options)
+    asked.apply_defaults()
+    defaults = {name: parameter.default for name, parameter in asked.signature.parameters.items()}
+    arguments: dict[str, Any] = dict(asked.arguments) | by_rule(asked.arguments, defaults)
+    return _asked(**arguments)
+
+
+def _asked(
+    X: object,
+    Y: object,
+    *,
+    max_iterations: Whole | None,
+    time_limit: float,
+    seed: Seed,
+    width: Whole | None,
+    max_width: Whole | None,
+    starts: Whole | None,
+    memory_limit: float | None,
+    init: Result | Sequence[object] | None,
+    checkpoint: str | os.PathLike[str] | None,
+    checkpoint_every: float,
+    spread: bool,
+    resume: bool,
+    **given: Any,
+) -> SolvePlan:
+    """Make the problem and the options of what `solve` was asked, and plan it."""
     check_data(X, Y, memory_limit)
-    problem = make_problem(
-        X,
-        Y,
-        lam=lam,
-        loss=loss,
-        depth=depth,
-        bias=bias,
-        activation=activation,
-        device=device,
-        sample_weight=sample_weight,
-        free=True,
-        skip=skip,
-        task=task,
-    )
-    if method not in METHODS:
-        raise ProblemError(f"The method '{method}' is unknown; use {' or '.join(METHODS)}.")
+    how = {name: given.pop(name) for name in ("method", "certify", "gap", "tol", "callback")}
+    problem = make_problem(X, Y, **given, free=True)
     rounds = as_count(max_iterations, "max_iterations")
     options = SolveOptions(
         Budget(time_limit) if rounds is None else Budget(time_limit, rounds),
-        method=method,
-        certify=certify,
-        gap=gap,
-        tol=tol,
+        **how,
         seed=check_seed(seed),
         width=as_count(width, "width", WIDEST),
         max_width=as_count(max_width, "max_width", WIDEST),
         starts=as_count(starts, "starts"),
-        callback=callback,
         memory_limit=memory_limit,
     )
     if checkpoint is not None:
         options = replace(options, checkpoint=Checkpoint(checkpoint, checkpoint_every, not spread or rank_here() == 0))
-    return solve_problem(problem, options, init, column_names(X), spread=spread, resume=resume)
-
-
-def solve_problem(
-    problem: Problem,
-    options: SolveOptions,
-    init: Result | Sequence[object] | None = None,
-    columns: tuple[str, ...] | None = None,
-    *,
-    spread: bool = False,
-    resume: bool = False,
-) -> Result:
-    """Run `solve` on an existing problem; its data are not copied again.
-
-    Args:
-        problem: to solve.
-        options: how to solve it.
-        init: a Result, or weights, to start from.
-        columns: the names of the inputs.
-        spread, resume: as `solve`'s.
-
-    Raises:
-        ProblemError, InfeasibleError, ProcessError, RecordError: as `solve`.
-    """
-    options.check(problem.depth)
-    problem = problem.double()
-    if spread:
-        if problem.weight is not None:
-            raise ProblemError("Rows that are spread over processes have no weights so far; leave the weights out.")
-        problem = spread_problem(problem, options.method, options.certify)
-        options = replace(options, budget=replace(options.budget, agreed=problem.spread.largest))
-    check_strength(problem)
-    if problem.interpolates:
-        check_interpolation(problem)
-    options = _resumed(problem, replace(options, init=_initial(problem, init)), resume)
-    options = planned(problem, options)
-    with fitting(problem.X.numel()), crew():
-        return _solved(problem, options, columns)
-
-
-def _resumed(problem: Problem, options: SolveOptions, resume: bool) -> SolveOptions:
-    """Return the options with the state to resume from.
-
-    Raises:
-        ProblemError: such solves save no state.
-        RecordError: there is no state of this problem.
-    """
-    checkpoint = options.checkpoint
-    if checkpoint is None:
-        if resume:
-            raise ProblemError(
-                "There is nothing to go on from without a checkpoint; give its file, or leave resume out."
-            )
-        return options
-    if options.method != "cone" or problem.depth > 2 or problem.free:
-        raise ProblemError(
-            "The state of a solve is kept for two layers by the method cone with a number as the bias; leave the"
-            " checkpoint out."
-        )
-    checkpoint.about(_question(problem, options), resume)
-    if checkpoint.saved is None:
-        return options
-    started = options.budget.started - checkpoint.saved.seconds
-    return replace(options, budget=replace(options.budget, started=started))
-
-
-def _question(problem: Problem, options: SolveOptions) -> dict[str, object]:
-    """Return what must be the same for a solve to resume; sums over samples identify the data."""
-    generator = torch.Generator().manual_seed(0)
-    mixed = [
-        A @ torch.randn(A.shape[1], generator=generator, dtype=torch.float64).to(A) for A in (problem.X, problem.Y)
-    ]
-    weight = torch.ones_like(mixed[0]) if problem.weight is None else problem.weight
-    sums = problem.spread.sums(
-        lambda x, y, s: (x @ x, y @ y, x.abs() @ y.abs(), s @ (x.abs() + y.abs())), *mixed, weight
-    )
-    return {
-        "shape of data": [problem.samples, problem.X.shape[1], problem.Y.shape[1]],
-        **dict(zip(("inputs", "targets", "rows", "weights"), map(float, sums), strict=True)),
-        "loss": problem.loss.name,
-        "lam": problem.lam,
-        "bias": problem.beta,
-        "activation": problem.activation.name,
-        "seed": options.seed,
-    }
-
-
-def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | None) -> Result:
-    """Run `solve` on a checked problem."""
-    budget, examining = options.budget, options.certify != "none" and problem.depth > 2 and not problem.free
-    within = replace(budget, time_limit=SOLVING * budget.time_limit) if examining else budget
-    method = solve_free if problem.free else METHODS[options.method]
-    attempt = method(problem, replace(options, budget=within))
-    result = Result(
-        problem=problem,
-        method=options.method,
-        certify=options.certify,
-        seed=options.seed,
-        target=float(options.gap),
-        starts=attempt.starts,
-        columns=columns,
-    )
-    if problem.classes is not None:
-        result.coding = Coding.unscaled(problem.X.shape[1], columns, problem.classes)
-        result.targets = targets_in_words(problem.Y.double().cpu().numpy(), problem.classes)
-    if problem.spread is ALONE:
-        result.attainable = proofs.attainable(problem)
-    if interrupted():
-        attempt.status = Status.INTERRUPTED
-    if examining and not budget.spent() and attempt.status is not Status.INTERRUPTED:
-        with budget.phase("examining layers"):
-            result.layers, attempt.weights = _examined(problem, attempt, options)
-    _fill(result, attempt.weights, attempt.proof)
-    count = attempt.history[-1].iteration + 1 if attempt.history else 0
-    last = Progress(count, budget.seconds(), result.cost, result.lower, max(result.widths))
-    result.history = [*attempt.history, last]
-    proved = result.gap is not None and result.gap <= options.gap and attempt.status is not Status.INTERRUPTED
-    result.status = Status.OPTIMAL if proved else attempt.status
-    result.seconds = budget.seconds()
-    result.timing = budget.timing.seconds
-    return result
+    return prepared(problem, options, init, column_names(X), spread=spread, resume=resume)
 
 
 def on_all_rows(result: Result, X: object, Y: object) -> Result:
@@ -308,68 +208,6 @@ def on_all_rows(result: Result, X: object, Y: object) -> Result:
     options = {"lam": p.lam, "loss": p.loss, "depth": p.depth, "bias": p.beta, "activation": p.activation}
     whole = make_problem(X, Y, **options, device="cpu").double()
     whole_result = replace(result, problem=whole, weights=[W.cpu() for W in result.weights])
-    _fill(whole_result, whole_result.weights, None)
+    fill(whole_result, whole_result.weights, None)
     whole_result.history = [*result.history[:-1], replace(result.history[-1], cost=whole_result.cost)]
     return whole_result
-
-
-def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
-    """Return the problem on all processes' rows, of which this one has those of one process.
-
-    Raises:
-        ProblemError: processes cannot solve this problem together, or they hold rows of different data.
-    """
-    if not problem.can_be_split or method != "cone":
-        raise ProblemError(
-            "Processes with rows of their own solve together by the method cone, with lam, a number as the bias, and"
-            " ReLU or leaky ReLU; ask for these, or let one process solve."
-        )
-    if problem.classes is not None:
-        raise ProblemError("Each process would know the labels of its own rows alone; give one-hot rows as Y.")
-    if certify != "none":
-        raise ProblemError(
-            "A bound is proved by a process that holds all rows; set certify to none where they are spread."
-        )
-    spread = Together.of(problem.samples)
-    check_alike((problem.X.shape[1], problem.Y.shape[1]), spread)
-    return replace(problem, spread=spread)
-
-
-def _examined(problem: Problem, attempt: Attempt, options: SolveOptions) -> tuple[list[Layer], list[Tensor]]:
-    """Report each hidden layer; return the network with blocks of lower cost put in."""
-    if min(len(W) for W in attempt.weights[:-1]) == 0:
-        return [], attempt.weights
-    budget = options.budget
-    if options.callback is not None and attempt.history:
-        options.callback(replace(attempt.history[-1], seconds=budget.seconds(), phase="examining each hidden layer"))
-    return examine(
-        problem,
-        attempt.weights,
-        options,
-        improve=options.method == "cone",  # rivals are reported as they came
-    )
-
-
-def _fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
-    """Set the numbers of the result, once, from the weights that it returns."""
-    result.weights = weights
-    cost = evaluate(result.problem, weights)
-    if result.problem.allows(cost.residual):
-        result.cost, result.fit, result.norm, result.residual = cost.total, cost.fit, cost.norm, cost.residual
-    if proof is not None and not proof.lower <= 0.0:
-        lower = proofs.agreed(result.problem, weights, result.cost, proof.lower)
-        result.lower, result.certificate = lower, proof.kind
-        result.proof = type(proof).read(proof.lower, proof.arrays())  # in the memory of the CPU, as from a file
-
-
-def _initial(problem: Problem, init: Result | Sequence[object] | None) -> list[Tensor] | None:
-    """Weights to start from."""
-    if init is None:
-        return None
-    source = init.weights if isinstance(init, Result) else init
-    try:
-        weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in source]
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ProblemError(f"init is {shown(init)}; give a Result, or arrays of numbers W_1 ... W_L.") from error
-    check_network(problem, weights)
-    return weights

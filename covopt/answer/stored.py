@@ -23,7 +23,7 @@ from covopt.records import record
 from covopt.records.record import Summary
 from covopt.runtime.errors import DataError, ProblemError
 from covopt.runtime.loop import Certificate, Progress, Status
-from covopt.solvers.deep.layer import Layer
+from covopt.solvers.layer import Layer
 
 
 def load(directory: str | os.PathLike[str]) -> Result:

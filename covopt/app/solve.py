@@ -89,6 +89,9 @@ def solve_command(
     init: options.Init = None,
     searching: Searching,
     keeping: Keeping,
+    only_plan: Annotated[
+        bool, options.solving("--plan", help="Print the stages of the solve, their time and memory; solve nothing.")
+    ] = False,
     output: options.Output,
 ) -> None:
     """Find the minimum over networks of depth L: the best network, and a proved lower bound.
@@ -99,9 +102,11 @@ def solve_command(
     with interruptible(), joined(solving.device) as place:
         from covopt.answer import held_out, stored, words
         from covopt.answer import solve as answer
+        from covopt.records import record
 
-        output.check()
-        state = keeping.keywords(output, place.tells)
+        if not only_plan:
+            output.check()
+        state = keeping.keywords(output, place.tells and not only_plan)
         check_device(place.device)
         began = time.perf_counter()
         dataset = data.read(question.loss, place.share)
@@ -112,7 +117,7 @@ def solve_command(
             output.following(solving.time_limit if place.tells else None) as callback,
             telling_needs(callback is not None),
         ):
-            result = answer.solve(
+            plan = answer.plan(
                 dataset.X,
                 dataset.Y,
                 sample_weight=dataset.weights,
@@ -126,6 +131,10 @@ def solve_command(
                 spread=place.share is not None,
                 **state,
             )
+            if only_plan:
+                print(record.as_json(plan.summary()) if output.as_json else plan)
+                return
+            result = plan.carried_out()
     if not place.tells:
         return
     if place.share is not None and output.out is not None:  # stored results are proved again from their data

@@ -173,6 +173,18 @@ class Budget:
         """Return True if so much time is spent that tidying the result has to end too."""
         return self.seconds() > 1.01 * self.time_limit
 
+    def until(self, share: float) -> Budget:
+        """Return the same clock with a limit after this part of the time limit."""
+        return replace(self, time_limit=share * self.time_limit)
+
+    def part(self, share: float) -> Budget:
+        """Return the same clock with a limit after this part of the time that remains."""
+        return replace(self, time_limit=self.seconds() + share * self.remaining())
+
+    def after(self, rounds: int) -> Budget:
+        """Return the same clock with the iterations that remain after these."""
+        return replace(self, max_iterations=max(0, self.max_iterations - rounds))
+
     def pace(self) -> Callable[[], bool]:
         """Return a `spent` for one loop that ends it where one more long turn would end too late."""
         last_look, turn = math.inf, 0.0

@@ -15,9 +15,9 @@ from covopt.certify.relaxation.signs import SignBranch
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.runtime.loop import Budget, Status
-from covopt.solvers.attempt import SolveOptions
 from covopt.solvers.deep import layers
 from covopt.solvers.deep.layers import examine
+from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.stream import StreamSolver
 
 TICK = 1e4  # seconds of a proof, so that those of the machine do not count

@@ -11,7 +11,6 @@ SOLVE = """
 import json, sys
 import numpy as np
 import covopt
-from covopt.answer import solve as answer
 
 given = json.loads(sys.argv[1])
 N, d, m = given.pop("sizes")
@@ -20,18 +19,11 @@ X, Y = rng.standard_normal((N, d)), rng.standard_normal((N, m))
 Y += np.maximum(X[:, :1], 0.0)
 if given.get("loss") == "cross_entropy":
     Y = np.eye(m)[Y.argmax(axis=1)]
-told = []
-
-def plan(problem, options, real=answer.planned):
-    from covopt.solvers import needs
-    options = real(problem, options)
-    told.append(needs.estimate(problem, options))
-    return options
-
-answer.planned = plan
-result = covopt.solve(X, Y, **{"lam": 1e-3} | given)
+plan = covopt.plan(X, Y, **{"lam": 1e-3} | given)
+need = plan.need
+result = plan.solve()
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
-print(json.dumps([told[0].total, told[0].held, told[0].largest, 1024.0 * float(peak.split()[1]), str(result.status)]))
+print(json.dumps([need.total, need.held, need.largest, 1024.0 * float(peak.split()[1]), str(result.status)]))
 """
 
 

@@ -16,15 +16,16 @@ import torch
 from numpy.typing import NDArray
 
 import covopt
-from covopt.answer import solve as answer
+from covopt.answer.plan import prepared
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem, make_problem
 from covopt.oracles.search import ENTRIES, ConvexConcaveOracle
 from covopt.runtime import memory
 from covopt.runtime.errors import CovoptWarning, ProblemError
 from covopt.runtime.loop import Budget, Status
-from covopt.solvers import needs
-from covopt.solvers.attempt import DRAWS_TOGETHER, SolveOptions, Thrift
+from covopt.solvers import plan
+from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions, Thrift
+from covopt.solvers.plan import Plan
 from tests.benchmarks.memory import LEAST, MOST, Case, measure
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peaks are read from Linux")
@@ -74,11 +75,11 @@ def test_the_data_are_counted_in_each_process() -> None:
     X = torch.ones(1, 1, dtype=torch.float64).expand(10**5, 100)
     large = make_problem(np.ones((4, 100)), np.ones((4, 1)), lam=1e-3)
     large = Problem(X, X[:, :1], large.loss, 1e-3, 2, 1.0, large.activation)
-    found = needs.estimate(large, asked())
+    found = Plan.of(large, asked()).need
     assert found.data == 8 * 10**5 * 101
     assert found.total > 1.4 * found.data
     assert found.largest in ("batches", "search", "rounds")
-    few = needs.estimate(large.on(torch.arange(5 * 10**4)), asked())
+    few = Plan.of(large.on(torch.arange(5 * 10**4)), asked()).need
     assert found.phases["batches"] - few.phases["batches"] == 4 * 5e4 * 101 + 80 * 5e4
 
 
@@ -93,7 +94,7 @@ def test_the_data_are_counted_in_each_process() -> None:
 )
 @pytest.mark.parametrize("certify", ["none", "auto", "full"])
 def test_more_of_anything_needs_no_less(less: Problem, more: Problem, certify: str) -> None:
-    one, other = (sum(needs.estimate(each, asked(certify=certify)).phases.values()) for each in (less, more))
+    one, other = (sum(Plan.of(each, asked(certify=certify)).need.phases.values()) for each in (less, more))
     assert 0.0 < one <= other
 
 
@@ -114,7 +115,7 @@ def test_the_need_is_told_before_the_first_round(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize(("size", "words"), [(1.0, "less than 0.1 GB"), (1.7e9, "1.7 GB"), (2.4e10, "24 GB")])
 def test_sizes_are_shown_in_gigabytes(size: float, words: str) -> None:
-    assert needs._shown(size) == words
+    assert plan.shown(size) == words
 
 
 def test_the_command_tells_where_progress_is_told(tmp_path: Path) -> None:
@@ -153,14 +154,14 @@ def test_a_machine_with_less_memory_is_warned_of(monkeypatch: pytest.MonkeyPatch
 def test_a_limit_that_is_high_enough_changes_nothing() -> None:
     for options in (asked(), asked(certify="full"), asked(method="train")):
         high = SolveOptions(**{**vars(options), "memory_limit": 1e3})
-        assert needs.planned(question(300, 5), high) == high
+        assert plan.planned(question(300, 5), high).options == high
 
 
 def limited(problem: Problem, part: float, **options: Any) -> SolveOptions:
     """The plan for a limit that leaves this part of what the largest phase takes."""
-    before = needs.estimate(problem, asked(**options))
-    room = needs.LOADED + part * before.phases[before.largest]
-    return needs.planned(problem, asked(**options, memory_limit=(before.held + room) / 1e9))
+    before = Plan.of(problem, asked(**options)).need
+    room = plan.LOADED + part * before.phases[before.largest]
+    return plan.planned(problem, asked(**options, memory_limit=(before.held + room) / 1e9)).options
 
 
 def test_a_search_takes_fewer_starts_first() -> None:
@@ -226,10 +227,10 @@ def test_a_limit_is_a_positive_number(limit: float) -> None:
 def test_batches_alone_end_with_the_limit() -> None:
     """On few samples, where the cycles end by themselves; the status says why nothing followed."""
     problem = question(2048, 3, lam=0.1)
-    found = answer.solve_problem(problem, asked(60.0, thrift=Thrift(batches_alone=True)))
+    found = prepared(problem, asked(60.0, thrift=Thrift(batches_alone=True))).carried_out()
     assert found.status is Status.MEMORY_LIMIT
     assert found.history[-1].cost == pytest.approx(found.cost)
-    rounds = answer.solve_problem(problem, asked(10.0))
+    rounds = prepared(problem, asked(10.0)).carried_out()
     assert rounds.cost <= found.cost * (1.0 + 1e-9)
     assert found.cost <= 1.05 * rounds.cost
 

@@ -16,7 +16,7 @@ from covopt.certify.proof import Proof
 from covopt.model.loss import parse_loss
 from covopt.model.problem import FITS, Problem
 from covopt.model.weights import Weights, evaluate, preactivations
-from covopt.solvers.attempt import SolveOptions
+from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.alternation import Alternation
 
 

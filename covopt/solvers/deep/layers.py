@@ -18,11 +18,11 @@ from covopt.model.passes import layer_at, parts_of
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Certificate
-from covopt.solvers.attempt import SolveOptions
 from covopt.solvers.deep.blocks import Solved, block_problem, is_problem, solve_block
-from covopt.solvers.deep.layer import Layer
 from covopt.solvers.deep.missing_neuron import strongest_neuron
 from covopt.solvers.deep.pruning import mergeable
+from covopt.solvers.layer import Layer
+from covopt.solvers.options import SolveOptions
 
 RATE = 1e10
 """Multiplications in a second on one core."""

@@ -42,7 +42,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, check_weights, evaluate, flattened, preactivations, shaped_like
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
-from covopt.solvers.attempt import Attempt, one_history
+from covopt.solvers.incumbent import Attempt, one_history
 
 NO_TIKHONOV = (0.0,)
 """`HiddenOptions.tikhonov` for `interpolate`: other eps gained nothing there, and made deep networks much worse."""
@@ -264,8 +264,7 @@ def descend_best(
     history: list[Progress] = []
     status = Status.CONVERGED
     for number in range(starts):
-        share = budget.seconds() + budget.remaining() / (starts - number)
-        own = replace(budget, time_limit=share)
+        own = budget.part(1.0 / (starts - number))
         solver = HiddenSolver(problem, width, seed + number, init if number == 0 else None, options)
         outcome = run(solver, own, one_history(history, callback))
         ends.append((outcome.state.cost, outcome.state.weights))

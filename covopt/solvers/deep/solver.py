@@ -22,13 +22,13 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Progress, Status
-from covopt.solvers.attempt import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.exact_fits import descend_exactly
 from covopt.solvers.deep.exploration import Exploration, RandomStarts, usual_width
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced, widened
 from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers
+from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.training.batch import work
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend

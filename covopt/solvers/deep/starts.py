@@ -22,8 +22,8 @@ from covopt.model.problem import Problem
 from covopt.model.units import at_depth
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
-from covopt.solvers.attempt import SolveOptions
 from covopt.solvers.deep.insertion import at_place, deepened
+from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.alternation import Alternation
 from covopt.solvers.shallow.stream import suits_streaming
 from covopt.solvers.training.exact_fit import explored_problem

@@ -24,10 +24,10 @@ from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Progress, Status, run
-from covopt.solvers.attempt import DRAWS_TOGETHER
 from covopt.solvers.deep.exploration import usual_width
 from covopt.solvers.deep.pruning import reduced, reduced_on_few
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver
+from covopt.solvers.options import DRAWS_TOGETHER
 from covopt.solvers.training.batch import Batch, work
 from covopt.solvers.training.cycles import CyclePace, LocalAdam
 from covopt.solvers.training.descent import AdamOptions

@@ -16,8 +16,9 @@ from covopt.model.problem import Problem
 from covopt.oracles.oracle import Answer, Wrap
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Outcome, Status, run
-from covopt.solvers.attempt import Attempt, SolveOptions
 from covopt.solvers.checkpoint import Saved
+from covopt.solvers.incumbent import Attempt
+from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.rounds import ShallowOptions, State
 from covopt.solvers.shallow.saved import going_on, keeping_rounds, rounds_from
@@ -141,9 +142,8 @@ class Alternation:
 
     def _half_budget(self, last: Outcome[State] | None) -> Budget:
         """Return a budget with half of the remaining time and all remaining rounds."""
-        limit = self.budget.seconds() + 0.5 * self.budget.remaining()
         taken = 0 if last is None else last.history[-1].iteration + 1
-        return replace(self.budget, time_limit=limit, max_iterations=max(0, self.budget.max_iterations - taken))
+        return self.budget.part(0.5).after(taken)
 
     def _falls_fast(self, outcome: Outcome[State], started: float) -> bool:
         """Return True if the turn's second half lowered the cost so much that proofs can wait."""

@@ -109,8 +109,7 @@ def going_on(
     done, status = saved.history[-1].iteration, iteration.finished(saved.state)
     if status is not None or done >= budget.max_iterations:
         return replace(saved, status=status or Status.ITERATION_LIMIT)
-    remaining = replace(budget, max_iterations=budget.max_iterations - done - 1)
-    return run(iteration, remaining, callback, resume=saved, after=after)
+    return run(iteration, budget.after(done + 1), callback, resume=saved, after=after)
 
 
 def _arrays(tensors: Mapping[str, Tensor], spread: Alone) -> dict[str, NDArray]:

@@ -29,7 +29,8 @@ from covopt.linalg.psd import RankRule, thin, triangle
 from covopt.model.passes import parts_of
 from covopt.model.problem import Problem, with_bias
 from covopt.model.spread import ALONE
-from covopt.model.weights import Weights, flattened, shaped_like
+from covopt.model.units import Units
+from covopt.model.weights import Weights, evaluate, flattened, shaped_like
 from covopt.solvers.training.batch import work
 
 ITERATIONS = 1000
@@ -52,6 +53,16 @@ def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tens
     A = _linear_map(problem)
     if bool(A.any()) and bool(A.isfinite().all()):
         yield _linear(problem, A)
+
+
+def cheapest_simple(problem: Problem, linear: bool = True) -> list[Tensor] | None:
+    """Return the constant, linear or zero network of lowest cost, in the units of the data; None for exact fits."""
+    if problem.interpolates:
+        return None
+    units, zero = Units.of(problem), [0] * (problem.depth - 1)
+    networks = [units.outward(weights) for weights in simple_networks(units.problem, linear)]
+    networks.append([problem.X.new_zeros(shape) for shape in problem.shapes(zero)])
+    return min(networks, key=lambda weights: evaluate(problem, weights).total)
 
 
 def short_descents(

@@ -21,7 +21,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Cost, Weights, check_weights, evaluate
 from covopt.runtime.errors import ProblemError, listed
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
-from covopt.solvers.attempt import Attempt, one_history
+from covopt.solvers.incumbent import Attempt, one_history
 from covopt.solvers.training.batch import Batch, Widths, buckets, work
 from covopt.solvers.training.descent import Adam, AdamOptions, BatchedLBFGS
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from covopt.answer.plan import prepared
 from covopt.answer.result import Result
-from covopt.answer.solve import solve, solve_problem
+from covopt.answer.solve import solve
 from covopt.data.networks import FoundWeights
 from covopt.data.tables import column_names
 from covopt.model.activation import Activation
@@ -29,10 +30,10 @@ from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed, run
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
-from covopt.solvers.attempt import SolveOptions
 from covopt.solvers.deep.further_training import train_further, train_on_batches
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver
-from covopt.solvers.free import solve_free
+from covopt.solvers.options import SolveOptions
+from covopt.solvers.plan import Plan
 from covopt.solvers.training.exact_fit import fit_exactly
 from covopt.studies.audit.audited import Audit
 from covopt.studies.audit.batches import batches_of, training_of
@@ -220,7 +221,7 @@ def _solve(audit: Audit, options: SolveOptions, columns: tuple[str, ...] | None)
     share = SCHEDULE.solved_in_passes if audit.in_passes else SCHEDULE.solved
     limit = least if audit.interrupted else max(least, share * budget.time_limit - budget.seconds())
     # The solver caches large arrays in its problem, such as inputs with a bias column; they go with the copy.
-    result = solve_problem(replace(problem), replace(options, budget=Budget(limit)), columns=columns)
+    result = prepared(replace(problem), replace(options, budget=Budget(limit)), columns=columns).carried_out()
     audit.reference = replace(result, problem=problem)
     audit.interrupted = audit.interrupted or result.status is Status.INTERRUPTED
 
@@ -267,7 +268,7 @@ def _improve(audit: Audit, budget: Budget, seed: int) -> None:
         better = train_on_batches(problem, start, budget, seed + 1)[0]
     elif problem.free:
         within = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + 1e-3))
-        result = solve_free(problem, SolveOptions(within, certify="none", seed=seed, init=list(start)))
+        result = Plan.of(problem, SolveOptions(within, certify="none", seed=seed, init=list(start))).run()
         audit.interrupted, better = result.status is Status.INTERRUPTED, result.weights
     else:
         outcome = run(DeepSolver(problem, DeepOptions(starts=1, widening=()), seed, start), budget)

@@ -16,12 +16,12 @@ from covopt.model.problem import Problem
 from covopt.model.subgradient import multiplier, residuals
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Certificate
-from covopt.solvers.attempt import SolveOptions
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.further_training import train_further
 from covopt.solvers.deep.layers import relative_gap, report
 from covopt.solvers.deep.missing_neuron import MissingNeuron, find_missing_neuron, find_missing_on_many
 from covopt.solvers.deep.pruning import mergeable, parts
+from covopt.solvers.options import SolveOptions
 from covopt.studies.audit.layer_audit import LayerAudit
 
 LEAST = 0.4
@@ -117,7 +117,7 @@ def _block(
     if problem.depth > 2:
         lower, certificate = None, Certificate.NONE
         if not (budget.spent() or problem.free or many):
-            share = replace(budget, time_limit=budget.seconds() + budget.remaining() / layer)
+            share = budget.part(1.0 / layer)
             block = solve_block(problem, weights, layer, replace(options, budget=share))
             solved = evaluate(problem, block.weights).total
             if block.proof is not None:

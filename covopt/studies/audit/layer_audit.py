@@ -9,8 +9,8 @@ import torch
 
 from covopt.records import record
 from covopt.records.record import Summary
-from covopt.solvers.deep.layer import Layer
 from covopt.solvers.deep.missing_neuron import MissingNeuron
+from covopt.solvers.layer import Layer
 
 
 @dataclass(frozen=True)

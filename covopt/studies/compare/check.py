@@ -15,7 +15,7 @@ from covopt.answer.stored import load as load_run
 from covopt.records import record
 from covopt.records.record import KIND, Summary
 from covopt.records.storing import FILES
-from covopt.solvers.penalised import METHODS
+from covopt.solvers.options import METHODS
 from covopt.studies.compare.compare import Comparison, Contender
 
 UNCHECKED = ("why a method cannot solve the problem",)
@@ -29,7 +29,7 @@ def load(directory: Path) -> Comparison:
         ValueError: it names a method that covopt does not have.
     """
     methods = record.read_object(directory / Comparison.file)["methods"]
-    if unknown := {entry["method"] for entry in methods} - METHODS.keys():
+    if unknown := {entry["method"] for entry in methods} - set(METHODS):
         raise ValueError(f"the methods {unknown}")
     return Comparison(
         [

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from covopt.answer.result import Result
-from covopt.answer.solve import METHODS, solve
+from covopt.answer.solve import solve
 from covopt.records import record
 from covopt.records.answer import Answer
 from covopt.records.directories import Writer, spare
@@ -21,7 +21,7 @@ from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Progress, Status, Whole
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
-from covopt.solvers.attempt import WIDEST, as_count
+from covopt.solvers.options import METHODS, WIDEST, as_count
 from covopt.studies.compare import words
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def compare(
     Raises:
         ProblemError: a method is unknown, or every method refuses the problem.
     """
-    methods = tuple(METHODS) if methods is None else methods
+    methods = METHODS if methods is None else methods
     if not isinstance(methods, Sequence) or isinstance(methods, str):
         raise ProblemError(f"The methods to compare are {shown(methods)}; give a list of some of {', '.join(METHODS)}.")
     width, starts = as_count(width, "width", WIDEST), as_count(starts, "starts")

@@ -27,10 +27,10 @@ from covopt.model.problem import Problem
 from covopt.model.units import Units, at_depth
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Budget
-from covopt.solvers.attempt import SolveOptions
 from covopt.solvers.deep.insertion import at_place, in_balance
 from covopt.solvers.deep.pruning import balanced
 from covopt.solvers.deep.starts import ENDS, MIDDLE, ends_first
+from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.alternation import Alternation
 from covopt.solvers.training.exact_fit import explored_problem, nearest_fit
 from covopt.solvers.training.homotopy import POLISHING, REFINING, SHIFTING, descend

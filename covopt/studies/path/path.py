@@ -26,7 +26,7 @@ from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
-from covopt.solvers.attempt import SolveOptions
+from covopt.solvers.options import SolveOptions
 from covopt.studies.path.folds import HeldOut, folds_of
 from covopt.studies.path.lam_max import LamMax, lam_max
 from covopt.studies.path.path_answer import Path

@@ -21,8 +21,7 @@ from covopt.data.data import SCALES, Dataset, read_data
 from covopt.data.further import Further
 from covopt.model.loss import parse_loss
 from covopt.runtime.errors import DataError, ProblemError, shown
-from covopt.solvers.attempt import CERTIFY
-from covopt.solvers.penalised import METHODS
+from covopt.solvers.options import CERTIFY, METHODS
 from covopt.studies.sweep.store import Options
 
 SOLVE, RANKS = "solve", "ranks"
@@ -48,7 +47,7 @@ _NUMBERS = (
 )
 _TYPES = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(_NUMBERS, float), "nesterov": bool}
 """The types of options that are no texts."""
-_WORDS = {"scale": SCALES, "task": TASKS, "method": tuple(METHODS), "certify": CERTIFY}
+_WORDS = {"scale": SCALES, "task": TASKS, "method": METHODS, "certify": CERTIFY}
 _KINDS = {str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
 
 

@@ -17,7 +17,6 @@ from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs, preactivations
 from covopt.runtime.loop import Budget, run
-from covopt.solvers.attempt import SolveOptions
 from covopt.solvers.deep import layers as deep_layers
 from covopt.solvers.deep.blocks import block_problem, solve_block, with_block
 from covopt.solvers.deep.exploration import Exploration
@@ -25,6 +24,7 @@ from covopt.solvers.deep.layers import examine
 from covopt.solvers.deep.missing_neuron import find_missing_neuron
 from covopt.solvers.deep.pruning import balanced, mergeable, reduced, with_parts
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver, State
+from covopt.solvers.options import SolveOptions
 from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, Smoothed, descend
 from covopt.solvers.training.trainer import initial

@@ -21,7 +21,8 @@ from covopt.model.weights import evaluate
 from covopt.oracles.oracle import Answer, Wrap
 from covopt.runtime.loop import Budget, Certificate, Progress, Status
 from covopt.runtime.pace import Pace
-from covopt.solvers.attempt import Attempt, SolveOptions
+from covopt.solvers.incumbent import Attempt
+from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow import alternation
 
 

@@ -11,10 +11,10 @@ from runs import Run, toy_result
 
 import covopt
 from covopt.answer.result import Result
-from covopt.answer.solve import METHODS
 from covopt.answer.stored import load
 from covopt.runtime.errors import ProblemError, RecordError
 from covopt.runtime.loop import Progress, Status
+from covopt.solvers.options import METHODS
 from covopt.studies.compare import compare as study
 
 

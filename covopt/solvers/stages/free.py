@@ -1,4 +1,4 @@
-"""Free biases: the methods of solve for networks with unpenalised biases.
+"""The stages of a solve with free biases.
 
 The minimum with an amount of bias beta falls to that with free biases as beta grows, since the squares of biases cost
 nothing then. Two layers have rounds of their own (solvers/shallow/free.py). Where no exact oracle chooses the neurons,
@@ -9,7 +9,8 @@ those of that problem, and then descend with no penalty on biases.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -23,65 +24,127 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, gradient, preactivations
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Outcome, Status, run
-from covopt.solvers.attempt import Attempt, SolveOptions
-from covopt.solvers.penalised import METHODS
+from covopt.solvers.incumbent import Attempt, Incumbent
+from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.free import FreeSolver
 from covopt.solvers.shallow.rounds import State
+from covopt.solvers.stages.more_layers import DeepSearch
+from covopt.solvers.stages.penalised import penalised_stages
+from covopt.solvers.stages.stage import Stage, Thriftier, carry_out
+from covopt.solvers.stages.training import Train
+from covopt.solvers.stages.two_layers import rounds_memory
 from covopt.solvers.training.homotopy import EXPLORING, REFINING, descend
 from covopt.solvers.training.trainer import initial
 
-FIRST_SHARE = 0.4
-"""The part of the time limit for the problem with penalised biases, which comes first, of two layers."""
-SEARCHED = 0.25
-"""The same at depth 3 and more."""
+
+@dataclass(frozen=True)
+class FreeRounds(Stage):
+    """Rounds of two layers, and the best bound at their last dual point.
+
+    Attributes:
+        first: the part of the time limit for the problem with penalised biases, where that comes first.
+    """
+
+    name = "rounds"
+    why = "Frank-Wolfe finds neurons whose biases cost nothing; where no oracle is exact, penalised biases come first."
+    first: float = 0.4
+
+    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
+        """Return the needs of rounds with penalised biases."""
+        return rounds_memory(problem, options)
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Run the rounds, then prove; a network of penalised biases takes the place of an exact fit that failed."""
+        problem, budget, exact = incumbent.problem, options.budget, free.has_exact(incumbent.problem)
+        init = None if options.init is None else options.init[0]
+        if init is None and not exact:
+            init = _penalised(problem, options, self.first)[1][0]
+        gap = options.gap if options.certify != "none" else 0.0
+        solver = FreeSolver(problem, exact, gap, options.seed, options.tol, init)
+        proves = options.certify != "none" and not exact
+        within = budget.until(0.8) if proves else budget
+        outcome = run(solver, within, options.callback)
+        proof = None if options.certify == "none" else solver.proof
+        if options.certify != "none" and proof is None:
+            outcome, proof = _in_turns(problem, solver, outcome, options)
+        weights, cost = outcome.state.best.weights(), outcome.state.best.cost
+        if not math.isfinite(cost):  # no round fitted exactly
+            other = _penalised(problem, options, 1.0)[1]
+            penalised = evaluate(problem, other)
+            weights, cost = (other, penalised.total) if problem.allows(penalised.residual) else (weights, cost)
+        incumbent.take(Attempt(weights, outcome.status, outcome.history, proof, [cost]))
 
 
-def solve_free(problem: Problem, options: SolveOptions) -> Attempt:
-    """Solve with free biases by the method of `options`.
+@dataclass(frozen=True)
+class FreeDescents(Stage):
+    """A solve with penalised biases, whose networks then descend without a penalty on biases.
 
     A free linear skip is fitted first; the descents move it with the other weights.
+    """
+
+    name = "descents"
+    why = "Networks of penalised biases come first, and then descend without a penalty on biases."
+
+    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
+        """Return the needs of the problem with penalised biases."""
+        stages = penalised_stages(problem, replace(options, certify="none"))
+        return {name: size for stage in stages for name, size in stage.memory(problem, options).items()}
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Solve with penalised biases on centred inputs, and descend."""
+        problem = incumbent.problem
+        mean = problem.X.mean(dim=0)
+        seen = replace(problem, X=problem.X - mean)
+        init = None if options.init is None else _moved(problem, options.init, mean)
+        first, networks = _descents(seen, replace(options, init=init))
+        networks = [_moved(problem, weights, -mean) for weights in networks]
+        costs = [evaluate(problem, weights).total for weights in networks]
+        weights = networks[costs.index(min(costs))]
+        history = [line for line in first.history if line.cost >= min(costs)]
+        # The optimum was proved for the problem with penalised biases.
+        status = Status.CONVERGED if first.status is Status.OPTIMAL else first.status
+        incumbent.take(Attempt(weights, status, history, _network_proof(problem, weights, options), costs))
+
+    def thriftier(self, phase: str, problem: Problem, options: SolveOptions) -> Thriftier:
+        """Return what the problem with penalised biases can do without."""
+        ways = (stage.thriftier(phase, problem, options) for stage in penalised_stages(problem, options))
+        return next(filter(None, ways), None)
+
+    def remedies(self, phase: str) -> list[str]:
+        """Return what makes the networks smaller."""
+        return [*DeepSearch().remedies(phase), *Train().remedies(phase)]
+
+
+def free_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
+    """Return what `solve` does with free biases.
 
     Raises:
         ProblemError: the method is `hidden`, which needs penalised biases.
     """
     if options.method == "hidden":
         raise ProblemError("The method hidden penalises biases; with free biases use the method cone or train.")
-    if problem.depth == 2 and options.method == "cone":
-        return _rounds(problem, options)
-    mean = problem.X.mean(dim=0)
-    seen = replace(problem, X=problem.X - mean)
-    init = None if options.init is None else _moved(problem, options.init, mean)
-    first, networks = _descents(seen, replace(options, init=init))
-    networks = [_moved(problem, weights, -mean) for weights in networks]
-    costs = [evaluate(problem, weights).total for weights in networks]
-    weights = networks[costs.index(min(costs))]
-    history = [line for line in first.history if line.cost >= min(costs)]
-    # The optimum was proved for the problem with penalised biases.
-    status = Status.CONVERGED if first.status is Status.OPTIMAL else first.status
-    proof = _network_proof(problem, weights, options)
-    return replace(first, status=status, weights=weights, history=history, proof=proof, starts=costs)
+    return [FreeRounds() if problem.depth == 2 and options.method == "cone" else FreeDescents()]
 
 
-def _descents(problem: Problem, options: SolveOptions) -> tuple[Attempt, list[list[Tensor]]]:
+def _descents(problem: Problem, options: SolveOptions) -> tuple[Incumbent, list[list[Tensor]]]:
     """Return the solution with penalised biases, and the networks descended from all starts."""
-    searching = options.method == "cone" and not problem.interpolates
-    first = _penalised(problem, options, SEARCHED if searching else 0.6)
-    starts = [first.weights]
+    searching, searched = options.method == "cone" and not problem.interpolates, 0.25  # of the time limit
+    first, weights = _penalised(problem, options, searched if searching else 0.6)
+    starts = [weights]
     if searching and not problem.skip:  # its descents are of batches, which know no skip
         starts = _with_draws(problem, starts, options)
     elif searching:  # in a short time better than the search as often as not
         training = replace(options, method="train", starts=None, max_width=None, tol=None)
-        starts.append(_penalised(problem, training, SEARCHED).weights)
+        starts.append(_penalised(problem, training, searched)[1])
     networks = []
     for remaining_starts, weights in zip(range(len(starts), 0, -1), starts, strict=True):
-        limit = options.budget.seconds() + options.budget.remaining() / remaining_starts
-        networks.append(_descended(problem, weights, replace(options.budget, time_limit=limit)))
+        networks.append(_descended(problem, weights, options.budget.part(1.0 / remaining_starts)))
     return first, networks
 
 
 def _with_draws(problem: Problem, starts: list[list[Tensor]], options: SolveOptions) -> list[list[Tensor]]:
     """Return the best of these networks and random starts after rounded descents."""
-    end = replace(options.budget, time_limit=0.85 * options.budget.time_limit)
+    end = options.budget.until(0.85)
     widths = [min(40, options.max_width or 40)] * (problem.depth - 1)
     # 16 draws, as long as all have 20 million activations at most; draws of a larger scale end higher by 5 to 40 %.
     count = max(1, min(16, 20_000_000 // (problem.samples * sum(widths))))
@@ -102,28 +165,6 @@ def _moved(problem: Problem, weights: Weights, by: Float[Tensor, " n0"]) -> list
         S = last[:, -1 - inputs : -1]
         moved[-1] = torch.cat([last[:, :-1], last[:, -1:] + (S @ by)[:, None]], dim=1)
     return moved
-
-
-def _rounds(problem: Problem, options: SolveOptions) -> Attempt:
-    """Run two-layer rounds, then prove the best bound at their last dual point."""
-    budget, exact = options.budget, free.has_exact(problem)
-    init = None if options.init is None else options.init[0]
-    if init is None and not exact:
-        init = _penalised(problem, options, FIRST_SHARE).weights[0]
-    gap = options.gap if options.certify != "none" else 0.0
-    solver = FreeSolver(problem, exact, gap, options.seed, options.tol, init)
-    proves = options.certify != "none" and not exact
-    within = replace(budget, time_limit=0.8 * budget.time_limit) if proves else budget
-    outcome = run(solver, within, options.callback)
-    proof = None if options.certify == "none" else solver.proof
-    if options.certify != "none" and proof is None:
-        outcome, proof = _in_turns(problem, solver, outcome, options)
-    weights, cost = outcome.state.best.weights(), outcome.state.best.cost
-    if not math.isfinite(cost):  # no round fitted exactly
-        other = _penalised(problem, options, 1.0).weights
-        penalised = evaluate(problem, other)
-        weights, cost = (other, penalised.total) if problem.allows(penalised.residual) else (weights, cost)
-    return Attempt(weights, outcome.status, outcome.history, proof, [cost])
 
 
 def _in_turns(
@@ -147,13 +188,12 @@ def _in_turns(
         if over or budget.remaining() < 0.1 * budget.time_limit:
             break
         extended = replace(outcome, state=solver.with_violators(state, violators))
-        within = replace(budget, time_limit=budget.seconds() + 0.5 * budget.remaining())
-        outcome = run(solver, within, options.callback, extended)
+        outcome = run(solver, budget.part(0.5), options.callback, extended)
     return outcome, best if best.lower > 0.0 else None
 
 
-def _penalised(problem: Problem, options: SolveOptions, share: float) -> Attempt:
-    """Solve with a bias of the samples' size; return a network with free biases."""
+def _penalised(problem: Problem, options: SolveOptions, share: float) -> tuple[Incumbent, list[Tensor]]:
+    """Solve with a bias of the samples' size; return what was reached, and its network with free biases."""
     mean = problem.X.mean(dim=0)
     beta = float((problem.X - mean).norm(dim=1).max()) or 1.0
     size = float((problem.X - mean).abs().max()) or 1.0
@@ -163,15 +203,15 @@ def _penalised(problem: Problem, options: SolveOptions, share: float) -> Attempt
     init = options.init
     if init is not None:
         init = _moved(penalised, [_shifted(W, 1.0 / beta) for W in problem.without_skip(init)], mean / beta)
-    budget = replace(options.budget, time_limit=share * options.budget.time_limit)
-    attempt = METHODS[options.method](penalised, replace(options, budget=budget, certify="none", init=init))
-    weights = [_shifted(W, beta) for W in attempt.weights]
+    options = replace(options, budget=options.budget.until(share), certify="none", init=init)
+    incumbent = carry_out(penalised, penalised_stages(penalised, options), options)
+    weights = [_shifted(W, beta) for W in incumbent.weights]
     weights = _moved(penalised, weights, -mean)
     if affine is not None:
         both, last = affine.coefficients(problem.Y), weights[-1]
         S = both[:-1].T / size
         weights[-1] = torch.cat([last[:, :-1], S, last[:, -1:] + (both[-1] - S @ mean)[:, None]], dim=1)
-    return replace(attempt, weights=weights, proof=None)
+    return incumbent, weights
 
 
 def _shifted(W: Float[Tensor, "n k"], factor: float) -> Float[Tensor, "n k"]:

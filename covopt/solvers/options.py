@@ -1,21 +1,19 @@
-"""Options of a solve, and the result of one method."""
+"""The options of a solve, and the savings by which it stays within a memory limit."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from numbers import Integral
 
-from jaxtyping import Float
-from torch import Tensor
-
-from covopt.certify.proof import Proof
 from covopt.model.weights import Weights
 from covopt.oracles.search import ENTRIES
 from covopt.runtime.errors import ProblemError, shown
-from covopt.runtime.loop import Budget, Callback, Progress, Status, check_seed, check_time_limit
-from covopt.solvers.checkpoint import Checkpoint
+from covopt.runtime.loop import Budget, Callback, check_seed, check_time_limit
+from covopt.solvers.checkpoint import Checkpoint, Saved
 
+METHODS = ("cone", "hidden", "train")
+"""Ways to solve: Frank-Wolfe over covariances, projected gradient on representations, ordinary training."""
 CERTIFY = ("none", "fast", "full", "auto")
 DRAWS_TOGETHER = 24
 """Networks of three layers and more that are explored together."""
@@ -80,6 +78,11 @@ class SolveOptions:
     memory_limit: float | None = None
     thrift: Thrift = Thrift()
 
+    @property
+    def saved(self) -> Saved | None:
+        """The state of an earlier solve to go on from."""
+        return None if self.checkpoint is None else self.checkpoint.saved
+
     def check(self, depth: int) -> None:
         """Refuse what no solver of networks of this depth could follow.
 
@@ -87,6 +90,8 @@ class SolveOptions:
             ProblemError: an option is out of range, or given although the method has no use for it.
         """
         limit = self.budget.time_limit
+        if self.method not in METHODS:
+            raise ProblemError(f"The method '{self.method}' is unknown; use {' or '.join(METHODS)}.")
         if self.certify not in CERTIFY:
             raise ProblemError(f"'{self.certify}' is no level of certification; use {' or '.join(CERTIFY)}.")
         if not (isinstance(self.gap, (int, float)) and 0 <= self.gap < 1):
@@ -129,37 +134,3 @@ def as_count(count: object, name: str, most: int | None = None) -> int | None:
     if most is not None and number > most:
         raise ProblemError(f"{name} is {number}; give at most {most:,}.")
     return number
-
-
-@dataclass
-class Attempt:
-    """The result of one method.
-
-    Attributes:
-        weights: the best network.
-        status: what ended the method.
-        history: cost, bound and width over time.
-        proof: the best bound; None without one.
-        starts: the lowest cost reached from each start.
-        Lambda: the dual point that a search of two layers ended at (N, m).
-    """
-
-    weights: list[Tensor]
-    status: Status
-    history: list[Progress]
-    proof: Proof | None = None
-    starts: list[float] = field(default_factory=list)
-    Lambda: Float[Tensor, "N m"] | None = None
-
-
-def one_history(history: list[Progress], callback: Callback | None) -> Callback:
-    """Return a callback that makes one history of several runs: the lowest cost of all so far."""
-
-    def add(line: Progress) -> None:
-        if history and history[-1].cost <= line.cost:
-            line = replace(line, cost=history[-1].cost, width=history[-1].width)
-        history.append(replace(line, iteration=len(history)))
-        if callback is not None:
-            callback(history[-1])
-
-    return add

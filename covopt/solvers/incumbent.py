@@ -1,0 +1,105 @@
+"""What a solve has reached: the best network, the best bound, and how they came about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify.proof import Proof
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate
+from covopt.runtime.loop import Callback, Progress, Status
+from covopt.solvers.layer import Layer
+
+
+@dataclass
+class Attempt:
+    """The result of one search.
+
+    Attributes:
+        weights: the best network.
+        status: what ended the search.
+        history: cost, bound and width over time.
+        proof: the best bound; None without one.
+        starts: the lowest cost reached from each start.
+        Lambda: the dual point that a search of two layers ended at (N, m).
+    """
+
+    weights: list[Tensor]
+    status: Status
+    history: list[Progress]
+    proof: Proof | None = None
+    starts: list[float] = field(default_factory=list)
+    Lambda: Float[Tensor, "N m"] | None = None
+
+
+class Incumbent:
+    """The best network and the best bound so far, which the stages of a plan share, in the units of the data.
+
+    Args:
+        problem: that is solved.
+
+    Attributes:
+        weights: of the best network; empty before the first one. cost: its loss.
+        proof: the best bound; None without one.
+        history: cost, bound and width over time, the stages numbered on.
+        starts: the lowest cost reached from each start.
+        status: what ended the last stage.
+        layers: each hidden layer on its own, for depth >= 3.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.weights: list[Tensor] = []
+        self.cost = math.inf
+        self.proof: Proof | None = None
+        self.history: list[Progress] = []
+        self.starts: list[float] = []
+        self.status = Status.UNSOLVED
+        self.layers: list[Layer] = []
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds so far, the state before the first one not counted."""
+        return self.history[-1].iteration if self.history else 0
+
+    def offer(self, weights: Weights, cost: float | None = None) -> None:
+        """Take a network that costs no more than the best one so far; at the same cost the later one is smaller."""
+        cost = evaluate(self.problem, weights).total if cost is None else cost
+        if not self.weights or cost <= self.cost:
+            self.weights, self.cost = list(weights), cost
+
+    def prove(self, *proofs: Proof | None) -> None:
+        """Take the highest of these bounds if it is above the one so far."""
+        for proof in proofs:
+            if proof is not None and (self.proof is None or proof.lower > self.proof.lower):
+                self.proof = proof
+
+    def record(self, lines: Iterable[Progress]) -> None:
+        """Add the history of a stage."""
+        done = self.history[-1].iteration + 1 if self.history else 0
+        self.history += [replace(line, iteration=done + line.iteration) for line in lines]
+
+    def take(self, attempt: Attempt) -> None:
+        """Take the network, the bound, the history and the status of a search."""
+        self.offer(attempt.weights, min(attempt.starts))
+        self.prove(attempt.proof)
+        self.record(attempt.history)
+        self.starts, self.status = attempt.starts, attempt.status
+
+
+def one_history(history: list[Progress], callback: Callback | None) -> Callback:
+    """Return a callback that makes one history of several runs: the lowest cost of all so far."""
+
+    def add(line: Progress) -> None:
+        if history and history[-1].cost <= line.cost:
+            line = replace(line, cost=history[-1].cost, width=history[-1].width)
+        history.append(replace(line, iteration=len(history)))
+        if callback is not None:
+            callback(history[-1])
+
+    return add

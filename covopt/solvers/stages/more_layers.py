@@ -1,0 +1,173 @@
+"""The stages of a solve of three layers and more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from covopt.model.loss import LOSSES
+from covopt.model.problem import Problem
+from covopt.model.spread import ALONE
+from covopt.model.weights import evaluate
+from covopt.runtime.loop import Status, run
+from covopt.solvers.deep.exploration import Exploration, usual_width
+from covopt.solvers.deep.layers import examine
+from covopt.solvers.deep.pruning import reduced
+from covopt.solvers.deep.representations import POOL, descend_best
+from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
+from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE
+from covopt.solvers.deep.stream import DeepStream, descended, few_count
+from covopt.solvers.incumbent import Incumbent
+from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
+from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_units, size_in_units, take
+from covopt.solvers.stages.two_layers import rounds_memory
+
+DRAWS = 96
+"""Random starts of a deep solve, where nobody says how many."""
+
+
+@dataclass(frozen=True)
+class DeepSearch(Stage):
+    """Many starts on all samples, the best improved layer by layer.
+
+    Attributes:
+        effort: how many starts, and how the best network is improved; without starts it goes on from an earlier stage.
+    """
+
+    name = "search"
+    why = "Many starts descend, and the best network is improved layer by layer by Frank-Wolfe."
+    effort: DeepOptions = field(default_factory=lambda: DeepOptions(starts=DRAWS))
+
+    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
+        """Return the needs of many starts in float32, some of them in float64, and of a layer's block."""
+        return search_memory(problem, options, self.effort, len(problem.X)) if self.effort.starts else {}
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Search, from the network of an earlier stage if there is one."""
+        units, scaled = in_units(incumbent.problem, options)
+        init, budget = scaled.init, scaled.budget
+        if incumbent.weights:
+            init = units.inward(incumbent.weights)
+            budget = budget.after(incumbent.rounds)
+        lower = 0.0 if incumbent.proof is None else incumbent.proof.lower
+        enough = lower / units.cost / (1.0 - options.gap)
+        solver = DeepSolver(units.problem, self.effort, scaled.seed, init, scaled.max_width, enough)
+        outcome = run(solver, budget, scaled.callback)
+        best = reduced(units.problem, outcome.state.best, budget.overdue)
+        incumbent.offer(units.outward(best))
+        incumbent.record(units.in_user_units(line) for line in outcome.history)
+        incumbent.starts = [units.cost * cost for cost in outcome.state.costs]
+        incumbent.status = outcome.status
+
+    def thriftier(self, phase: str, problem: Problem, options: SolveOptions) -> Thriftier:
+        """Explore fewer networks at a time."""
+        draws = min(options.thrift.draws, options.starts or DRAWS) // 2
+        if phase != "draws" or not draws:
+            return None
+        return replace(options, thrift=replace(options.thrift, draws=draws)), "explores fewer networks at a time"
+
+    def remedies(self, phase: str) -> list[str]:
+        """Return what makes the networks smaller."""
+        return ["set a smaller max_width"] if phase in ("draws", "networks", "blocks") else []
+
+
+@dataclass(frozen=True)
+class FewSamples(DeepSearch):
+    """The search on a part of the samples, and training on batches of all of them."""
+
+    name = "few samples"
+    why = "The time is too short for starts on all samples: the search is on few, then batches of all are trained on."
+
+    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
+        """Return the needs of the search on a part of the samples."""
+        rows = few_count(problem, DRAWN_SHARE * options.budget.time_limit, DRAWS_TOGETHER)
+        return search_memory(problem, options, self.effort, rows)
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Search and train; processes that share the rows end with a descent on all of them."""
+        units, scaled = in_units(incumbent.problem, options)
+        problem, budget, together = units.problem, scaled.budget, incumbent.problem.spread is not ALONE
+        stream = DeepStream(problem, self.effort, scaled.seed, scaled.max_width, scaled.init if together else None)
+        outcome = run(stream, budget, scaled.callback)
+        best, status = outcome.state.best, outcome.status
+        if together:
+            if status is Status.CONVERGED and not budget.spent():
+                best = descended(problem, best, budget)
+            # Where nothing passes a layer, only a search that had its time says that nothing is to pass.
+            cut = budget.spent() or (stream.cut and not min(len(W) for W in best[:-1]))
+            status = Status.TIME_LIMIT if cut else status
+        incumbent.offer(units.outward(best))
+        incumbent.record(units.in_user_units(line) for line in outcome.history)
+        incumbent.starts, incumbent.status = [units.cost * evaluate(problem, best).total], status
+
+
+@dataclass(frozen=True)
+class ExamineLayers(Stage):
+    """A report of each hidden layer, whose block is a problem of two layers with a proved gap."""
+
+    name = "layers"
+    why = "Each hidden layer is examined: its gap, its missing neuron, its ranks."
+
+    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
+        """Return nothing: the search counts the blocks."""
+        return {}
+
+    def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
+        """Return True while there is time and a signal passes all layers."""
+        passes = bool(incumbent.weights) and min(len(W) for W in incumbent.weights[:-1]) > 0
+        return passes and not options.budget.spent() and incumbent.status is not Status.INTERRUPTED
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Examine the layers; the method cone puts blocks of lower cost in, rivals are reported as they came."""
+        with options.budget.phase("examining layers"):
+            if options.callback is not None and incumbent.history:
+                line = replace(incumbent.history[-1], seconds=options.budget.seconds())
+                options.callback(replace(line, phase="examining each hidden layer"))
+            improve = options.method == "cone"
+            incumbent.layers, weights = examine(incumbent.problem, incumbent.weights, options, improve=improve)
+            incumbent.offer(weights)
+
+
+@dataclass(frozen=True)
+class HiddenDescents(Stage):
+    """Projected gradient on the hidden representations, one start after the other.
+
+    Attributes:
+        starts: descents, where nobody says how many.
+    """
+
+    name = "descents"
+    why = "The representations Z of the hidden layers descend by projected gradient, one start after the other."
+    starts: int = 3
+
+    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
+        """Return the need of the candidates of a hidden layer."""
+        return {"descents": 4 * DOUBLE * POOL * len(problem.X) ** 2}
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Descend from each start."""
+        units, o = in_units(incumbent.problem, options)
+        take(
+            incumbent, units, descend_best(units.problem, o.budget, o.width, o.starts or 3, o.seed, o.init, o.callback)
+        )
+
+    def remedies(self, phase: str) -> list[str]:
+        """Return the method that needs less."""
+        return ["use the method cone"] if phase == "descents" else []
+
+
+def search_memory(problem: Problem, options: SolveOptions, effort: DeepOptions, rows: int) -> dict[str, float]:
+    """Return the needs of many starts in float32, some of them in float64, and blocks; `rows`: those searched on."""
+    (N, d), m = problem.X.shape, problem.Y.shape[1]
+    width, few = usual_width(rows, m), rows < N or problem.spread is not ALONE
+    neurons = (problem.depth - 1) * 2 * min(width, options.max_width or width)
+    copies = size_in_units(problem) + 3.5 * DOUBLE * N * (d + 1)
+    exploration = Exploration()
+    draws, part = min(effort.batch, effort.starts), replace(problem, X=problem.X[:rows], Y=problem.Y[:rows])
+    trained = exploration.count(replace(part, spread=ALONE), options.budget.time_limit, BATCHES * effort.batch)
+    elite = exploration.elite if trained else ELITE
+    phases = {
+        "draws": copies + max(9 * draws, 4 * trained) * SINGLE * neurons * rows,
+        "networks": copies + 6 * DOUBLE * neurons * max(elite * rows, N * (1 if few else 3)),
+    }
+    block = replace(part, depth=2, loss=LOSSES["mse"])
+    return phases | {"blocks": copies + max(rounds_memory(block, replace(options, certify="none")).values())}

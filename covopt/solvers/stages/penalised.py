@@ -1,0 +1,54 @@
+"""The stages of a solve with penalised biases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from covopt.model.problem import Problem
+from covopt.model.spread import ALONE
+from covopt.solvers.deep.solver import DeepOptions
+from covopt.solvers.deep.stream import suits_few_samples
+from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
+from covopt.solvers.shallow.stream import StreamOptions, suits_streaming
+from covopt.solvers.stages.more_layers import DRAWS, DeepSearch, ExamineLayers, FewSamples, HiddenDescents
+from covopt.solvers.stages.stage import DataBound, Stage
+from covopt.solvers.stages.training import Train
+from covopt.solvers.stages.two_layers import MiniBatches, Rounds
+
+
+def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
+    """Return what `solve` does with penalised biases, one stage after the other."""
+    if options.method == "cone" and problem.depth == 2:
+        return _two_layers(problem, options)
+    proving = options.certify != "none"
+    examining = proving and problem.depth > 2
+    until = 0.85 if examining else 1.0  # the rest of the time is for the examination of the layers
+    bound = [DataBound(until)] if proving else []
+    if options.method == "cone":
+        stages = [*bound, *_more_layers(problem, options, until)]
+    else:
+        stages = [HiddenDescents(until) if options.method == "hidden" else Train(until), *bound]
+    return [*stages, ExamineLayers()] if examining else stages
+
+
+def _two_layers(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
+    """Batches where the samples are too many for rounds; rounds."""
+    alone, saved, seconds = options.thrift.batches_alone, options.saved, options.budget.time_limit
+    streams = alone or (options.init is None and suits_streaming(problem, seconds))
+    if saved is not None:
+        streams = saved.stage == MiniBatches.name
+    if not streams:
+        return [Rounds()]
+    return [MiniBatches()] if alone else [MiniBatches(), Rounds(neurons=StreamOptions().neurons)]
+
+
+def _more_layers(problem: Problem, options: SolveOptions, until: float) -> Sequence[Stage]:
+    """Return a search on few samples where there are too many, or processes share them; a search on all."""
+    starts, together = options.starts or DRAWS, problem.spread is not ALONE
+    effort = DeepOptions(starts=starts, batch=options.thrift.draws, tol=options.tol)
+    if together:
+        return [FewSamples(until, effort)]
+    if options.init is None and suits_few_samples(problem, options.budget.time_limit, DRAWS_TOGETHER):
+        improving = DeepOptions(starts=0, batch=options.thrift.draws, tol=options.tol)
+        return [FewSamples(until, effort), DeepSearch(until, improving)]
+    return [DeepSearch(until, effort)]

@@ -1,0 +1,132 @@
+"""The stages that a solve consists of, and that a changed plan solves otherwise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import covopt
+from covopt.answer.plan import SolvePlan
+from covopt.model.problem import Problem
+from covopt.model.weights import evaluate
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Status
+from covopt.solvers.incumbent import Incumbent
+from covopt.solvers.options import SolveOptions
+from covopt.solvers.stages.more_layers import DeepSearch
+from covopt.solvers.stages.stage import Stage
+from tests.conftest import Run
+
+
+def planned(samples: int = 30, inputs: int = 3, **options: object) -> SolvePlan:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((samples, inputs))
+    return covopt.plan(X, np.maximum(X[:, 0], 0.0), **{"lam": 0.1} | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "stages"),
+    [
+        ({}, ["rounds"]),
+        ({"lam": None}, ["rounds"]),
+        ({"samples": 30_000, "inputs": 20, "time_limit": 3.0}, ["mini-batches", "rounds"]),
+        ({"depth": 3}, ["bound", "search", "layers"]),
+        ({"depth": 3, "certify": "none"}, ["search"]),
+        ({"depth": 3, "samples": 5000, "time_limit": 1.0}, ["bound", "few samples", "search", "layers"]),
+        ({"method": "train"}, ["training", "bound"]),
+        ({"method": "hidden", "depth": 3}, ["descents", "bound", "layers"]),
+        ({"bias": "free"}, ["rounds"]),
+        ({"bias": "free", "depth": 3}, ["descents"]),
+    ],
+)
+def test_the_stages_follow_from_the_question(options: dict, stages: list[str]) -> None:
+    plan = planned(**options)
+    assert [stage.name for stage in plan.stages] == stages
+    table = str(plan).splitlines()
+    assert len(table) == len(stages) + 2
+    assert [line.split("  ")[0] for line in table[1:-1]] == stages
+    assert plan.summary()["memory"] == pytest.approx(plan.need.total, rel=0.1)
+
+
+def test_a_plan_carried_out_is_the_solve() -> None:
+    """Twice, because a plan is not used up; the second time has a clock of its own."""
+    rng = np.random.default_rng(1)
+    X, Y = rng.standard_normal((12, 2)), rng.standard_normal((12, 1))
+    asked = {"lam": 0.1, "depth": 3, "max_iterations": 1, "starts": 2}
+    plan, solved = covopt.plan(X, Y, **asked), covopt.solve(X, Y, **asked)
+    assert [plan.solve().cost, plan.solve().cost] == [solved.cost] * 2
+
+
+def test_changed_settings_are_used() -> None:
+    plan = planned(depth=3, certify="none", max_iterations=2)
+    (search,) = plan.stages
+    assert isinstance(search, DeepSearch)
+    plan.stages = [replace(search, effort=replace(search.effort, starts=3))]
+    assert len(plan.solve().starts) == 3
+
+
+@dataclass(frozen=True)
+class Offer(Stage):
+    """A stage from outside: it has a network."""
+
+    name = "offer"
+    why = "Somebody has a network."
+    weights: tuple[torch.Tensor, ...] = ()
+
+    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
+        return {"offer": 0.0}
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        incumbent.offer(self.weights)
+        incumbent.status = Status.CONVERGED
+
+
+def test_a_stage_of_ones_own_takes_part() -> None:
+    plan = planned(depth=3)
+    first = plan.solve()
+    plan.stages = [Offer(weights=tuple(first.weights))]
+    again = plan.solve()
+    assert (again.cost, again.status) == (first.cost, Status.CONVERGED)
+
+
+def test_an_incumbent_never_gets_worse() -> None:
+    problem = planned().problem
+    incumbent, rng = Incumbent(problem), torch.Generator().manual_seed(0)
+    costs = []
+    for n in (1, 2, 3, 2, 1):
+        shapes = problem.shapes([n])
+        incumbent.offer([torch.randn(shape, generator=rng, dtype=torch.float64) for shape in shapes])
+        costs.append(incumbent.cost)
+    assert costs == sorted(costs, reverse=True)
+    assert evaluate(problem, incumbent.weights).total == costs[-1]
+
+
+def test_the_command_prints_the_plan_and_solves_nothing(tmp_path: Path, run: Run) -> None:
+    data, out = tmp_path / "data.npz", tmp_path / "run"
+    np.savez(data, X=np.eye(3), Y=np.ones((3, 1)))
+    asked = ["solve", str(data), "--lam", "0.1", "--depth", "3", "--plan", "--out", str(out)]
+    code, told, _ = run(*asked)
+    assert code == 0
+    assert [line.split()[0] for line in told.splitlines()] == ["stage", "bound", "search", "layers", "The"]
+    summary = json.loads(run(*asked, "--json")[1])
+    assert [stage["until"] for stage in summary["stages"]] == [255.0, 255.0, 300.0]
+    assert not out.exists()
+
+
+def test_what_solve_refuses_has_no_plan() -> None:
+    for options in (
+        {"method": "best"},
+        {"lam": -1.0},
+        {"time_limit": 0},
+        {"skip": "yes"},
+        {"method": "hidden", "bias": "free"},
+    ):
+        with pytest.raises(ProblemError):
+            planned(**options)
+    with pytest.raises(TypeError, match="speed"):
+        planned(speed=3)
