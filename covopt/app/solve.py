@@ -101,6 +101,7 @@ def solve_command(
     """
     with interruptible(), joined(solving.device) as place:
         from covopt.answer import held_out, stored, words
+        from covopt.answer import plan as planning
         from covopt.answer import solve as answer
         from covopt.records import record
 
@@ -117,7 +118,7 @@ def solve_command(
             output.following(solving.time_limit if place.tells else None) as callback,
             telling_needs(callback is not None),
         ):
-            plan = answer.plan(
+            result = (answer.plan if only_plan else answer.solve)(
                 dataset.X,
                 dataset.Y,
                 sample_weight=dataset.weights,
@@ -131,10 +132,11 @@ def solve_command(
                 spread=place.share is not None,
                 **state,
             )
-            if only_plan:
-                print(record.as_json(plan.summary()) if output.as_json else plan)
-                return
-            result = plan.carried_out()
+        if isinstance(result, planning.SolvePlan):
+            text = record.as_json(result.summary()) if output.as_json else str(result)  # all processes take part
+            if place.tells:
+                print(text)
+            return
     if not place.tells:
         return
     if place.share is not None and output.out is not None:  # stored results are proved again from their data

@@ -25,7 +25,7 @@ from covopt.runtime import memory
 from covopt.runtime.errors import CovoptWarning, ProblemError
 from covopt.solvers.incumbent import Incumbent
 from covopt.solvers.options import SolveOptions, check_memory_limit
-from covopt.solvers.stages.free import free_stages
+from covopt.solvers.stages.free_biases import free_stages
 from covopt.solvers.stages.penalised import penalised_stages
 from covopt.solvers.stages.stage import DOUBLE, Stage, Thriftier, carry_out
 

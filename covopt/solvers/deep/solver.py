@@ -23,15 +23,14 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.deep.blocks import solve_block
-from covopt.solvers.deep.exact_fits import descend_exactly
+from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.exploration import Exploration, RandomStarts, usual_width
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced, widened
 from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.training.batch import work
-from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
-from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
+from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, descend
 from covopt.solvers.training.simple import short_descents, simple_networks
 
 # Starts of a batch at most, where few come at a time.
@@ -119,28 +118,28 @@ class DeepSolver:
     ) -> None:
         self.problem, self.options = problem, options or DeepOptions()
         self._seed, self._init, self._max_width, self._enough = seed, init, max_width, enough
-        self._smooth, self._lowest = explored_problem(problem), math.inf
-        self._exploration = Exploration()
+        self._exploration, self._lowest = Exploration(), math.inf
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+        self._descents = descent_for(problem, self._generator, max_width)
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
     def init(self, budget: Budget) -> State:
         """Return the best of the networks at hand (simple.py, starts.py), or the given start."""
         empty = [self.problem.X.new_zeros(shape) for shape in self.problem.shapes([0] * (self.problem.depth - 1))]
-        state = State(empty, self._cost(empty))
+        state = State(empty, self._descents.cost(empty))
         for weights in filter(self._narrow, simple_networks(self.problem)):
             self._keep(state, weights)
             self._keep(state, in_balance(weights))
         if self._init is not None:
             start = [W.to(self.problem.X) for W in self._init]
             self._keep(state, start)
-            state.pool, state.costs = {0: start}, [self._cost(start)]
+            state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self._enough and self.options.starts:
             with budget.phase("first networks"):
                 self._begin(state, budget)
-        elif self.problem.interpolates:
-            self._keep(state, nearest_fit(self.problem, state.best, budget.pace()))
+        else:
+            self._keep(state, self._descents.nearest(state.best, budget.pace()))
         return state
 
     def step(self, state: State, budget: Budget) -> State:
@@ -184,7 +183,7 @@ class DeepSolver:
 
     def _drawing_few(self, state: State) -> bool:
         """Return True if a few starts come now: early at up to 8 layers, after building at more."""
-        if state.costs or self.problem.depth <= ENDS or self.problem.interpolates or not self._drawing(state):
+        if state.costs or self.problem.depth <= ENDS or self._descents.deepened_first or not self._drawing(state):
             return False
         return self.problem.depth <= 8 or state.settled > 0 or not (state.ranks or state.waiting)
 
@@ -197,12 +196,12 @@ class DeepSolver:
         return max(1, min(AT_FIRST, round(0.3 * rate * budget.time_limit / turns)))
 
     def _building(self, state: State) -> bool:
-        first = state.ranks.start == 1 and not self.problem.interpolates
+        first = state.ranks.start == 1 and not self._descents.deepened_first
         return bool(state.ranks) and (first or not state.waiting) and not (state.trained and state.due)
 
     def _settling(self, state: State) -> bool:
         """Return True if deepened networks descend now; starts of few layers, or trained, win."""
-        first = self.problem.interpolates or (self.problem.depth > ENDS and not state.trained)
+        first = self._descents.deepened_first or (self.problem.depth > ENDS and not state.trained)
         return bool(state.waiting) and (first or (bool(state.costs) and not state.due))
 
     # -- steps --------------------------------------------------------------------------------------------------
@@ -215,14 +214,14 @@ class DeepSolver:
         numbers = range(first, first + together if together else min(first + batch, self.options.starts))
         draws = [self._draw(k, state.trained) for k in numbers]
         if state.trained:
-            networks = exploration.train(self._smooth, draws, budget)
+            networks = exploration.train(self._descents.smooth, draws, budget)
             elite, promising = exploration.elite, exploration.promising
         else:
-            networks, elite, promising = descend(self._smooth, draws, EXPLORING, budget.pace()), ELITE, 0.03
-        values = [evaluate(self._smooth, weights).total for weights in networks]
+            networks, elite, promising = descend(self._descents.smooth, draws, EXPLORING, budget.pace()), ELITE, 0.03
+        values = [evaluate(self._descents.smooth, weights).total for weights in networks]
         for weights in networks:
-            fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
-            state.costs.append(self._cost(fitted))
+            fitted = self._descents.completed(weights)
+            state.costs.append(self._descents.cost(fitted))
             self._keep(state, fitted)
         self._lowest = min(self._lowest, *values)
         worst = (1.0 + promising) * self._lowest
@@ -240,7 +239,8 @@ class DeepSolver:
     def _begin(self, state: State, budget: Budget) -> None:
         """Start from deepened two-layer solutions; on small problems also by short descents."""
         trained = self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
-        deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else ROUGHLY)
+        effort = self._descents.two_layers or (BRIEFLY if trained else ROUGHLY)
+        deepened = from_two_layers(self.problem, budget, self._seed, effort)
         narrow = list(filter(self._narrow, deepened))
         self._keep_all(state, narrow)
         state.waiting = narrow[:3][::-1]
@@ -261,22 +261,22 @@ class DeepSolver:
         networks = [built for built in networks if self._narrow(built.weights)][:3]
         complete = [built.weights for built in networks]
         self._keep_all(state, complete)
-        state.waiting = sorted([*state.waiting, *complete], key=lambda W: -evaluate(self._smooth, W).total)
+        state.waiting = sorted([*state.waiting, *complete], key=lambda W: -evaluate(self._descents.smooth, W).total)
         stop = state.ranks.stop
         more = bool(networks) and networks[0].rank == stop - 1 and not budget.spent()
         state.ranks = range(stop, min(stop + RANKS, self._most_ranks() + 1)) if more else range(0)
 
     def _settle(self, state: State, budget: Budget) -> None:
         """One of the waiting networks, down to where its descent ends."""
-        self._keep_all(state, self._descend([state.waiting.pop()], POLISHING, budget))
+        self._keep_all(state, self._descents.descend([state.waiting.pop()], POLISHING, budget))
         state.due, state.settled = True, state.settled + 1
 
     def _refine(self, state: State, budget: Budget) -> None:
         """Descend from the pool's networks, down to the kinks."""
         before = state.cost
-        refined = self._descend(list(state.pool.values()), REFINING, budget)
+        refined = self._descents.descend(list(state.pool.values()), REFINING, budget)
         for k, weights in zip(state.pool, refined, strict=True):
-            state.costs[k] = min(state.costs[k], self._cost(weights))
+            state.costs[k] = min(state.costs[k], self._descents.cost(weights))
             self._keep(state, weights)
         state.due = state.due or state.cost < before
         state.pool = {}
@@ -285,17 +285,17 @@ class DeepSolver:
         """Descend from the best network and wider copies, pass over its blocks, descend again."""
         before = state.cost
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        self._keep_all(state, self._descend(self._with_wider_copies(state.best), POLISHING, budget))
-        if not (self.problem.interpolates or budget.spent()):
+        self._keep_all(state, self._descents.descend(self._with_wider_copies(state.best), POLISHING, budget))
+        if not budget.spent():
             copies = self._with_wider_copies(state.best)
-            self._keep_all(state, self._exploration.fine_tune(self.problem, copies, budget))
+            self._keep_all(state, self._descents.fine_tuned(self._exploration, copies, budget))
         for layer in range(self.problem.depth - 1, 0, -1):
             if budget.spent():
                 return
             self._keep(state, self._block(state, layer, budget))
             if self._fell(before, state.cost, LARGE_GAIN):
                 break
-        self._keep(state, self._descend([state.best], POLISHING, budget)[0])
+        self._keep(state, self._descents.descend([state.best], POLISHING, budget)[0])
         self._keep(state, reduced(self.problem, state.best), at_most=True)
         state.due = self._fell(before, state.cost, LARGE_GAIN)
         state.stalled = math.isfinite(before) and not self._fell(before, state.cost, STALL_GAIN)
@@ -309,27 +309,9 @@ class DeepSolver:
 
     # -- parts of the steps -------------------------------------------------------------------------------------
 
-    def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions, budget: Budget) -> list[list[Tensor]]:
-        """Descend the loss itself; for `interpolate` with a falling penalty, to an exact fit."""
-        if not self.problem.interpolates:
-            return descend(self.problem, networks, options, budget.pace())
-        return [
-            descend_exactly(self.problem, weights, options, self._generator, budget.pace(), self._max_width)
-            for weights in networks
-        ]
-
-    def _cost(self, weights: Weights) -> float:
-        """Return the cost; for `interpolate` charge the misfit, infinitely where it is too large."""
-        cost = evaluate(self.problem, weights)
-        if not self.problem.interpolates:
-            return cost.total if math.isfinite(cost.total) else math.inf
-        misfit = cost.residual / max(1e-300, float(self.problem.Y.abs().max()))
-        # A generous multiple, so that of two exact fits the looser one never wins by its looseness.
-        return cost.total * (1.0 + 10.0 * misfit) if self.problem.allows(cost.residual) else math.inf
-
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """Make the network the best one if it costs less (with `at_most`, up to rounding)."""
-        cost = self._cost(weights)
+        cost = self._descents.cost(weights)
         if cost < state.cost * (1.0 - STALL_GAIN):
             state.stalled = False
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
@@ -362,12 +344,12 @@ class DeepSolver:
             starts = RandomStarts(first=int(self.problem.depth > ENDS))
             # At depth 3, starts of larger scales reach the lowest minima, of low rank, less often.
             starts = replace(starts, scales=(0.5, 0.35, 0.2)) if self.problem.depth == 3 else starts
-        return starts.draw(self._smooth, number, self._seed, self._max_width)
+        return starts.draw(self._descents.smooth, number, self._seed, self._max_width)
 
     def _with_wider_copies(self, weights: list[Tensor]) -> list[list[Tensor]]:
         """Return the network and copies with more neurons; a descent to an exact fit widens by itself."""
         networks = [weights]
-        for part, strength in () if self.problem.interpolates else self.options.widening:
+        for part, strength in self.options.widening if self._descents.widens else ():
             more = [math.ceil(part * len(W)) for W in weights[:-1]]
             networks.append(widened(weights, more, strength, self._generator, self._max_width))
         return networks

@@ -41,11 +41,17 @@ EXACTLY, ROUGHLY, BRIEFLY = (0.5, 60), (0.25, 6), (0.05, 3)
 
 
 def from_two_layers(
-    problem: Problem, budget: Budget, seed: int, rough: tuple[float, int] = ROUGHLY
+    problem: Problem, budget: Budget, seed: int, effort: tuple[float, int] = ROUGHLY
 ) -> list[list[Tensor]]:
-    """Return the two-layer solution, deepened in every way; nothing for streamed data."""
-    shallow = at_depth(problem, 2)
-    share, rounds = EXACTLY if problem.interpolates else rough
+    """Return the two-layer solution, deepened in every way; nothing for streamed data.
+
+    Args:
+        problem: depth >= 3.
+        budget: of the whole search.
+        seed: of the rounds of two layers.
+        effort: the part of the time limit that they may take, and how many there are at most.
+    """
+    shallow, (share, rounds) = at_depth(problem, 2), effort
     if suits_streaming(shallow, share * budget.time_limit):
         return []
     limit = budget.seconds() + min(budget.remaining(), share * budget.time_limit)

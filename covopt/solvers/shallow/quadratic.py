@@ -18,11 +18,11 @@ from torch import Tensor
 
 @dataclass
 class _Point:
-    """x >= 0, the gradient there, and which coordinates are free."""
+    """x >= 0, the gradient there, and which coordinates move."""
 
     x: Float[Tensor, " n"]
     gradient: Float[Tensor, " n"]
-    free: Bool[Tensor, " n"]
+    moving: Bool[Tensor, " n"]
 
 
 def nonnegative_quadratic(
@@ -63,25 +63,25 @@ def _active_set(H: Tensor, point: _Point, tolerance: float, pivots: int, stop: C
     for _ in range(pivots):
         if stop():
             return True
-        rows = point.free.nonzero()[:, 0]
+        rows = point.moving.nonzero()[:, 0]
         if len(rows):
             full = _face_step(H, point, rows)
             if full is None:
                 return False
             if not full:
                 continue
-        inward = torch.where(point.free, 0.0, -point.gradient)
+        inward = torch.where(point.moving, 0.0, -point.gradient)
         worst = float(inward.max())
         if worst <= tolerance:
             return True
         # Half of the worst violators, but never so many that the face becomes a guess.
-        count = min(int((inward > 0.5 * worst).sum()), max(1, int(point.free.sum()) // 4))
-        point.free[inward.topk(count).indices] = True
+        count = min(int((inward > 0.5 * worst).sum()), max(1, int(point.moving.sum()) // 4))
+        point.moving[inward.topk(count).indices] = True
     return False
 
 
 def _face_step(H: Tensor, point: _Point, rows: Tensor) -> bool | None:
-    """Take Newton's step on the free coordinates; True if feasible whole, None without one."""
+    """Take Newton's step on the moving coordinates; True if feasible whole, None without one."""
     face = H[rows][:, rows]
     factor = _cholesky(face)
     if factor is None:
@@ -108,7 +108,7 @@ def _face_step(H: Tensor, point: _Point, rows: Tensor) -> bool | None:
         _move(H, point, rows, length * step)
         gone = rows[negative & (point.x[rows] <= 1e-15 * point.x.max())]
     point.x[gone] = 0.0
-    point.free[gone] = False
+    point.moving[gone] = False
     return False
 
 

@@ -1,9 +1,9 @@
 """The stages of a solve with free biases.
 
 The minimum with an amount of bias beta falls to that with free biases as beta grows, since the squares of biases cost
-nothing then. Two layers have rounds of their own (solvers/shallow/free.py). Where no exact oracle chooses the neurons,
-these begin with those of the problem with an amount of bias of the samples' size. Deeper networks, and trainings, are
-those of that problem, and then descend with no penalty on biases.
+nothing then. Two layers have rounds of their own (solvers/shallow/free_biases.py). Where no exact oracle chooses the
+neurons, these begin with those of the problem with an amount of bias of the samples' size. Deeper networks, and
+trainings, are those of that problem, and then descend with no penalty on biases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Outcome, Status, run
 from covopt.solvers.incumbent import Attempt, Incumbent
 from covopt.solvers.options import SolveOptions
-from covopt.solvers.shallow.free import FreeSolver
+from covopt.solvers.shallow.free_biases import FreeSolver
 from covopt.solvers.shallow.rounds import State
 from covopt.solvers.stages.more_layers import DeepSearch
 from covopt.solvers.stages.penalised import penalised_stages

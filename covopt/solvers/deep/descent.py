@@ -1,0 +1,103 @@
+"""How the networks of a deep search descend: on a penalised loss, or to an exact fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate
+from covopt.runtime.loop import Budget
+from covopt.solvers.deep.exact_fits import descend_exactly
+from covopt.solvers.deep.exploration import Exploration
+from covopt.solvers.deep.starts import EXACTLY
+from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
+from covopt.solvers.training.homotopy import HomotopyOptions, descend
+
+Networks = list[list[Tensor]]
+
+
+class Descent:
+    """Descents of a penalised loss.
+
+    Args:
+        problem: depth >= 3.
+        generator: of random neurons.
+        widest: no hidden layer gets wider than this.
+
+    Attributes:
+        smooth: the problem whose loss random starts descend.
+        two_layers: the part of the time limit, and the rounds, of the answer of two layers that is deepened; None where
+            a rough answer serves as well.
+        deepened_first: whether deepened networks descend before random starts are drawn.
+        widens: whether copies with more neurons descend besides.
+    """
+
+    two_layers: tuple[float, int] | None = None
+    deepened_first, widens = False, True
+
+    def __init__(self, problem: Problem, generator: torch.Generator, widest: int | None) -> None:
+        self.problem, self.smooth = problem, explored_problem(problem)
+        self._generator, self._widest = generator, widest
+
+    def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
+        """Descend from these networks, down to the kinks."""
+        return descend(self.problem, networks, options, budget.pace())
+
+    def fine_tuned(self, exploration: Exploration, networks: Networks, budget: Budget) -> Networks:
+        """Return what Adam makes of these networks, where L-BFGS stops at kinks."""
+        return exploration.fine_tune(self.problem, networks, budget)
+
+    def completed(self, weights: list[Tensor]) -> list[Tensor]:
+        """Return an explored network as one of the problem."""
+        return weights
+
+    def nearest(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+        """Return the nearest network that the problem admits."""
+        return weights
+
+    def cost(self, weights: Weights) -> float:
+        """Return the cost; infinity where it is not finite."""
+        cost = evaluate(self.problem, weights).total
+        return cost if math.isfinite(cost) else math.inf
+
+
+class ExactDescent(Descent):
+    """Descents with a falling penalty, which end in an exact fit and widen the network by themselves."""
+
+    two_layers = EXACTLY
+    deepened_first, widens = True, False
+
+    def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
+        """Descend from one network after the other."""
+        return [
+            descend_exactly(self.problem, weights, options, self._generator, budget.pace(), self._widest)
+            for weights in networks
+        ]
+
+    def fine_tuned(self, exploration: Exploration, networks: Sequence[Weights], budget: Budget) -> Networks:
+        """Return nothing: Adam leaves the exact fits."""
+        return []
+
+    def completed(self, weights: list[Tensor]) -> list[Tensor]:
+        """Return the exact fit with these hidden layers."""
+        return fit_exactly(self.problem, weights)
+
+    def nearest(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+        """Change all layers the least for F = Y."""
+        return nearest_fit(self.problem, weights, stop)
+
+    def cost(self, weights: Weights) -> float:
+        """Return the squared norm, with a charge for the misfit, infinite where it is too large."""
+        cost = evaluate(self.problem, weights)
+        misfit = cost.residual / max(1e-300, float(self.problem.Y.abs().max()))
+        # A generous multiple, so that of two exact fits the looser one never wins by its looseness.
+        return cost.total * (1.0 + 10.0 * misfit) if self.problem.allows(cost.residual) else math.inf
+
+
+def descent_for(problem: Problem, generator: torch.Generator, widest: int | None) -> Descent:
+    """Return the descents that suit the loss."""
+    return (ExactDescent if problem.interpolates else Descent)(problem, generator, widest)
