@@ -26,6 +26,8 @@ from covopt.runtime.errors import CovoptWarning, DataError, RecordError
 
 FACTS, DIGEST = "covopt_state", "digest"
 """The arrays of texts; by the name of the first, which is written first, a state is known from other files."""
+Facts = Mapping[str, Any]
+"""Numbers, and lists of them, by name, as a state on disk holds them: whoever reads one expects the wrong types."""
 CLOSE = 1e-9
 """Sums over the same data agree up to this, relative, in whatever order they were taken."""
 
@@ -44,7 +46,7 @@ class Saved:
     path: Path
     stage: str
     seconds: float
-    facts: dict[str, Any]
+    facts: Facts
     arrays: dict[str, NDArray]
 
     @contextmanager
@@ -124,7 +126,7 @@ class Checkpoint:
         """Return True if the state is to be saved this many seconds after the start."""
         return seconds - self._last >= self._every
 
-    def keep(self, stage: str, seconds: float, facts: Mapping[str, object], arrays: Mapping[str, NDArray]) -> None:
+    def keep(self, stage: str, seconds: float, facts: Facts, arrays: Mapping[str, NDArray]) -> None:
         """Write the file; where the disk refuses, the solve goes on without."""
         self._last = seconds
         if not self._writes:

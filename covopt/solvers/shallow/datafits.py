@@ -19,7 +19,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -27,6 +26,7 @@ from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE, RankRule, thin
 from covopt.model.problem import Problem
+from covopt.solvers.checkpoint import Facts
 from covopt.solvers.shallow.master import Master, Mixture
 from covopt.solvers.shallow.newton import hessians, refine
 from covopt.solvers.shallow.sliding import Eliminated, Joint
@@ -93,7 +93,7 @@ class Datafit(ABC):
         """Return what further calls depend on: numbers, and arrays with a row for each sample."""
         return {}, {}
 
-    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:  # noqa: B027
+    def recall(self, facts: Facts, arrays: Mapping[str, Tensor]) -> None:  # noqa: B027
         """Restore what `memory` returned."""
 
 
@@ -219,7 +219,7 @@ class MultiplierDatafit(LeastSquaresDatafit):
         facts = {"mu": self._mu, "used": self._used, "residual": self._residual, "close": self._close}
         return facts, {"rows_multiplier": self._multiplier, "rows_targets": self._targets}
 
-    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
+    def recall(self, facts: Facts, arrays: Mapping[str, Tensor]) -> None:
         self._mu, self._residual, self._close = facts["mu"], facts["residual"], facts["close"]
         self._multiplier = arrays["rows_multiplier"]
         self._aim_at(arrays["rows_targets"], facts["used"])
@@ -281,7 +281,7 @@ class ConvexDatafit(Datafit):
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         return {"cost": self._cost, "stiffness": self._stiffness}, {"rows_outputs": self._F}
 
-    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
+    def recall(self, facts: Facts, arrays: Mapping[str, Tensor]) -> None:
         self._cost, self._stiffness, self._F = facts["cost"], facts["stiffness"], arrays["rows_outputs"]
 
     def _model(self, F: Tensor) -> tuple[Tensor, Tensor]:

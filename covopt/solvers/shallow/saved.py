@@ -18,7 +18,7 @@ from torch import Tensor
 from covopt.model.spread import Alone
 from covopt.oracles.oracle import Answer
 from covopt.runtime.loop import After, Budget, Callback, Iteration, Outcome, Progress, Status, run
-from covopt.solvers.checkpoint import Checkpoint, Saved
+from covopt.solvers.checkpoint import Checkpoint, Facts, Saved
 from covopt.solvers.shallow.master import Mixture
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.rounds import State
@@ -132,7 +132,7 @@ def _lines(history: list[Progress]) -> dict[str, object]:
     return {"history": [[asdict(line)[name] for name in LINE] for line in history]}
 
 
-def _history(facts: Mapping[str, Any]) -> list[Progress]:
+def _history(facts: Facts) -> list[Progress]:
     """Return the saved lines without their bounds, which are proved again."""
     lines = [replace(Progress(*line), lower=None) for line in facts["history"]]
     if not lines:

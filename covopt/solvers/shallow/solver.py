@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -28,6 +27,7 @@ from covopt.model.weights import evaluate
 from covopt.oracles.oracle import Answer, Oracle, Wrap
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from covopt.runtime.loop import Budget, OnIncumbent, ignore_incumbent
+from covopt.solvers.checkpoint import Facts
 from covopt.solvers.shallow.datafits import make_datafit, mixture_outputs
 from covopt.solvers.shallow.master import Mixture
 from covopt.solvers.shallow.networks import Network, NetworkBuilder
@@ -175,7 +175,7 @@ class ShallowSolver(Rounds):
             arrays |= {"known_U": incumbent.U, "known_V": incumbent.V, "known_b": incumbent.b}
         return facts, arrays | {"generator": self._random.generator.get_state()}
 
-    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
+    def recall(self, facts: Facts, arrays: Mapping[str, Tensor]) -> None:
         """Restore what `memory` returned."""
         self._fit.recall(facts["fit"], arrays)
         self._random.generator.set_state(arrays["generator"])

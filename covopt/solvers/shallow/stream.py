@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -33,6 +32,7 @@ from covopt.model.problem import Problem
 from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.oracles.neurons import balance
 from covopt.runtime.loop import Budget, Progress, Status
+from covopt.solvers.checkpoint import Facts
 from covopt.solvers.shallow.leading import Basis, View, leading_directions
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.sliding import Parts
@@ -352,7 +352,7 @@ class StreamSolver:
         facts["opening"] = state.opening
         return facts, {**dict(parts), **adam, **basis, "generator": self._generator.get_state()}
 
-    def recalled(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> Streamed:
+    def recalled(self, facts: Facts, arrays: Mapping[str, Tensor]) -> Streamed:
         """Return the state that `memory` returned."""
         self._generator.set_state(arrays["generator"])
         parts, best = ((arrays[f"{of}U"], arrays[f"{of}V"], arrays[f"{of}b"]) for of in ("", "best_"))
