@@ -109,7 +109,7 @@ class Rounds(Stage):
     """
 
     name = "rounds"
-    why = "Frank-Wolfe over covariances finds the neurons, and a certifier proves the bound, in turns."
+    why = "Frank-Wolfe over covariances finds the neurons, in turns with a proof of the bound where one is asked for."
     again = "rounds from a simple network"  # what checkpoints call the second ones
     neurons: int = 0
 
