@@ -36,7 +36,7 @@ from covopt.solvers.deep.insertion import at_place, deepened, shortened
 from covopt.solvers.training.exact_fit import explored_problem
 from covopt.solvers.training.homotopy import POLISHING, descend
 from covopt.solvers.training.simple import simple_networks
-from covopt.studies.width.width_search import cost_of
+from covopt.studies.continuation import cost_of
 
 # Smallest relative gain that counts; less is rounding.
 GAIN = 1e-6
