@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from covopt.records import record, storing
 from covopt.records.directories import Writer
 from covopt.records.provenance import ORIGIN, write_origin
-from covopt.records.record import Pairs
+from covopt.records.record import Pairs, Summary
 from covopt.runtime.lazy import lazy
 
 if TYPE_CHECKING:
@@ -22,26 +22,32 @@ UNDRAWN: Mapping[str, Writer] = {"figure.png": lambda path: None}
 """Drops the picture of a solve that a study stores: the picture of the study shows the same."""
 
 
+class Words(Protocol):
+    """The module of a kind of answers that puts a summary into words."""
+
+    def answer(self, s: Summary, /) -> str:
+        """Return the answer in a sentence or two."""
+        ...
+
+    def pairs(self, s: Summary, /) -> Pairs:
+        """Return the answer for people: pairs of a label and a text."""
+        ...
+
+
 class Answer(ABC):
     """The answer of a command.
 
     Attributes:
         file: the name of the summary file in the directory of a run.
+        words: the module that puts its summary into words.
     """
 
     file: ClassVar[str]
+    words: ClassVar[Words]
 
     @abstractmethod
     def summary(self) -> dict[str, object]:
         """Return the answer as a JSON object; unknown or unproved values are None."""
-
-    @abstractmethod
-    def sentence(self) -> str:
-        """Return the answer in a sentence or two."""
-
-    @abstractmethod
-    def describe(self) -> Pairs:
-        """Return the answer for people: pairs of a label and a text."""
 
     @abstractmethod
     def files(self) -> dict[str, Writer]:
@@ -50,6 +56,14 @@ class Answer(ABC):
     def stated(self) -> dict[str, object]:
         """Return the contents of the summary file: `summary()`, unless a class stores more."""
         return self.summary()
+
+    def sentence(self) -> str:
+        """Return the answer in a sentence or two."""
+        return self.words.answer(self.stated())
+
+    def describe(self) -> Pairs:
+        """Return the answer as a person reads it: pairs of a label and its text."""
+        return self.words.pairs(self.stated())
 
     def save(
         self,

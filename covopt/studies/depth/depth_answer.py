@@ -18,9 +18,9 @@ from covopt.data.data import Dataset
 from covopt.model.bottleneck import LayerShape, bottleneck, layer_shapes, spectrum
 from covopt.model.weights import preactivations
 from covopt.records import record
-from covopt.records.answer import UNDRAWN, Answer
+from covopt.records.answer import UNDRAWN, Answer, Words
 from covopt.records.directories import Writer, spare
-from covopt.records.numerals import Lower
+from covopt.records.numerals import row_of
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Status
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from covopt.studies.depth import figure as depth_figures
 else:
     depth_figures = lazy("covopt.studies.depth.figure")
-
-COLUMNS = ("depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from")
 
 
 @dataclass(frozen=True)
@@ -131,6 +129,7 @@ class Depths(Answer):
     """
 
     file: ClassVar[str] = "depth.json"
+    words: ClassVar[Words] = depth_words
 
     results: dict[int, Result]
     sources: dict[int, str]
@@ -243,27 +242,8 @@ class Depths(Answer):
         return depth_words.pairs(self.summary(), curve)
 
     def rows(self) -> list[tuple[object, ...]]:
-        """Return the curve as a table; see COLUMNS."""
-        return [
-            (
-                s["depth"],
-                s["cost"],
-                None if p.result.lower is None else Lower(p.result.lower),
-                s["certificate"],
-                s["per_layer"],
-                s["slope"],
-                s["dimension"],
-                s["affine_dimension"],
-                s["bottleneck"],
-                s["source"],
-            )
-            for p in self.curve
-            for s in [p.summary()]
-        ]
-
-    def sentence(self) -> str:
-        """Return the cheapest depth found, and the proved limits."""
-        return depth_words.answer(self.summary())
+        """Return the curve as a table; see `words.COLUMNS`."""
+        return [row_of(point.summary(), depth_words.KEYS) for point in self.curve]
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside depth.json.
@@ -315,11 +295,7 @@ class Depths(Answer):
         networks = {f"d{depth}": result.weights for depth, result in self.results.items()}
         for family in self.families:
             networks |= {f"k{family.rank}_d{depth}": m.weights for depth, m in family.members.items()}
-        return {
-            f"{name}_W{layer}": W.double().cpu().numpy()
-            for name, weights in networks.items()
-            for layer, W in enumerate(weights, start=1)
-        }
+        return record.layers_of(networks)
 
 
 def curve_lines(summary: record.Summary) -> list[list[object]]:

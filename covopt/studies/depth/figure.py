@@ -123,11 +123,7 @@ def spectra_panel(axes: Axes, spectra: Mapping[int, Sequence[Float[np.ndarray, "
                 at, line, ".-", color=color, linewidth=0.8, markersize=4, label=f"L = {depth}" if not place else None
             )
     axes.axhline(1.0, color=GUIDE_COLOR, linewidth=0.8, zorder=0)
-    axes.set_xlabel("layer, l / L")
-    axes.set_ylabel("singular values of the weights")
-    axes.set_ylim(bottom=0.0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    _dress(axes, "layer, l / L", "singular values of the weights")
 
 
 def nonlinearity_panel(axes: Axes, lines: Mapping[int, Sequence[float]]) -> None:
@@ -136,8 +132,12 @@ def nonlinearity_panel(axes: Axes, lines: Mapping[int, Sequence[float]]) -> None
         color = CURVE_COLORS[number % len(CURVE_COLORS)]
         at = np.arange(1, depth) / depth
         axes.plot(at, values, "o-", color=color, linewidth=1.0, markersize=4, label=f"L = {depth}")
-    axes.set_xlabel("hidden layer, l / L")
-    axes.set_ylabel("nonlinearity |Z − σ(Z)| / |Z|")
+    _dress(axes, "hidden layer, l / L", "nonlinearity |Z − σ(Z)| / |Z|")
+
+
+def _dress(axes: Axes, across: str, up: str) -> None:
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
     axes.set_ylim(bottom=0.0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)

@@ -17,9 +17,9 @@ from covopt.certify import proofs
 from covopt.data.data import Dataset
 from covopt.model.problem import Problem
 from covopt.records import record
-from covopt.records.answer import UNDRAWN, Answer
+from covopt.records.answer import UNDRAWN, Answer, Words
 from covopt.records.directories import Writer, spare
-from covopt.records.numerals import Lower
+from covopt.records.numerals import row_of
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Certificate, Status
@@ -57,6 +57,7 @@ class Path(Answer):
     """
 
     file: ClassVar[str] = "path.json"
+    words: ClassVar[Words] = path_words
 
     problem: Problem
     points: list[Point]
@@ -199,22 +200,9 @@ class Path(Answer):
         if self.end is not None:
             self.end.describe_data(data)
 
-    def describe(self) -> list[tuple[str, str]]:
-        """Return the answer without the table `rows`: pairs of a label and its text."""
-        return path_words.pairs(self.summary())
-
     def rows(self) -> list[tuple[object, ...]]:
         """Return the points as a table; see COLUMNS."""
-        keys = ("lam", "cost", "lower", "certificate", "fit", "norm", "width", "test")
-        points = self.summary()["points"]
-        return [
-            tuple(Lower(s[key]) if key == "lower" and s[key] is not None else s[key] for key in keys)
-            for s in points  # type: ignore[attr-defined]
-        ]
-
-    def sentence(self) -> str:
-        """Return the range, its largest gap and the picked lam."""
-        return path_words.answer(self.summary())
+        return [row_of(point, path_words.KEYS) for point in self.summary()["points"]]  # type: ignore[attr-defined]
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside path.json.
@@ -235,11 +223,7 @@ class Path(Answer):
 
     def networks(self) -> dict[str, NDArray]:
         """Return the weights of all points: `p7_W1` is W_1 at the seventh lam from the top."""
-        return {
-            f"p{place}_W{layer}": W.double().cpu().numpy()
-            for place, point in enumerate(self.points, start=1)
-            for layer, W in enumerate(point.weights, start=1)
-        }
+        return record.layers_of({f"p{place}": point.weights for place, point in enumerate(self.points, start=1)})
 
     def certificates(self) -> dict[str, NDArray]:
         """Return the proofs of the points' own bounds: `p7_lower`, `p7_certificate`, `p7_Lambda`."""

@@ -137,7 +137,7 @@ def _cell(
 
 def _network(arrays: Mapping[str, NDArray], name: str) -> list[Tensor]:
     """Return W_1 ... W_L of a network, such as `c1`."""
-    weights = weights_of({key.removeprefix(f"{name}_"): W for key, W in arrays.items() if key.startswith(f"{name}_")})
+    weights = weights_of(arrays, f"{name}_")
     if not all(bool(torch.isfinite(W).all()) for W in weights):
         raise ValueError("a network in networks.npz that is not finite")
     return weights

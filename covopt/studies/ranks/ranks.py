@@ -298,8 +298,8 @@ class _Request:
         """Solve for each lam in an equal share of the time; return results, and reasons for none."""
         references: dict[float, Reference] = {}
         refused: dict[float, str] = {}
-        budget, strengths = Budget(self.share), [strength for strength in self.strengths if strength > 0.0]
-        for place, lam in enumerate(strengths):
+        budget = Budget(self.share)
+        for lam, turn in budget.turns([strength for strength in self.strengths if strength > 0.0]):
             if budget.spent():
                 break
             try:
@@ -312,7 +312,7 @@ class _Request:
                     bias=problem.beta,
                     activation=problem.activation,
                     certify="fast",
-                    time_limit=budget.remaining() / (len(strengths) - place),
+                    time_limit=turn.remaining(),
                     seed=self.seed,
                     callback=self.callback,
                 )

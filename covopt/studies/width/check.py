@@ -86,8 +86,7 @@ def _point(result: Result, layer: int | None, width: int, networks: Mapping[str,
 
     The cost is infinite if no network is stored, or if the problem asks for an exact fit and the network has none.
     """
-    prefix = f"n{width}_"
-    weights = weights_of({name.removeprefix(prefix): W for name, W in networks.items() if name.startswith(prefix)})
+    weights = weights_of(networks, f"n{width}_")
     if not weights:
         return Point(width, source, [])
     problem = result.problem.double()

@@ -30,7 +30,7 @@ from covopt.completely_positive.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.records import record
-from covopt.records.answer import Answer
+from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer, spare
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently, interrupted
@@ -87,6 +87,7 @@ class Plateau(Answer):
     """
 
     file: ClassVar[str] = record.PLATEAU
+    words: ClassVar[Words] = words
 
     result: Result
     layer: int | None
@@ -156,14 +157,6 @@ class Plateau(Answer):
             "version": __version__,
         }
 
-    def describe(self) -> list[tuple[str, str]]:
-        """Return the answer as a person reads it: pairs of a label and its text."""
-        return words.pairs(self.summary())
-
-    def sentence(self) -> str:
-        """Return how many neurons come within 1 % of the minimum."""
-        return words.answer(self.summary())
-
     def rows(self) -> list[tuple[object, ...]]:
         """Return the curve as a table: width, cost, and relative distance to the level."""
         level = self.level
@@ -183,11 +176,7 @@ class Plateau(Answer):
 
     def networks(self) -> dict[str, NDArray]:
         """Return the weights of all points: `n5_W1` is W_1 at width 5."""
-        return {
-            f"n{point.width}_W{layer}": W.double().cpu().numpy()
-            for point in self.points
-            for layer, W in enumerate(point.weights, start=1)
-        }
+        return record.layers_of({f"n{point.width}": point.weights for point in self.points})
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the curve, the level, the proved bound, and the start of the plateau.
@@ -291,55 +280,34 @@ def plateau(
         status = Status.INTERRUPTED
     points = [search.points[n] for n in sorted(search.points)]
     exact = result.certificate is Certificate.EXACT and status is not Status.INTERRUPTED
-    optima = width_bounds.of_optima(result.unique) if exact else None
-    bounds = width_bounds.upper_bounds(result.problem, layer) + ([] if optima is None else [optima[1]])
-    level = min(point.cost for point in points)
+    fewest, narrowest = width_bounds.of_optima(result.unique) if exact else ([], [])
+    least_rank, most_rank = width_bounds.of_rank(chain)
+    bounds = width_bounds.upper_bounds(result.problem, layer) + narrowest
+    upper = min([*bounds, *most_rank], key=lambda bound: bound.width)
+    lower = max([needed(narrow, search.level), *fewest, *least_rank], key=lambda bound: bound.width)
     return Plateau(
         result=result,
         layer=layer,
         points=points,
-        exact=_exact_start(narrow, level, bounds, chain, None if optima is None else optima[0]),
-        starts=[_start(eps, points, narrow, level, result.lower, bounds, chain) for eps in EPS],
+        exact=Start(0.0, _with_reason(lower, narrow, upper), upper, None),
+        starts=[_start(eps, points, narrow, upper, result.lower) for eps in EPS],
         bounds=bounds,
         status=status,
         seconds=budget.seconds(),
     )
 
 
-def _exact_start(
-    narrow: list[NarrowBound],
-    level: float,
-    bounds: list[WidthBound],
-    chain: CPRank | None,
-    fewest: WidthBound | None = None,
-) -> Start:
-    lower, upper = needed(narrow, level), min(bounds, key=lambda bound: bound.width)
-    if fewest is not None and fewest.width > lower.width:
-        lower = fewest
-    if chain is not None and chain.lower is not None and chain.lower > lower.width:
-        lower = WidthBound(chain.lower, f"cp-rank of the unique minimiser [JGHG22, Prop. 14]: {chain.lower_reason}")
-    if chain is not None and chain.upper is not None and chain.upper < upper.width:
-        upper = WidthBound(chain.upper, f"cp-rank of the minimiser [JGHG22, Prop. 14]: {chain.upper_reason}")
-    return Start(0.0, _with_reason(lower, narrow, upper), upper, None)
-
-
 def _start(
-    eps: float,
-    points: list[Point],
-    narrow: list[NarrowBound],
-    level: float,
-    proved: float | None,
-    bounds: list[WidthBound],
-    chain: CPRank | None,
+    eps: float, points: list[Point], narrow: list[NarrowBound], upper: WidthBound, proved: float | None
 ) -> Start:
-    upper = _exact_start(narrow, level, bounds, chain).upper
+    """Return the start of the plateau for one eps: networks may be narrower than what suffices for the minimum."""
     if proved is not None:
         near = [point.width for point in points if point.cost <= (1.0 + eps) * proved]
         if near and min(near) <= upper.width:
             upper = WidthBound(min(near), "a network within (1 + eps) of the proved bound")
-    near = [point.width for point in points if point.cost <= (1.0 + eps) * level < math.inf]
-    estimate = min(near, default=None)
-    return Start(eps, _with_reason(needed(narrow, (1.0 + eps) * level), narrow, upper), upper, estimate)
+    limit = (1.0 + eps) * min(point.cost for point in points)
+    estimate = min((point.width for point in points if point.cost <= limit < math.inf), default=None)
+    return Start(eps, _with_reason(needed(narrow, limit), narrow, upper), upper, estimate)
 
 
 def _with_reason(lower: WidthBound, narrow: list[NarrowBound], upper: WidthBound) -> WidthBound:
