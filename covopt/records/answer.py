@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from covopt.records import record, storing
 from covopt.records.directories import Writer
@@ -14,8 +15,14 @@ from covopt.records.record import Pairs, Summary
 from covopt.runtime.lazy import lazy
 
 if TYPE_CHECKING:
+    from matplotlib import figure as figures
+    from matplotlib import pyplot
+    from matplotlib.axes import Axes
+
     from covopt.records import markup
 else:
+    figures = lazy("matplotlib.figure")
+    pyplot = lazy("matplotlib.pyplot")
     markup = lazy("covopt.records.markup")
 
 UNDRAWN: Mapping[str, Writer] = {"figure.png": lambda path: None}
@@ -100,3 +107,32 @@ class Answer(ABC):
 
     def _repr_html_(self) -> str:
         return markup.summary(self.sentence(), self.describe())
+
+
+class Drawn(Answer):
+    """An answer with a picture of its own.
+
+    Attributes:
+        figures: the module that draws a summary: `plot(axes, s)` one picture, `draw(figure, s)` all, of SIZE in inches.
+    """
+
+    figures: ClassVar[Any]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the curve of the answer, and what is proved of it.
+
+        Args:
+            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
+
+        Returns:
+            The axes.
+        """
+        axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
+        self.figures.plot(axes, self.summary())
+        return axes
+
+    def draw(self, path: Path) -> None:
+        """Write the picture of the answer as a PNG at `path`."""
+        figure = figures.Figure(figsize=self.figures.SIZE, layout="constrained", dpi=130)
+        self.figures.draw(figure, self.summary())
+        figure.savefig(path, format="png")

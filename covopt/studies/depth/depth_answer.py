@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -18,23 +17,16 @@ from covopt.data.data import Dataset
 from covopt.model.bottleneck import LayerShape, bottleneck, layer_shapes, spectrum
 from covopt.model.weights import preactivations
 from covopt.records import record
-from covopt.records.answer import UNDRAWN, Answer, Words
+from covopt.records.answer import UNDRAWN, Drawn, Words
 from covopt.records.directories import Writer, spare
 from covopt.records.numerals import row_of
 from covopt.runtime.errors import ProblemError, listed, shown
-from covopt.runtime.lazy import lazy
+from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Status
 from covopt.studies.depth import words as depth_words
 from covopt.studies.depth.depth_limit import Limit, limit_of
 from covopt.studies.depth.depth_search import Member
 from covopt.studies.depth.expansion import Expansion, expansions
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from covopt.studies.depth import figure as depth_figures
-else:
-    depth_figures = lazy("covopt.studies.depth.figure")
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,7 @@ class Family:
 
 
 @dataclass(frozen=True, repr=False)
-class Depths(Answer):
+class Depths(Drawn):
     """The effect of depth on cost, bounds and dimensions.
 
     Attributes:
@@ -130,6 +122,7 @@ class Depths(Answer):
 
     file: ClassVar[str] = "depth.json"
     words: ClassVar[Words] = depth_words
+    figures: ClassVar[LazyModule] = lazy("covopt.studies.depth.figure")
 
     results: dict[int, Result]
     sources: dict[int, str]
@@ -264,21 +257,6 @@ class Depths(Answer):
             record.SOLUTION: self.results[last].save,
             **{f"depths/{depth}": partial(self.results[depth].save, others=UNDRAWN) for depth in earlier},
         }
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw cost and proved bound against the depth.
-
-        Args:
-            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
-
-        Returns:
-            The axes.
-        """
-        return depth_figures.plot_curve(depth_figures.picture_of(self.summary()), ax)
-
-    def draw(self, path: Path) -> None:
-        """Write the picture of `plot` as a PNG at `path`."""
-        depth_figures.draw_curve(depth_figures.picture_of(self.summary()), path)
 
     def spectra(self) -> dict[str, np.ndarray]:
         """Return the singular values of each A_l and Z_l: `d5_A1`, `d5_Z1`."""

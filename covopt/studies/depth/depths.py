@@ -26,7 +26,7 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_network
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently
-from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed, check_time_limit
+from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed
 from covopt.runtime.options import checked, whole_numbers
 from covopt.runtime.threads import fitted
 from covopt.solvers.deep.starts import ENDS
@@ -90,7 +90,7 @@ def depth(
 
     Source: [J23a, Theorem 1 and 2], [J23b, section 2 and Figure 1].
     """
-    chosen, chosen_ranks = _chosen(depths, time_limit), _ranks(ranks)
+    chosen, chosen_ranks = _chosen(depths), _ranks(ranks)
     seed = check_seed(seed)
     budget = Budget(time_limit=time_limit)
     objective = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
@@ -150,8 +150,7 @@ def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
     return sorted({*RANKS, *(rank for rank in shown_there if 1 <= rank <= MOST_SHOWN)})
 
 
-def _chosen(depths: Sequence[int], time_limit: float) -> list[int]:
-    check_time_limit(time_limit)
+def _chosen(depths: Sequence[int]) -> list[int]:
     numbers = whole_numbers(depths, 2)
     if not numbers:
         text = shown(depths) if numbers is None else "none"

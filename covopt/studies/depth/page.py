@@ -61,7 +61,7 @@ LAYERS = (
 
 def _curve_picture(s: Summary) -> Any:
     return svg.picture(
-        lambda figure: depth_figures.curve_panel(figure.subplots(), depth_figures.picture_of(s)),
+        lambda figure: depth_figures.plot(figure.subplots(), s),
         alt="The cost found and the proved bound against the depth, over lines of integer slope.",
         caption="Cost and proved bound against the depth; dotted: networks with a layer of at most so many neurons.",
         size=(7.4, 4.2),

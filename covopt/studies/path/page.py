@@ -43,7 +43,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
 
 def _picture(s: Summary) -> svg.Picture:
     return svg.picture(
-        lambda figure: path_figures.draw_panels(figure, path_figures.picture_of(s)),
+        lambda figure: path_figures.draw(figure, s),
         alt="Cost and proved bound, fit, norm and width against lambda.",
         caption="Cost and proved bound, loss without penalty, norm and width against λ; dotted: the λ that is picked.",
         size=path_figures.SIZE,

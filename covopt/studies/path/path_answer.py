@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path as File
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +16,11 @@ from covopt.certify import proofs
 from covopt.data.data import Dataset
 from covopt.model.problem import Problem
 from covopt.records import record
-from covopt.records.answer import UNDRAWN, Answer, Words
+from covopt.records.answer import UNDRAWN, Drawn, Words
 from covopt.records.directories import Writer, spare
 from covopt.records.numerals import row_of
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.lazy import lazy
+from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Certificate, Status
 from covopt.studies.path import words as path_words
 from covopt.studies.path.envelope import Envelope
@@ -29,18 +28,11 @@ from covopt.studies.path.folds import HeldOut
 from covopt.studies.path.lam_max import LamMax, beaten
 from covopt.studies.path.path_search import Point, at, envelope
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from covopt.studies.path import figure as path_figures
-else:
-    path_figures = lazy("covopt.studies.path.figure")
-
 COLUMNS = ("lam", "cost", "at least", "proved by", "fit", "norm", "width", "test")
 
 
 @dataclass(frozen=True, repr=False)
-class Path(Answer):
+class Path(Drawn):
     """The minimum as a function of lam.
 
     Attributes:
@@ -58,6 +50,7 @@ class Path(Answer):
 
     file: ClassVar[str] = "path.json"
     words: ClassVar[Words] = path_words
+    figures: ClassVar[LazyModule] = lazy("covopt.studies.path.figure")
 
     problem: Problem
     points: list[Point]
@@ -235,21 +228,6 @@ class Path(Answer):
             own |= {} if point.proof is None else point.proof.arrays()
             arrays |= {f"p{place}_{name}": array for name, array in own.items()}
         return arrays
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the proved interval for the minimum, relative to the best known, against lam.
-
-        Args:
-            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
-
-        Returns:
-            The axes.
-        """
-        return path_figures.plot_costs(path_figures.picture_of(self.summary()), ax)
-
-    def draw(self, path: File) -> None:
-        """Draw costs and bounds, norm, fit and width against lam, as a PNG at `path`."""
-        path_figures.draw_path(path_figures.picture_of(self.summary()), path)
 
     def _question(self) -> dict[str, NDArray]:
         p = self.problem

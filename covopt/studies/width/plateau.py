@@ -15,8 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -30,11 +29,11 @@ from covopt.completely_positive.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.records import record
-from covopt.records.answer import Answer, Words
+from covopt.records.answer import Drawn, Words
 from covopt.records.directories import Writer, spare
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently, interrupted
-from covopt.runtime.lazy import lazy
+from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Budget, Callback, Certificate, Seed, Status
 from covopt.runtime.options import checked, whole_numbers
 from covopt.runtime.threads import fitted
@@ -42,13 +41,6 @@ from covopt.studies.width import width_bounds, words
 from covopt.studies.width.narrow_bounds import NarrowBound, narrow_bounds, needed
 from covopt.studies.width.width_bounds import WidthBound
 from covopt.studies.width.width_search import EPS, Point, WidthSearch, widths_at
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from covopt.answer import widths as width_figures
-else:
-    width_figures = lazy("covopt.answer.widths")
 
 MOST_STARTS = 1_000_000
 # Share of the time limit for the level; share of the remaining time for theorems on the exact start.
@@ -72,7 +64,7 @@ class Start:
 
 
 @dataclass(frozen=True, repr=False)
-class Plateau(Answer):
+class Plateau(Drawn):
     """The cost against the width.
 
     Attributes:
@@ -88,6 +80,7 @@ class Plateau(Answer):
 
     file: ClassVar[str] = record.PLATEAU
     words: ClassVar[Words] = words
+    figures: ClassVar[LazyModule] = lazy("covopt.studies.width.figure")
 
     result: Result
     layer: int | None
@@ -177,28 +170,6 @@ class Plateau(Answer):
     def networks(self) -> dict[str, NDArray]:
         """Return the weights of all points: `n5_W1` is W_1 at width 5."""
         return record.layers_of({f"n{point.width}": point.weights for point in self.points})
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the curve, the level, the proved bound, and the start of the plateau.
-
-        Args:
-            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
-
-        Returns:
-            The axes.
-        """
-        return width_figures.plot_widths(self._panel(), ax)
-
-    def draw(self, path: Path) -> None:
-        """Write the picture of `plot` as a PNG at `path`."""
-        width_figures.draw_widths([self._panel()], path)
-
-    def _panel(self) -> width_figures.WidthPanel:
-        widths, costs = (np.array(values, dtype=np.float64) for values in zip(*self.curve, strict=True))
-        curve = width_figures.WidthCurve("lowest cost known", widths, costs, np.empty((0, 2)))
-        marks = [(s.estimate, f"within {100 * s.eps:g} %") for s in self.starts if s.estimate is not None]
-        title = record.headline(self.summary())
-        return width_figures.WidthPanel(title, [curve], self.level, self.lower, marks)
 
     def _width(self, n: int) -> int | list[int]:
         return n if self.layer is None else widths_at(self.result.widths, self.layer, n)
