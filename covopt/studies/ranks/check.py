@@ -128,10 +128,10 @@ def _cell(
     if setting.nesterov and setting.momentum == 0.0:
         raise ValueError("Nesterov's momentum without a momentum")
     weights, start = _network(arrays, f"c{place}"), _network(arrays, name_of_start(setting))
-    network: Descended | list[Tensor] = weights
+    network = Descended(weights, setting.steps)
     if f"c{place}_steps" in spectra:
         course = _course(spectra, place, len(weights))
-        network = Descended(setting.options(), weights, int(stated["steps"]), stated["diverged"] is True, course)
+        network = Descended(weights, int(stated["steps"]), stated["diverged"] is True, course)
     return cell_of(problem, setting, network, start or None, tolerances=tolerances, seed=seed)
 
 

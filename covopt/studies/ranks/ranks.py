@@ -144,7 +144,8 @@ def ranks(
         setting = request.setting(problem, steps)
         first = None if start is None else network_of(start, bias).weights
         check_network(problem.double(), [W.to(problem.X.device) for W in given.weights])
-        cells = [request.audit(problem.double(), setting, given.weights, first)]
+        network = Descended(given.weights, setting.steps)
+        cells = [request.audit(problem.double(), setting, network, first)]
         status = Status.CONVERGED
     references, refused = request.solve(problem)
     return Ranks(
@@ -267,9 +268,7 @@ class _Request:
             raise ProblemError("A momentum without a rate says nothing; give the rate too.")
         return setting
 
-    def audit(
-        self, problem: Problem, setting: Setting, network: Descended | list[Tensor], start: list[Tensor] | None
-    ) -> RankCell:
+    def audit(self, problem: Problem, setting: Setting, network: Descended, start: list[Tensor] | None) -> RankCell:
         """Audit one network."""
         return cell_of(problem, setting, network, start, tolerances=self.tolerances, seed=self.seed)
 
