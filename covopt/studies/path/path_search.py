@@ -91,14 +91,6 @@ class Point:
         return replace(cheap, lower=high.lower, certificate=high.certificate, proof=high.proof, status=self.status)
 
 
-def feasible(point: Point) -> between.Feasible | None:
-    """Return the dual point of a point, if it has one."""
-    dual = DualPoint.of(point.proof)
-    if dual is None:
-        return None
-    return between.Feasible(point.lam, torch.from_numpy(dual.Lambda), dual.maximum, str(point.certificate))
-
-
 def at(problem: Problem, lam: float) -> Problem:
     """Return the problem at one lam."""
     return replace(problem, lam=lam)
@@ -117,7 +109,11 @@ def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
         networks = [([W.cpu() for W in p.weights], p.cost.norm) for p in points]
         outputs = [(preactivations(problem, weights)[-1], norm) for weights, norm in networks]
         lines += between.mixed_lines(problem, outputs)
-        duals = [dual for p in points if (dual := feasible(p)) is not None]
+        duals = [
+            between.Feasible(p.lam, torch.from_numpy(dual.Lambda), dual.maximum, str(p.certificate))
+            for p in points
+            if (dual := DualPoint.of(p.proof)) is not None
+        ]
         proved += between.mixed_bounds(problem, duals)
     return Envelope.of(lines, proved)
 
