@@ -20,7 +20,7 @@ from covopt.records.svg import Picture
 LAYERS, CROWD = 4, 2000
 REPEATED = ("lam", "loss", "depth", "bias", "skip", "activation", "method", "certify", "seed")
 """The options of a solve that its summary keeps."""
-OTHERS = {"solve": (), "plateau": ("method",), "compare": ("method",), "validate": ("method", "depth")}
+OTHERS = {"plateau": ("method",), "compare": ("method",), "validate": ("method", "depth")}
 """Those that are no options of the call."""
 
 
@@ -84,17 +84,12 @@ def proof(s: Summary) -> list[str]:
     return [text for text in (words.proof(s), words.better_bound(s), verdict, words.checking(s)) if text]
 
 
-def weights_in_python(s: Summary) -> list[str]:
-    """Return the call's argument for stored weights of rows, if there are any."""
-    return ["sample_weight=data.weights"] if s.get("weighted") else []
-
-
-def in_python(s: Summary, run: str, call: str = "solve", network: str | None = None) -> str:
-    """Return the call that repeats a run on its stored data, with a network's file if needed."""
-    repeated = {key: s[key] for key in REPEATED if key not in OTHERS[call] and s.get(key) is not None}
-    options = [f"{key}={value!r}" for key, value in repeated.items() if value is not False]
+def in_python(s: Summary, run: str, call: str = "solve", network: str | None = None, **varied: object) -> str:
+    """Return the call that repeats a run on its stored data, with a network's file or the `varied` option if needed."""
+    repeated = {key: s[key] for key in REPEATED if key not in OTHERS.get(call, ()) and s.get(key) is not None}
+    options = [f"{key}={value!r}" for key, value in (varied | repeated).items() if value is not False]
     first = [] if network is None else [repr(network)]
-    options += weights_in_python(s)
+    options += ["sample_weight=data.weights"] if s.get("weighted") else []
     arguments = ", ".join([*first, "data.X", "data.Y", *options])
     return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\ncovopt.{call}({arguments})"
 

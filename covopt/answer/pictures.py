@@ -1,4 +1,4 @@
-"""The figures of a report: convergence, neurons, spectra, forces, widths, methods."""
+"""The figures of a report: convergence, neurons, spectra, forces, methods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from covopt.answer.look import NEURONS, Look, draw_look, draw_map, draw_shares, 
 from covopt.answer.panels import Panel
 from covopt.answer.panels import draw_panel as draw_lines
 from covopt.answer.result import Result
-from covopt.answer.widths import WidthPanel, draw_panel
 from covopt.records.provenance import Origin
 from covopt.records.svg import Picture, picture
 from covopt.runtime.errors import counted
@@ -96,19 +95,6 @@ def curves(methods: Sequence[Curve], lower: float | None) -> list[Picture]:
             caption="How far each method is above the lowest cost of all. Dots: where its other starts ended.",
         ),
     ]
-
-
-def widths(panel: WidthPanel) -> Picture:
-    """Draw the lowest cost for each width, with the starts of the plateau."""
-    return picture(
-        lambda figure: draw_panel(figure.subplots(), panel),
-        alt="The lowest cost found for each width, its level, and where the plateau starts.",
-        caption=(
-            "The lowest cost found of networks of each width. Vertical lines: the narrowest network found within 10 %,"
-            " 1 % and 0.1 % of the level; the proved intervals are in the table."
-        ),
-        size=(7.4, 3.8),
-    )
 
 
 def matrix(A: Float[np.ndarray, "r n"], name: str, caption: str, across: str, down: str) -> Picture:

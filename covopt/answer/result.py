@@ -32,7 +32,7 @@ from covopt.model.forces import Forces, forces_on
 from covopt.model.problem import Problem, check_penalised, make_problem, with_bias
 from covopt.model.reading import as_matrix, as_numbers
 from covopt.records import record
-from covopt.records.answer import Answer
+from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer, spare
 from covopt.records.provenance import ORIGIN, write_origin
 from covopt.runtime.errors import ProblemError, RecordError, counted, shown
@@ -106,6 +106,7 @@ class Result(Answer):
     """
 
     file: ClassVar[str] = record.SUMMARY
+    words: ClassVar[Words] = words
 
     problem: Problem
     method: str
@@ -376,14 +377,6 @@ class Result(Answer):
             "seed": self.seed,
             "version": __version__,
         }
-
-    def sentence(self) -> str:
-        """Return the network's cost, and how much lower the minimum can be."""
-        return words.answer(self.summary())
-
-    def describe(self) -> record.Pairs:
-        """Return the result as a person reads it: pairs of a label and its text."""
-        return words.pairs(self.summary())
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside result.json.

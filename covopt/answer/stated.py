@@ -15,9 +15,10 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Cost, check_network, evaluate
 
 
-def weights_of(arrays: Mapping[str, Any]) -> list[Tensor]:
-    """Return the arrays W1 ... WL of a file as tensors, in the order of their numbers."""
-    matrices = {int(match[1]): array for name, array in arrays.items() if (match := re.fullmatch(r"W(\d+)", name))}
+def weights_of(arrays: Mapping[str, Any], prefix: str = "") -> list[Tensor]:
+    """Return the arrays W1 ... WL of a file, or p7_W1 ... p7_WL by their prefix, as tensors in this order."""
+    named = re.compile(rf"{re.escape(prefix)}W(\d+)")
+    matrices = {int(match[1]): array for name, array in arrays.items() if (match := named.fullmatch(name))}
     if any(array.dtype.kind != "f" or array.ndim != 2 for array in matrices.values()):
         raise ValueError("weights that are no matrices of numbers")
     return [torch.from_numpy(matrices[number]).double() for number in sorted(matrices)]

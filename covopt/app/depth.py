@@ -49,7 +49,7 @@ def depth_command(
     """
     chosen = depths_of(depths or ["2:8"])
     with interruptible():
-        from covopt.studies.depth import depth_answer
+        from covopt.studies.depth import depth_answer, words
         from covopt.studies.depth import depths as study
 
         start = output.start(resume, init, depth_answer.Depths, "run of depth", "--force and --init")
@@ -77,7 +77,7 @@ def depth_command(
     def show_answer() -> None:
         print_pairs(curve.describe(curve=False))
         print()
-        print_table(depth_answer.COLUMNS, curve.rows())
+        print_table(words.COLUMNS, curve.rows())
 
     ended = curve.status is Status.INTERRUPTED
     output.deliver(curve, show_answer, "The answer", dataset, ended=ended, replaces=resume)

@@ -38,7 +38,7 @@ from covopt.completely_positive.zeros import ByZeros
 from covopt.data.arrays import read_matrix, read_npz
 from covopt.linalg.rounding import EPS
 from covopt.records import record
-from covopt.records.answer import Answer
+from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer
 from covopt.records.packed import pack, unpack
 from covopt.runtime.errors import ProblemError, RecordError
@@ -69,6 +69,7 @@ class CPRank(Answer):
     """
 
     file: ClassVar[str] = "cprank.json"
+    words: ClassVar[Words] = words
 
     verdict: Verdict
     exact: bool
@@ -174,14 +175,6 @@ class CPRank(Answer):
             "witness": None if self.witness is None else self.witness.proof,
             "separation": None if self.witness is None else self.witness.value,
         }
-
-    def sentence(self) -> str:
-        """Return the verdict and the interval."""
-        return words.answer(self.stated())
-
-    def describe(self) -> record.Pairs:
-        """Return the answer as a person reads it: pairs of a label and its text."""
-        return words.pairs(self.stated())
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of matrix.npz (A), and of proof.json and proof.npz.

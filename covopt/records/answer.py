@@ -5,21 +5,40 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from covopt.records import record, storing
 from covopt.records.directories import Writer
 from covopt.records.provenance import ORIGIN, write_origin
-from covopt.records.record import Pairs
+from covopt.records.record import Pairs, Summary
 from covopt.runtime.lazy import lazy
 
 if TYPE_CHECKING:
+    from matplotlib import figure as figures
+    from matplotlib import pyplot
+    from matplotlib.axes import Axes
+
     from covopt.records import markup
 else:
+    figures = lazy("matplotlib.figure")
+    pyplot = lazy("matplotlib.pyplot")
     markup = lazy("covopt.records.markup")
 
 UNDRAWN: Mapping[str, Writer] = {"figure.png": lambda path: None}
 """Drops the picture of a solve that a study stores: the picture of the study shows the same."""
+
+
+class Words(Protocol):
+    """The module of a kind of answers that puts a summary into words."""
+
+    def answer(self, s: Summary, /) -> str:
+        """Return the answer in a sentence or two."""
+        ...
+
+    def pairs(self, s: Summary, /) -> Pairs:
+        """Return the answer for people: pairs of a label and a text."""
+        ...
 
 
 class Answer(ABC):
@@ -27,21 +46,15 @@ class Answer(ABC):
 
     Attributes:
         file: the name of the summary file in the directory of a run.
+        words: the module that puts its summary into words.
     """
 
     file: ClassVar[str]
+    words: ClassVar[Words]
 
     @abstractmethod
     def summary(self) -> dict[str, object]:
         """Return the answer as a JSON object; unknown or unproved values are None."""
-
-    @abstractmethod
-    def sentence(self) -> str:
-        """Return the answer in a sentence or two."""
-
-    @abstractmethod
-    def describe(self) -> Pairs:
-        """Return the answer for people: pairs of a label and a text."""
 
     @abstractmethod
     def files(self) -> dict[str, Writer]:
@@ -50,6 +63,14 @@ class Answer(ABC):
     def stated(self) -> dict[str, object]:
         """Return the contents of the summary file: `summary()`, unless a class stores more."""
         return self.summary()
+
+    def sentence(self) -> str:
+        """Return the answer in a sentence or two."""
+        return self.words.answer(self.stated())
+
+    def describe(self) -> Pairs:
+        """Return the answer as a person reads it: pairs of a label and its text."""
+        return self.words.pairs(self.stated())
 
     def save(
         self,
@@ -86,3 +107,32 @@ class Answer(ABC):
 
     def _repr_html_(self) -> str:
         return markup.summary(self.sentence(), self.describe())
+
+
+class Drawn(Answer):
+    """An answer with a picture of its own.
+
+    Attributes:
+        figures: the module that draws a summary: `plot(axes, s)` one picture, `draw(figure, s)` all, of SIZE in inches.
+    """
+
+    figures: ClassVar[Any]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the curve of the answer, and what is proved of it.
+
+        Args:
+            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
+
+        Returns:
+            The axes.
+        """
+        axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
+        self.figures.plot(axes, self.summary())
+        return axes
+
+    def draw(self, path: Path) -> None:
+        """Write the picture of the answer as a PNG at `path`."""
+        figure = figures.Figure(figsize=self.figures.SIZE, layout="constrained", dpi=130)
+        self.figures.draw(figure, self.summary())
+        figure.savefig(path, format="png")

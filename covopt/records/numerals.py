@@ -9,7 +9,9 @@ plain number, and rounded to the nearest one. Where few digits read back as the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any
 
 # An interval is shown with the digits at which rounding its ends outwards widens it by at most this part; up to DIGITS.
 WIDENED, DIGITS = 0.05, 10
@@ -19,6 +21,11 @@ PLAIN = (-4, 6)
 
 class Lower(float):
     """A proved lower bound in a table: its text is rounded down."""
+
+
+def row_of(point: Mapping[str, Any], keys: Iterable[str]) -> tuple[object, ...]:
+    """Return some entries of a point as a row of a table; its `lower` is a bound."""
+    return tuple(Lower(point[key]) if key == "lower" and point[key] is not None else point[key] for key in keys)
 
 
 def down(value: float, digits: int = 5) -> str:

@@ -276,6 +276,15 @@ def numpy_of(**tensors: Tensor) -> dict[str, NDArray]:
     return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
 
+def layers_of(networks: Mapping[str, Iterable[Tensor]]) -> dict[str, NDArray]:
+    """Return the weights of networks by name as arrays for a file: `p7_W1` is W_1 of network p7."""
+    return {
+        f"{name}_W{layer}": W.double().cpu().numpy()
+        for name, weights in networks.items()
+        for layer, W in enumerate(weights, start=1)
+    }
+
+
 def table(lines: Callable[[], Iterable[Iterable[object]]]) -> Writer:
     """Return the writer of a .csv file, whose lines are made when it is written; None is an empty field."""
 

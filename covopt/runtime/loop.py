@@ -10,7 +10,7 @@ import enum
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
@@ -127,6 +127,9 @@ def _own(number: float) -> float:
     return number
 
 
+T = TypeVar("T")
+
+
 @dataclass
 class Budget:
     """Wall-clock seconds and iterations of a solve; the clock starts when the budget is made.
@@ -148,6 +151,15 @@ class Budget:
     def alone(self) -> bool:
         """Return True if looking at the clock asks no other process."""
         return self.agreed is _own
+
+    def part(self, share: float) -> Budget:
+        """Return a budget that ends at this share of the time limit."""
+        return replace(self, time_limit=share * self.time_limit)
+
+    def turns(self, items: Sequence[T]) -> Iterator[tuple[T, Budget]]:
+        """Yield each item with a budget: an equal part of the time that is left when its turn comes."""
+        for done, item in enumerate(items):
+            yield item, replace(self, time_limit=self.seconds() + self.remaining() / (len(items) - done))
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Count the time of a block to phase `name`."""
@@ -173,16 +185,12 @@ class Budget:
         """Return True if so much time is spent that tidying the result has to end too."""
         return self.seconds() > 1.01 * self.time_limit
 
-    def until(self, share: float) -> Budget:
-        """Return the same clock with a limit after this part of the time limit."""
-        return replace(self, time_limit=share * self.time_limit)
-
-    def part(self, share: float) -> Budget:
-        """Return the same clock with a limit after this part of the time that remains."""
+    def rest(self, share: float) -> Budget:
+        """Return a budget that ends at this share of the time that is left."""
         return replace(self, time_limit=self.seconds() + share * self.remaining())
 
     def after(self, rounds: int) -> Budget:
-        """Return the same clock with the iterations that remain after these."""
+        """Return a budget with the iterations that are left after so many."""
         return replace(self, max_iterations=max(0, self.max_iterations - rounds))
 
     def pace(self) -> Callable[[], bool]:
@@ -231,9 +239,6 @@ def check_seed(seed: object) -> int:
 def past(deadline: float) -> bool:
     """Return True after this time of time.perf_counter(), or after Ctrl-C."""
     return interrupted() or time.perf_counter() >= deadline
-
-
-T = TypeVar("T")
 
 
 def leavable(work: Callable[[], T], deadline: float) -> T | None:

@@ -264,7 +264,7 @@ def descend_best(
     history: list[Progress] = []
     status = Status.CONVERGED
     for number in range(starts):
-        own = budget.part(1.0 / (starts - number))
+        own = budget.rest(1.0 / (starts - number))
         solver = HiddenSolver(problem, width, seed + number, init if number == 0 else None, options)
         outcome = run(solver, own, one_history(history, callback))
         ends.append((outcome.state.cost, outcome.state.weights))

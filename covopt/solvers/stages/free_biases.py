@@ -62,7 +62,7 @@ class FreeRounds(Stage):
         gap = options.gap if options.certify != "none" else 0.0
         solver = FreeSolver(problem, exact, gap, options.seed, options.tol, init)
         proves = options.certify != "none" and not exact
-        within = budget.until(0.8) if proves else budget
+        within = budget.part(0.8) if proves else budget
         outcome = run(solver, within, options.callback)
         proof = None if options.certify == "none" else solver.proof
         if options.certify != "none" and proof is None:
@@ -138,13 +138,13 @@ def _descents(problem: Problem, options: SolveOptions) -> tuple[Incumbent, list[
         starts.append(_penalised(problem, training, searched)[1])
     networks = []
     for remaining_starts, weights in zip(range(len(starts), 0, -1), starts, strict=True):
-        networks.append(_descended(problem, weights, options.budget.part(1.0 / remaining_starts)))
+        networks.append(_descended(problem, weights, options.budget.rest(1.0 / remaining_starts)))
     return first, networks
 
 
 def _with_draws(problem: Problem, starts: list[list[Tensor]], options: SolveOptions) -> list[list[Tensor]]:
     """Return the best of these networks and random starts after rounded descents."""
-    end = options.budget.until(0.85)
+    end = options.budget.part(0.85)
     widths = [min(40, options.max_width or 40)] * (problem.depth - 1)
     # 16 draws, as long as all have 20 million activations at most; draws of a larger scale end higher by 5 to 40 %.
     count = max(1, min(16, 20_000_000 // (problem.samples * sum(widths))))
@@ -188,7 +188,7 @@ def _in_turns(
         if over or budget.remaining() < 0.1 * budget.time_limit:
             break
         extended = replace(outcome, state=solver.with_violators(state, violators))
-        outcome = run(solver, budget.part(0.5), options.callback, extended)
+        outcome = run(solver, budget.rest(0.5), options.callback, extended)
     return outcome, best if best.lower > 0.0 else None
 
 
@@ -203,7 +203,7 @@ def _penalised(problem: Problem, options: SolveOptions, share: float) -> tuple[I
     init = options.init
     if init is not None:
         init = _moved(penalised, [_shifted(W, 1.0 / beta) for W in problem.without_skip(init)], mean / beta)
-    options = replace(options, budget=options.budget.until(share), certify="none", init=init)
+    options = replace(options, budget=options.budget.part(share), certify="none", init=init)
     incumbent = carry_out(penalised, penalised_stages(penalised, options), options)
     weights = [_shifted(W, beta) for W in incumbent.weights]
     weights = _moved(penalised, weights, -mean)

@@ -61,7 +61,7 @@ def carry_out(problem: Problem, stages: Sequence[Stage], options: SolveOptions) 
     """Run the stages one after the other, each until its part of the time limit; return what they reached."""
     incumbent = Incumbent(problem)
     for stage in stages:
-        within = replace(options, budget=options.budget.until(stage.until))
+        within = replace(options, budget=options.budget.part(stage.until))
         if stage.due(incumbent, within):
             stage.run(incumbent, within)
         if interrupted():

@@ -19,7 +19,7 @@ from covopt.model.passes import has_many
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, evaluate
 from covopt.records import markup, record
-from covopt.records.answer import Answer
+from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer
 from covopt.studies.audit import words
 from covopt.studies.audit.batches import Batches
@@ -63,6 +63,7 @@ class Audit(Answer):
     """
 
     file: ClassVar[str] = record.AUDIT
+    words: ClassVar[Words] = words
 
     problem: Problem
     weights: list[Tensor]
@@ -189,14 +190,6 @@ class Audit(Answer):
             "function": None if self.function is None else self.function.summary(),
             "solver": self.reference.summary(),
         }
-
-    def sentence(self) -> str:
-        """Return the verdict."""
-        return self.verdict
-
-    def describe(self) -> record.Pairs:
-        """Return the audit as a person reads it: pairs of a label and its text."""
-        return words.pairs(self.summary())
 
     def _repr_html_(self) -> str:
         return markup.summary(self.verdict, [pair for pair in self.describe() if pair[0] != "verdict"])

@@ -117,7 +117,7 @@ def _block(
     if problem.depth > 2:
         lower, certificate = None, Certificate.NONE
         if not (budget.spent() or problem.free or many):
-            share = budget.part(1.0 / layer)
+            share = budget.rest(1.0 / layer)
             block = solve_block(problem, weights, layer, replace(options, budget=share))
             solved = evaluate(problem, block.weights).total
             if block.proof is not None:

@@ -16,6 +16,11 @@ PASSES = (
 """What an audit of many samples leaves out."""
 
 
+def answer(s: Summary) -> str:
+    """Return the verdict."""
+    return s["verdict"]
+
+
 def pairs(s: Summary) -> Pairs:
     """Return an audit as labelled lines."""
     inert = ", ".join(f"{part:.2g}" for part in s["inert"] if part is not None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from covopt.answer.result import Result
 from covopt.answer.solve import solve
 from covopt.records import record
-from covopt.records.answer import Answer
+from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer, spare
 from covopt.records.numerals import Lower
 from covopt.runtime.errors import ProblemError, listed, shown
@@ -75,6 +75,7 @@ class Comparison(Answer):
     """
 
     file: ClassVar[str] = record.COMPARISON
+    words: ClassVar[Words] = words
 
     contenders: list[Contender]
 
@@ -124,14 +125,6 @@ class Comparison(Answer):
             "lower": record.known(self.lower),
             "methods": [contender.summary() for contender in self.contenders],
         }
-
-    def sentence(self) -> str:
-        """Return which method reached the lowest cost, and how far the others are above it."""
-        return words.answer(self.summary())
-
-    def describe(self) -> record.Pairs:
-        """Return the comparison as a person reads it: pairs of a label and its text."""
-        return words.pairs(self.summary())
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of history.csv and figure.png, and of each method's run in a directory of its own."""

@@ -8,18 +8,17 @@ networks with a layer of one neuron, from the multipliers and the path in rank_o
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from covopt.answer import check as runs
 from covopt.answer import questions
 from covopt.answer import verify as checks
 from covopt.answer.result import Result
+from covopt.answer.stated import weights_of
 from covopt.answer.stored import load as load_run
 from covopt.certify.rank_one import measured
 from covopt.data.arrays import read_npz
@@ -28,9 +27,9 @@ from covopt.records import record
 from covopt.records.record import Summary
 from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Status
+from covopt.studies.continuation import cost_of
 from covopt.studies.depth.depth_answer import Depths, Family, curve_lines
 from covopt.studies.depth.depth_search import Member
-from covopt.studies.width.width_search import cost_of
 
 UNCHECKED = (
     *("status", "seconds", "version", "seed", "data", "scale", "refused", "starts"),
@@ -116,11 +115,7 @@ def _family(stated: Summary, arrays: Mapping[str, NDArray], results: Mapping[int
     for line in stated["curve"]:
         depth = int(line["depth"])
         problem = results[depth].problem.double()
-        pattern = re.compile(rf"k{rank}_d{depth}_W(\d+)")
-        own = {int(match[1]): array for name, array in arrays.items() if (match := pattern.fullmatch(name))}
-        if any(array.dtype != np.float64 or array.ndim != 2 for array in own.values()):
-            raise ValueError("a network in networks.npz that is none")
-        weights = [torch.from_numpy(own[layer]) for layer in sorted(own)]
+        weights = weights_of(arrays, f"k{rank}_d{depth}_")
         check_network(problem, weights)
         if min(len(W) for W in weights[:-1]) > rank:
             raise ValueError(f"no network of rank {rank}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -18,25 +17,16 @@ from covopt.data.data import Dataset
 from covopt.model.bottleneck import LayerShape, bottleneck, layer_shapes, spectrum
 from covopt.model.weights import preactivations
 from covopt.records import record
-from covopt.records.answer import UNDRAWN, Answer
+from covopt.records.answer import UNDRAWN, Drawn, Words
 from covopt.records.directories import Writer, spare
-from covopt.records.numerals import Lower
+from covopt.records.numerals import row_of
 from covopt.runtime.errors import ProblemError, listed, shown
-from covopt.runtime.lazy import lazy
+from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Status
 from covopt.studies.depth import words as depth_words
 from covopt.studies.depth.depth_limit import Limit, limit_of
 from covopt.studies.depth.depth_search import Member
 from covopt.studies.depth.expansion import Expansion, expansions
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from covopt.studies.depth import figure as depth_figures
-else:
-    depth_figures = lazy("covopt.studies.depth.figure")
-
-COLUMNS = ("depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from")
 
 
 @dataclass(frozen=True)
@@ -117,7 +107,7 @@ class Family:
 
 
 @dataclass(frozen=True, repr=False)
-class Depths(Answer):
+class Depths(Drawn):
     """The effect of depth on cost, bounds and dimensions.
 
     Attributes:
@@ -131,6 +121,8 @@ class Depths(Answer):
     """
 
     file: ClassVar[str] = "depth.json"
+    words: ClassVar[Words] = depth_words
+    figures: ClassVar[LazyModule] = lazy("covopt.studies.depth.figure")
 
     results: dict[int, Result]
     sources: dict[int, str]
@@ -243,27 +235,8 @@ class Depths(Answer):
         return depth_words.pairs(self.summary(), curve)
 
     def rows(self) -> list[tuple[object, ...]]:
-        """Return the curve as a table; see COLUMNS."""
-        return [
-            (
-                s["depth"],
-                s["cost"],
-                None if p.result.lower is None else Lower(p.result.lower),
-                s["certificate"],
-                s["per_layer"],
-                s["slope"],
-                s["dimension"],
-                s["affine_dimension"],
-                s["bottleneck"],
-                s["source"],
-            )
-            for p in self.curve
-            for s in [p.summary()]
-        ]
-
-    def sentence(self) -> str:
-        """Return the cheapest depth found, and the proved limits."""
-        return depth_words.answer(self.summary())
+        """Return the curve as a table; see `words.COLUMNS`."""
+        return [row_of(point.summary(), depth_words.KEYS) for point in self.curve]
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside depth.json.
@@ -285,21 +258,6 @@ class Depths(Answer):
             **{f"depths/{depth}": partial(self.results[depth].save, others=UNDRAWN) for depth in earlier},
         }
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw cost and proved bound against the depth.
-
-        Args:
-            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
-
-        Returns:
-            The axes.
-        """
-        return depth_figures.plot_curve(depth_figures.picture_of(self.summary()), ax)
-
-    def draw(self, path: Path) -> None:
-        """Write the picture of `plot` as a PNG at `path`."""
-        depth_figures.draw_curve(depth_figures.picture_of(self.summary()), path)
-
     def spectra(self) -> dict[str, np.ndarray]:
         """Return the singular values of each A_l and Z_l: `d5_A1`, `d5_Z1`."""
         arrays: dict[str, np.ndarray] = {}
@@ -315,11 +273,7 @@ class Depths(Answer):
         networks = {f"d{depth}": result.weights for depth, result in self.results.items()}
         for family in self.families:
             networks |= {f"k{family.rank}_d{depth}": m.weights for depth, m in family.members.items()}
-        return {
-            f"{name}_W{layer}": W.double().cpu().numpy()
-            for name, weights in networks.items()
-            for layer, W in enumerate(weights, start=1)
-        }
+        return record.layers_of(networks)
 
 
 def curve_lines(summary: record.Summary) -> list[list[object]]:

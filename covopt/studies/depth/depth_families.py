@@ -14,7 +14,6 @@ Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1: the uppe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -25,8 +24,8 @@ from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.units import Units, at_depth
-from covopt.model.weights import evaluate
 from covopt.runtime.loop import Budget
+from covopt.solvers.deep.exploration import usual_width
 from covopt.solvers.deep.insertion import at_place, in_balance
 from covopt.solvers.deep.pruning import balanced
 from covopt.solvers.deep.starts import ENDS, MIDDLE, ends_first
@@ -36,6 +35,7 @@ from covopt.solvers.training.exact_fit import explored_problem, nearest_fit
 from covopt.solvers.training.homotopy import POLISHING, REFINING, SHIFTING, descend
 from covopt.solvers.training.tangent import exact_fit
 from covopt.solvers.training.trainer import initial
+from covopt.studies.continuation import cost_of
 from covopt.studies.depth.depth_search import DepthSearch
 
 # Random starts at two and three layers; networks that descend at one depth.
@@ -69,7 +69,7 @@ class FamilySearch:
         search = self._search
         for rank in ranks:
             search.families.setdefault(rank, {})
-        for depth, result in search.results.items():
+        for depth, result in search.best.items():
             search.offer(depth, result.weights, search.sources[depth])
         for line, w in self._lined():
             if any(search.families.values()) and search.budget.spent():
@@ -86,12 +86,10 @@ class FamilySearch:
             ranks: of them; budget: of all of them.
         """
         search = self._search
-        for place, rank in enumerate(ranks):
+        for rank, own in budget.turns(ranks):
             if budget.spent():
                 break
-            limit = budget.seconds() + budget.remaining() / (len(ranks) - place)
-            own = replace(budget, time_limit=limit)
-            search.report(f"networks with a hidden layer of {rank}")
+            search.announce(f"networks with a hidden layer of {rank}")
             self._descend(rank, own)
             for depth, weights in self._lines(own) if rank == 1 else ():
                 search.offer(depth, weights, ON_LINE)
@@ -117,7 +115,7 @@ class FamilySearch:
             member = search.families[rank].get(depth)
             begun = starts[depth] + (self._drawn(rank, smooth, budget) if depth < ENDS else [])
             begun += [] if member is None else [units.inward(member.weights)]
-            for start in sorted(begun, key=lambda net: _value(smooth, net))[:TRIED]:
+            for start in sorted(begun, key=lambda net: cost_of(smooth, net))[:TRIED]:
                 if not budget.spent():
                     ended = units.outward(_down(units.problem, start, budget.pace()))
                     search.offer(depth, ended, f"rank {rank}")
@@ -127,12 +125,14 @@ class FamilySearch:
         """Return networks of depth 4 with `rank` neurons in the middle, in their own units."""
         search = self._search
         units = Units.of(next(p for d, p in search.problems.items() if d >= ENDS and d in search.depths))
-        built = ends_first(at_depth(units.problem, ENDS), [rank], _width(units.problem), self._seed, budget.pace())
+        width = usual_width(units.problem.samples, units.problem.Y.shape[1])
+        built = ends_first(at_depth(units.problem, ENDS), [rank], width, self._seed, budget.pace())
         return [start.weights for start in built[:TRIED]]
 
     def _drawn(self, rank: int, smooth: Problem, budget: Budget) -> list[list[Tensor]]:
         """Return random networks of two or three layers after a descent."""
-        shapes = [[rank]] if smooth.depth == 2 else [[rank, _width(smooth)], [_width(smooth), rank]]
+        width = usual_width(smooth.samples, smooth.Y.shape[1])
+        shapes = [[rank]] if smooth.depth == 2 else [[rank, width], [width, rank]]
         draws = [initial(smooth, shapes[k % len(shapes)], self._seed + k, 1.0) for k in range(DRAWN)]
         networks = []
         for shape in shapes:
@@ -223,15 +223,6 @@ def _directions(problem: Problem, seed: int) -> list[Float[Tensor, " n"]]:
         first = torch.linalg.svd(Y, full_matrices=False)
         directions += [torch.linalg.lstsq(X, first.U[:, :1], driver="gelsd").solution[:, 0], torch.linalg.svd(X).Vh[0]]
     return [w / w.norm() for w in directions if bool(torch.isfinite(w).all()) and float(w.norm()) > 0.0]
-
-
-def _width(problem: Problem) -> int:
-    return round(max(10.0, 2.0 * problem.Y.shape[1], 3.0 * math.sqrt(problem.samples)))
-
-
-def _value(problem: Problem, weights: list[Tensor]) -> float:
-    cost = evaluate(problem, weights).total
-    return cost if math.isfinite(cost) else math.inf
 
 
 def _norm(weights: Sequence[Tensor]) -> float:

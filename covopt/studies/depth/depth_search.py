@@ -14,7 +14,7 @@ has at most k neurons are stored for the families of rank k (depth_families.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from covopt.answer.result import Result
-from covopt.answer.solve import solve
 from covopt.certify import proofs
 from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.problem import Problem
@@ -36,7 +35,7 @@ from covopt.solvers.deep.insertion import at_place, deepened, shortened
 from covopt.solvers.training.exact_fit import explored_problem
 from covopt.solvers.training.homotopy import POLISHING, descend
 from covopt.solvers.training.simple import simple_networks
-from covopt.studies.width.width_search import cost_of
+from covopt.studies.continuation import Continuation, cost_of
 
 # Smallest relative gain that counts; less is rounding.
 GAIN = 1e-6
@@ -60,15 +59,19 @@ class Member:
     source: str
 
 
-class DepthSearch:
+class DepthSearch(Continuation[int, Result]):
     """The search for networks of all depths.
 
     Args:
         problems: the problem at each depth, ascending.
         options: the keywords of `covopt.solve`, without the depth and the time limit.
         budget: for the search at all depths together; whole: including the last exchange of networks.
-        callback: gets each solve's progress, with the time since the start of the search.
+        callback: gets each solve's progress.
         earlier: results of an earlier search, at some of the depths.
+
+    Attributes:
+        sources: the origin of each network in `best`; refused: why a depth has none.
+        families: by rank and depth, the networks with a hidden layer of at most so many neurons.
     """
 
     def __init__(
@@ -80,23 +83,21 @@ class DepthSearch:
         callback: Callback | None = None,
         earlier: Mapping[int, Result] | None = None,
     ) -> None:
-        self.problems, self.budget, self._whole = dict(problems), budget, whole
-        self.results: dict[int, Result] = {}
-        self.sources: dict[int, str] = {}
+        super().__init__(budget, callback, options, earlier)
+        self.problems, self._whole = dict(problems), whole
+        self.sources: dict[int, str] = dict.fromkeys(self.best, "an earlier run")
         self.refused: dict[int, str] = {}
         self.families: dict[int, dict[int, Member]] = {}
-        self._options, self._callback = dict(options), callback
         self._seed = int(str(options.get("seed", 0)))
-        # (giver, taker) -> the giver's network that the taker was last offered, and last descended from.
-        self._offered: dict[tuple[int, int], list[Tensor]] = {}
-        self._used: dict[tuple[int, int], list[Tensor]] = {}
-        for depth, result in (earlier or {}).items():
-            self.results[depth], self.sources[depth] = result, "an earlier run"
 
     @property
     def depths(self) -> list[int]:
         """The depths that have a solution or may get one."""
         return [depth for depth in self.problems if depth not in self.refused]
+
+    def is_optimal(self) -> bool:
+        """Return True if every depth's network is proved to be within the target gap."""
+        return all(result.status is Status.OPTIMAL for result in self.best.values())
 
     def run(self, depths: Sequence[int], part: float, init: Weights | None = None) -> None:
         """Solve these depths, from the smallest up, until a share of the time is over.
@@ -108,34 +109,34 @@ class DepthSearch:
         Raises:
             InfeasibleError: no depth has a network that fits.
         """
-        share = Budget(part * self.budget.time_limit, started=self.budget.started)
-        waiting = [depth for depth in depths if not self._is_done(depth)]
-        for place, depth in enumerate(waiting):
-            if interrupted() and self.results:
+        done = [depth for depth, result in self.best.items() if result.status in (Status.OPTIMAL, Status.CONVERGED)]
+        for depth, turn in self.budget.part(part).turns([depth for depth in depths if depth not in done]):
+            if interrupted() and self.best:
                 break
             own = list(init) if init is not None and len(init) == depth else None
-            self._first(depth, share.remaining() / (len(waiting) - place), own)
+            self._first(depth, turn.remaining(), own)
         if len(self.refused) == len(self.problems):
             raise InfeasibleError(next(iter(self.refused.values())))
 
-    def share(self, until: Callable[[], bool]) -> Status:
+    def share(self) -> Status:
         """Exchange networks both ways until nothing gains or time is over, last without descents."""
-        gained = True
-        while gained and not until():
-            gained = self._turn(-1, until) | self._turn(1, until)
+        ended = self.improve(self.budget)
         for direction in (-1, 1):
-            self._turn(direction, lambda: True)
-        return Status.TIME_LIMIT if gained or until() else Status.CONVERGED
+            self._turn(direction, descending=False)
+        return ended
+
+    def round(self, budget: Budget) -> bool:
+        """Hand networks on downward, then upward; return True if any depth gained."""
+        return self._turn(-1) | self._turn(1)
 
     def again(self) -> bool:
         """Solve depths that time cut short again, from their best networks; return True if any."""
-        cut = [depth for depth in self.results if self.results[depth].status is Status.TIME_LIMIT]
-        for place, depth in enumerate(cut):
+        cut = [depth for depth, result in self.best.items() if result.status is Status.TIME_LIMIT]
+        for depth, turn in self.budget.turns(cut):
             if self.budget.spent():
                 break
             self._seed += 1
-            seconds = self.budget.remaining() / (len(cut) - place)
-            self._take(depth, self._solved(depth, seconds, self.results[depth].weights), "solve")
+            self._take(depth, self._solved(depth, turn.remaining(), self.best[depth].weights), "solve")
         return bool(cut)
 
     def offer(self, depth: int, weights: list[Tensor], source: str) -> bool:
@@ -144,18 +145,11 @@ class DepthSearch:
         Args:
             depth: of the network; weights: W_1 ... W_L in the user's units; source: the origin of the network.
         """
-        cost = cost_of(self.problems[depth], weights)
-        narrowest = min(len(W) for W in weights[:-1])
-        gained = False
-        for rank, members in self.families.items():
-            member = members.get(depth)
-            if narrowest <= rank and cost < (math.inf if member is None else member.cost * (1.0 - GAIN)):
-                members[depth] = Member(cost, weights, source)
-                gained = True
-        result = self.results.get(depth)
-        if result is not None and cost < _cost(result) * (1.0 - GAIN):
-            self.results[depth] = improved(result, weights, self.budget.seconds())
-            self.sources[depth] = source
+        network = Member(cost_of(self.problems[depth], weights), weights, source)
+        gained = self._offer_to_families(depth, network)
+        result = self.best.get(depth)
+        if result is not None and network.cost < _cost(result) * (1.0 - GAIN):
+            self.best[depth], self.sources[depth] = improved(result, weights, self.budget.seconds()), source
             gained = True
         return gained
 
@@ -190,121 +184,100 @@ class DepthSearch:
             ended = descend(units.problem, [start], POLISHING, self.budget.pace())[0]
         return units.outward(ended)
 
-    def promise(self, depth: int, weights: Weights) -> float:
-        """Return the cost of a network that need not fit exactly; infinite if it is not finite."""
-        cost = evaluate(explored_problem(self.problems[depth]), weights).total
-        return cost if math.isfinite(cost) else math.inf
-
-    def report(self, phase: str) -> None:
+    def announce(self, phase: str) -> None:
         """Report the next phase to the callback."""
-        if self._callback is not None and self.results:
-            depth = max(self.results)
-            result = self.results[depth]
-            width = max(result.widths)
-            self._callback(Progress(0, self.budget.seconds(), _cost(result), result.lower, width, phase))
+        if self.best:
+            result = self.best[max(self.best)]
+            self.report(Progress(0, self.budget.seconds(), _cost(result), result.lower, max(result.widths), phase))
 
     def _first(self, depth: int, seconds: float, init: Weights | None) -> None:
         """Solve one depth; without time left, take the best network of the shallower depths."""
-        earlier = self.results.get(depth)
-        starts = [] if earlier is None else [(_cost(earlier), "an earlier run", earlier.weights)]
-        if init is not None:
-            starts.append((cost_of(self.problems[depth], init), "init", list(init)))
-        below = max((d for d in self.results if d < depth), default=None)
-        if below is not None and math.isfinite(_cost(self.results[below])):
+        problem, earlier = self.problems[depth], self.best.get(depth)
+        candidates = [] if earlier is None else [("an earlier run", earlier.weights)]
+        candidates += [] if init is None else [("init", list(init))]
+        below, _ = self.neighbours(depth)
+        if below is not None and math.isfinite(_cost(self.best[below])):
             # Without time left, insert only at the most promising place.
-            low = self.results[below]
+            low = self.best[below]
             place = bottleneck(layer_shapes(low.problem, low.weights)) if seconds < SHORTEST else None
             made = self.inserted(below, low.weights, depth, place)[:TRIED]
-            starts += [(cost_of(self.problems[depth], net), f"inserted into depth {below}", net) for net in made]
-        units = Units.of(self.problems[depth])
-        simple = [units.outward(net) for net in simple_networks(units.problem)]
-        starts += [(cost, SIMPLE, net) for net in simple if (cost := cost_of(self.problems[depth], net)) < math.inf]
-        starts += [(m.cost, m.source, m.weights) for family in self.families.values() if (m := family.get(depth))]
-        fitting = [start for start in starts if start[0] < math.inf]
-        best = min(fitting, key=lambda start: start[0], default=None)
+            candidates += [(f"inserted into depth {below}", net) for net in made]
+        units = Units.of(problem)
+        candidates += [(SIMPLE, units.outward(net)) for net in simple_networks(units.problem)]
+        starts = [Member(cost_of(problem, net), net, source) for source, net in candidates]
+        starts += [members[depth] for members in self.families.values() if depth in members]
+        best = min((start for start in starts if start.cost < math.inf), key=lambda start: start.cost, default=None)
         if best is not None and (seconds < SHORTEST or interrupted()):
-            self._take(depth, answered(self.problems[depth], best[2], self._options, self.budget.seconds()), best[1])
+            self._take(depth, answered(problem, best.weights, self.options, self.budget.seconds()), best.source)
             return
+        begin = init if init is not None else None if best is None else best.weights
         try:
-            begin = init if init is not None else None if best is None else best[2]
             solved = self._solved(depth, max(seconds, SHORTEST), begin)
         except InfeasibleError as error:
             self.refused[depth] = str(error)
             return
         self._take(depth, solved, "solve")
-        for _, source, weights in starts:
-            self.offer(depth, weights, source)
+        for start in starts:
+            self.offer(depth, start.weights, start.source)
 
     def _solved(self, depth: int, seconds: float, init: Weights | None) -> Result:
-        began, callback = self.budget.seconds(), self._callback
-
-        def follow(line: Progress) -> None:
-            if callback is not None:
-                label = f"depth {depth} of {min(self.problems)} to {max(self.problems)}"
-                phase = f"{label}: {line.phase}" if line.phase else label
-                callback(replace(line, seconds=began + line.seconds, phase=phase))
-
-        options = {**self._options, "seed": self._seed}
-        p = self.problems[depth]
-        options |= {"depth": depth, "time_limit": seconds, "init": init, "callback": follow}
-        return solve(p.X, p.Y, sample_weight=p.weight, **options)  # type: ignore[arg-type]
+        label = f"depth {depth} of {min(self.problems)} to {max(self.problems)}"
+        options = {"depth": depth, "time_limit": seconds, "init": init, "seed": self._seed}
+        return self.solve(self.problems[depth], label, **options)
 
     def _take(self, depth: int, result: Result, source: str) -> None:
-        """Store the result of a solve; a known network that costs no more stays."""
-        current = self.results.get(depth)
+        """Store the result of a solve; a known network that costs no more stays, and so does a higher bound."""
+        current, best = self.best.get(depth), result
         if current is not None:
-            better = _cost(result) < _cost(current) * (1.0 - GAIN)
-            bound = max(
-                (r for r in (current, result) if r.lower is not None), key=lambda r: r.lower or 0.0, default=current
-            )
-            best = result if better else current
-            if bound is not best and bound.lower is not None:
-                # The other's bound and proof, with this network.
+            if not _cost(result) < _cost(current) * (1.0 - GAIN):
+                best, source = current, self.sources[depth]
+            proved = [r for r in (current, result) if r.lower is not None]
+            bound = max(proved, key=lambda r: r.lower or 0.0, default=best)
+            if bound is not best:  # the other's bound and proof, with this network
                 best = improved(bound, best.weights, self.budget.seconds())
-            elif not better:
+            elif best is current:
                 best = replace(current, status=result.status)
-            self.results[depth] = best
-            self.sources[depth] = source if better else self.sources[depth]
-        else:
-            self.results[depth], self.sources[depth] = result, source
-        self.results = dict(sorted(self.results.items()))
+        self.best[depth], self.sources[depth] = best, source
+        self.best = dict(sorted(self.best.items()))
+        self._offer_to_families(depth, Member(_cost(best), best.weights, source), gain=0.0)
+
+    def _offer_to_families(self, depth: int, network: Member, gain: float = GAIN) -> bool:
+        """Put a network into the families that it lowers by more than the relative gain; return True if any."""
+        gained = False
+        narrowest = min(len(W) for W in network.weights[:-1])
         for rank, members in self.families.items():
-            best = self.results[depth]
-            old = members.get(depth)
-            if min(best.widths) <= rank and _cost(best) < (math.inf if old is None else old.cost):
-                members[depth] = Member(_cost(best), best.weights, self.sources[depth])
+            limit = members[depth].cost * (1.0 - gain) if depth in members else math.inf
+            if narrowest <= rank and network.cost < limit:
+                members[depth], gained = network, True
+        return gained
 
-    def _is_done(self, depth: int) -> bool:
-        result = self.results.get(depth)
-        return result is not None and result.status in (Status.OPTIMAL, Status.CONVERGED)
-
-    def _turn(self, direction: int, until: Callable[[], bool]) -> bool:
+    def _turn(self, direction: int, descending: bool = True) -> bool:
         """Hand networks on, upward (1) or downward (-1); return True if any depth gained."""
-        pairs = pairwise(list(self.results)[::direction])
-        gains = [self._hand_over(*pair, until) for pair in pairs if not self._whole.spent()]
+        pairs = pairwise(list(self.best)[::direction])
+        gains = [self._hand_over(*pair, descending) for pair in pairs if not self._whole.spent()]
         return any(gains)
 
-    def _hand_over(self, giver: int, taker: int, until: Callable[[], bool]) -> bool:
-        """Offer the network of one depth to another; descend from it only before the time is over."""
-        weights, current = self.results[giver].weights, self.results[taker]
-        if not math.isfinite(_cost(self.results[giver])):
+    def _hand_over(self, giver: int, taker: int, descending: bool) -> bool:
+        """Offer the network of one depth to another, and descend from it before the time is over."""
+        weights = self.best[giver].weights
+        if not math.isfinite(_cost(self.best[giver])):
             return False
-        fresh = self._used.get((giver, taker)) is not weights
-        descends = fresh and not until() and taker > 2 and current.status is not Status.OPTIMAL
-        if not descends and self._offered.get((giver, taker)) is weights:
+        descending = descending and not self.budget.spent() and taker > 2
+        descends = descending and self.best[taker].status is not Status.OPTIMAL
+        descends = descends and self.is_new(weights, giver, taker, "descent")
+        if not self.is_new(weights, giver, taker, "offer") and not descends:
             return False
-        self._offered[giver, taker] = weights
         upward = giver < taker
         made = self.inserted(giver, weights, taker) if upward else self.removed(giver, weights, taker)
         source = f"inserted into depth {giver}" if upward else f"removed from depth {giver}"
         gains = [self.offer(taker, network, source) for network in made[:TRIED]]
         if not descends:
             return any(gains)
-        self._used[giver, taker] = weights
-        self.report(f"depth {taker}: from the network of depth {giver}")
-        most = PROMISING * self.promise(taker, self.results[taker].weights)
+        self.announce(f"depth {taker}: from the network of depth {giver}")
+        problem = explored_problem(self.problems[taker])
+        most = PROMISING * cost_of(problem, self.best[taker].weights)
         for start in made[:TRIED]:
-            if not self.budget.spent() and self.promise(taker, start) <= most:
+            if not self.budget.spent() and cost_of(problem, start) <= most:
                 gains.append(self.offer(taker, self.descended(taker, start), f"from depth {giver}"))
         return any(gains)
 

@@ -25,8 +25,8 @@ from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_network
 from covopt.runtime.errors import ProblemError, listed, shown
-from covopt.runtime.interrupts import gently, interrupted
-from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed, check_time_limit
+from covopt.runtime.interrupts import gently
+from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed
 from covopt.runtime.options import checked, whole_numbers
 from covopt.runtime.threads import fitted
 from covopt.solvers.deep.starts import ENDS
@@ -90,7 +90,7 @@ def depth(
 
     Source: [J23a, Theorem 1 and 2], [J23b, section 2 and Figure 1].
     """
-    chosen, chosen_ranks = _chosen(depths, time_limit), _ranks(ranks)
+    chosen, chosen_ranks = _chosen(depths), _ranks(ranks)
     seed = check_seed(seed)
     budget = Budget(time_limit=time_limit)
     objective = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
@@ -106,7 +106,7 @@ def depth(
     weighted_objective = {**objective, "sample_weight": first.weight}
     problems = {L: make_problem(first.X, first.Y, depth=L, **weighted_objective).double() for L in chosen}  # type: ignore[arg-type]
     earlier = _known(init, problems)
-    within = replace(budget, time_limit=SEARCHING * time_limit)
+    within = budget.part(SEARCHING)
     options = {**objective, "certify": certify, "gap": gap, "seed": seed}
     search = DepthSearch(problems, options, within, budget, callback, {} if earlier is None else earlier.results)
     for family in [] if earlier is None else earlier.families:
@@ -114,38 +114,30 @@ def depth(
     shallow = [L for L in chosen if L <= ENDS] or chosen[:1]
     first_part, last_part = (SHALLOW, BUILT) if len(shallow) < len(chosen) else (BUILT, FAMILIES)
     search.run(shallow, first_part, _weights(init, problems))
-    wanted = _shown_ranks(search.results) if chosen_ranks is None else chosen_ranks
+    wanted = _shown_ranks(search.best) if chosen_ranks is None else chosen_ranks
     families = FamilySearch(search, seed)
     families.begin(wanted)
-    families.run(wanted, replace(budget, time_limit=last_part * time_limit))
+    families.run(wanted, budget.part(last_part))
     search.run([L for L in chosen if L not in shallow], FAMILIES, _weights(init, problems))
-    status = search.share(within.spent)
+    ended = search.share()
     while not within.spent() and search.again():
-        status = search.share(within.spent)
+        ended = search.share()
+    if any(result.status not in (Status.OPTIMAL, Status.CONVERGED) for result in search.best.values()):
+        ended = Status.TIME_LIMIT
     return Depths(
-        results=search.results,
-        sources={L: search.sources[L] for L in search.results},
+        results=search.best,
+        sources={L: search.sources[L] for L in search.best},
         families=[Family(rank, _known_members(search, rank)) for rank in sorted(search.families)],
         refused=search.refused,
-        path=rank_one(problems[max(search.results)]) if first.interpolates else None,
-        status=_status(search.results, status),
+        path=rank_one(problems[max(search.best)]) if first.interpolates else None,
+        status=search.status(ended),
         seconds=budget.seconds(),
     )
 
 
 def _known_members(search: DepthSearch, rank: int) -> dict[int, Member]:
     """Return the members of a family at depths that have a result."""
-    return {L: member for L, member in sorted(search.families[rank].items()) if L in search.results}
-
-
-def _status(results: Mapping[int, Result], ended: Status) -> Status:
-    """Return OPTIMAL if every depth is; CONVERGED only if no solve was cut short."""
-    if interrupted():
-        return Status.INTERRUPTED
-    if all(result.status is Status.OPTIMAL for result in results.values()):
-        return Status.OPTIMAL
-    cut = any(result.status not in (Status.OPTIMAL, Status.CONVERGED) for result in results.values())
-    return Status.TIME_LIMIT if cut else ended
+    return {L: member for L, member in sorted(search.families[rank].items()) if L in search.best}
 
 
 def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
@@ -158,8 +150,7 @@ def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
     return sorted({*RANKS, *(rank for rank in shown_there if 1 <= rank <= MOST_SHOWN)})
 
 
-def _chosen(depths: Sequence[int], time_limit: float) -> list[int]:
-    check_time_limit(time_limit)
+def _chosen(depths: Sequence[int]) -> list[int]:
     numbers = whole_numbers(depths, 2)
     if not numbers:
         text = shown(depths) if numbers is None else "none"

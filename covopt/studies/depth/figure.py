@@ -1,86 +1,36 @@
-"""Figures of costs against depth, and of the layers; they take plain arrays."""
+"""Figures of costs against depth, from the summary of a `depth`, and of its layers, from arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, CURVE_COLORS, count_along
 from covopt.records.record import Summary
 from covopt.runtime.errors import counted
-from covopt.runtime.lazy import lazy
 
-if TYPE_CHECKING:
-    from matplotlib import pyplot
-else:
-    pyplot = lazy("matplotlib.pyplot")
-
+SIZE = (6.6, 4.8)
 GUIDE_COLOR = "#cfcfcf"
 # Costs above this multiple of the median are left out of the scale.
 FAR = 6.0
 
 
-@dataclass(frozen=True)
-class CurvePicture:
-    """Data of the figure of cost and bound against depth.
-
-    Attributes:
-        title: the problem in a few words.
-        depths, costs, lower: the curve (n,); NaN for unknown values.
-        dimensions: of the narrowest layer; they colour the points.
-        families: (rank, depths, costs) of each.
-        unit: the cost of a dimension in each layer: lam, 1 for exact fits.
-    """
-
-    title: str
-    depths: Float[np.ndarray, " n"]
-    costs: Float[np.ndarray, " n"]
-    lower: Float[np.ndarray, " n"]
-    dimensions: Sequence[int]
-    families: Sequence[tuple[int, Float[np.ndarray, " _"], Float[np.ndarray, " _"]]]
-    unit: float = 1.0
+def draw(figure: Figure, s: Summary) -> None:
+    """Draw the curve alone on a figure."""
+    plot(figure.subplots(), s)
 
 
-def picture_of(s: Summary, title: str = "") -> CurvePicture:
-    """Return the picture of the summary of a `depth`."""
-    curve = s["curve"]
-    families = [(f["rank"], _column(f["curve"], "depth"), _column(f["curve"], "cost")) for f in s["families"]]
-    depths, costs, lower = (_column(curve, name) for name in ("depth", "cost", "lower"))
-    dimensions = [-1 if p["dimension"] is None else p["dimension"] for p in curve]
-    return CurvePicture(title, depths, costs, lower, dimensions, families, 1.0 if s["lam"] is None else s["lam"])
-
-
-def plot_curve(picture: CurvePicture, axes: Axes | None = None) -> Axes:
-    """Draw the picture in these axes, or in those of a new pyplot figure; return the axes."""
-    if axes is None:
-        axes = pyplot.subplots(layout="constrained")[1]
-    curve_panel(axes, picture)
-    return axes
-
-
-def draw_curve(picture: CurvePicture, path: Path) -> None:
-    """Write the picture as a PNG."""
-    figure = Figure(figsize=(6.6, 4.8), layout="constrained", dpi=130)
-    FigureCanvasAgg(figure)
-    curve_panel(figure.subplots(), picture)
-    figure.savefig(path, format="png")
-
-
-def curve_panel(axes: Axes, picture: CurvePicture) -> None:
-    """Draw costs and bounds over lines of integer slope; colours show dimensions."""
-    finite = np.isfinite(picture.costs)
-    L, costs = picture.depths[finite], picture.costs[finite]
-    dimensions = [k for k, there in zip(picture.dimensions, finite, strict=True) if there]
-    proved = np.isfinite(picture.lower)
+def plot(axes: Axes, s: Summary) -> None:
+    """Draw costs and bounds over lines of integer slope; colours show the dimension of the narrowest layer."""
+    depths, lower, every_cost = (_column(s["curve"], name) for name in ("depth", "lower", "cost"))
+    finite, proved = np.isfinite(every_cost), np.isfinite(lower)
+    L, costs = depths[finite], every_cost[finite]
+    dimensions = [p["dimension"] for p, has_cost in zip(s["curve"], finite, strict=True) if has_cost]
     axes.plot(L, costs, color=COST_COLOR, linewidth=0.9, alpha=0.6)
     handles = []
     for number, k in enumerate(sorted(set(dimensions))):
@@ -89,23 +39,24 @@ def curve_panel(axes: Axes, picture: CurvePicture) -> None:
         axes.plot(L[at], costs[at], "o", color=color, markersize=5)
         handles.append(Line2D([], [], marker="o", linestyle="", color=color, label=f"cost, {counted(k, 'dimension')}"))
     if proved.any():
-        axes.plot(picture.depths[proved], picture.lower[proved], "--", color=BOUND_COLOR, linewidth=1.2)
+        axes.plot(depths[proved], lower[proved], "--", color=BOUND_COLOR, linewidth=1.2)
         handles.append(Line2D([], [], linestyle="--", color=BOUND_COLOR, label="proved lower bound"))
     top = _top(costs)
-    for rank, at, values in picture.families:
-        color = CURVE_COLORS[(rank - 1) % len(CURVE_COLORS)]
+    for family in s["families"]:
+        at, values = _column(family["curve"], "depth"), _column(family["curve"], "cost")
+        color = CURVE_COLORS[(family["rank"] - 1) % len(CURVE_COLORS)]
         axes.plot(at, values, ":", color=color, linewidth=1.0)
         if (values <= top).any():  # in the legend: families end at the same point where one is the other's best
-            handles.append(Line2D([], [], linestyle=":", color=color, label=f"rank {rank}"))
+            handles.append(Line2D([], [], linestyle=":", color=color, label=f"rank {family['rank']}"))
     if len(L):
+        unit = 1.0 if s["lam"] is None else s["lam"]  # the cost of a dimension in each layer
         for k in sorted({*dimensions, 1}):
             if k > 0:  # through the last point: at the largest depth the slope is nearest to its limit
-                axes.plot(L, costs[-1] + k * picture.unit * (L - L[-1]), color=GUIDE_COLOR, linewidth=0.8, zorder=0)
+                axes.plot(L, costs[-1] + k * unit * (L - L[-1]), color=GUIDE_COLOR, linewidth=0.8, zorder=0)
         handles.append(Line2D([], [], color=GUIDE_COLOR, label="integer slopes"))
         axes.set_ylim(bottom=0.0, top=top)
     axes.set_xlabel("depth L (layers of weights)")
     axes.set_ylabel("cost")
-    axes.set_title(picture.title, fontsize=10, parse_math=False)
     count_along(axes.xaxis)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(handles=handles, frameon=False, fontsize=8)
@@ -123,11 +74,7 @@ def spectra_panel(axes: Axes, spectra: Mapping[int, Sequence[Float[np.ndarray, "
                 at, line, ".-", color=color, linewidth=0.8, markersize=4, label=f"L = {depth}" if not place else None
             )
     axes.axhline(1.0, color=GUIDE_COLOR, linewidth=0.8, zorder=0)
-    axes.set_xlabel("layer, l / L")
-    axes.set_ylabel("singular values of the weights")
-    axes.set_ylim(bottom=0.0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    _dress(axes, "layer, l / L", "singular values of the weights")
 
 
 def nonlinearity_panel(axes: Axes, lines: Mapping[int, Sequence[float]]) -> None:
@@ -136,8 +83,12 @@ def nonlinearity_panel(axes: Axes, lines: Mapping[int, Sequence[float]]) -> None
         color = CURVE_COLORS[number % len(CURVE_COLORS)]
         at = np.arange(1, depth) / depth
         axes.plot(at, values, "o-", color=color, linewidth=1.0, markersize=4, label=f"L = {depth}")
-    axes.set_xlabel("hidden layer, l / L")
-    axes.set_ylabel("nonlinearity |Z − σ(Z)| / |Z|")
+    _dress(axes, "hidden layer, l / L", "nonlinearity |Z − σ(Z)| / |Z|")
+
+
+def _dress(axes: Axes, across: str, up: str) -> None:
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
     axes.set_ylim(bottom=0.0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)

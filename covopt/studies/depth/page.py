@@ -10,7 +10,7 @@ import numpy as np
 from covopt.answer import parts, stored, words
 from covopt.data.arrays import read_npz
 from covopt.records import provenance, record, svg
-from covopt.records.numerals import Lower
+from covopt.records.numerals import row_of
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
 from covopt.studies.depth import figure as depth_figures
@@ -41,7 +41,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         asked=parts.asked(dict(s) | {"depth": _depths(s)}, origin),
         proof=[PROOFS.format(last["depth"]), *parts.proof(last)],
         sections=sections,
-        python=_in_python(s, f"{name}/{record.SOLUTION}"),
+        python=parts.in_python(s, f"{name}/{record.SOLUTION}", "depth", depths=[p["depth"] for p in s["curve"]]),
         **parts.made(name, s, origin),
     )
 
@@ -61,7 +61,7 @@ LAYERS = (
 
 def _curve_picture(s: Summary) -> Any:
     return svg.picture(
-        lambda figure: depth_figures.curve_panel(figure.subplots(), depth_figures.picture_of(s)),
+        lambda figure: depth_figures.plot(figure.subplots(), s),
         alt="The cost found and the proved bound against the depth, over lines of integer slope.",
         caption="Cost and proved bound against the depth; dotted: networks with a layer of at most so many neurons.",
         size=(7.4, 4.2),
@@ -90,18 +90,8 @@ def _layer_pictures(directory: Path, s: Summary) -> list[Any]:
 
 
 def _curve_table(s: Summary) -> Table:
-    columns = ["depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from"]
-    rows = [
-        [
-            p["depth"],
-            p["cost"],
-            None if p["lower"] is None else Lower(p["lower"]),
-            p["certificate"],
-            *(p[key] for key in ("per_layer", "slope", "dimension", "affine_dimension", "bottleneck", "source")),
-        ]
-        for p in s["curve"]
-    ]
-    return Table("The cheapest network found at each depth", columns, rows)
+    rows = [row_of(p, depth_words.KEYS) for p in s["curve"]]
+    return Table("The cheapest network found at each depth", depth_words.COLUMNS, rows)
 
 
 def _family_tables(s: Summary) -> list[Table]:
@@ -140,11 +130,3 @@ def _spaced(depths: list[int]) -> list[int]:
     """Return some of the depths, from the first to the last."""
     places = np.unique(np.linspace(0, len(depths) - 1, DRAWN).round().astype(int)) if depths else []
     return [depths[place] for place in places]
-
-
-def _in_python(s: Summary, run: str) -> str:
-    options = [f"{key}={s[key]!r}" for key in ("lam", "loss", "bias", "activation", "seed") if s[key] is not None]
-    options += parts.weights_in_python(s)
-    depths = [p["depth"] for p in s["curve"]]
-    call = f"covopt.depth(data.X, data.Y, depths={depths!r}, {', '.join(options)})"
-    return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n{call}"

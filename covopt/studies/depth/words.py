@@ -8,6 +8,12 @@ from covopt.records.record import Pairs, Summary, headline
 from covopt.runtime.errors import listed
 
 DIGITS = 7
+COLUMNS = ("depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from")
+KEYS = (
+    *("depth", "cost", "lower", "certificate", "per_layer", "slope"),
+    *("dimension", "affine_dimension", "bottleneck", "source"),
+)
+"""The entries of a depth that tables show, and their names there."""
 
 
 def title(s: Summary) -> str:

@@ -7,7 +7,6 @@ these, between the points too, and the costs from the networks. Nothing in the s
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path as File
@@ -128,23 +127,16 @@ def _is_proved(problem: Problem, point: Point, rounding: float) -> bool:
 def _point(
     problem: Problem, lam: float, place: int, networks: Mapping[str, NDArray], proved: Mapping[str, NDArray]
 ) -> Point:
-    own = {name: array for key, array in networks.items() if (name := _of(key, place))}
-    weights = weights_of(own)
-    question = at(problem, lam)
+    question, prefix = at(problem, lam), f"p{place}_"
+    weights = weights_of(networks, prefix)
     check_network(question, weights)
-    certificate = {name: array for key, array in proved.items() if (name := _of(key, place))}
+    certificate = {key.removeprefix(prefix): array for key, array in proved.items() if key.startswith(prefix)}
     point = Point(lam, weights, evaluate(question, weights), None, Certificate.NONE)
     if not certificate:
         return point
     kind = Certificate(certificate["certificate"].item())
     lower = float(certificate["lower"].item())
     return replace(point, lower=lower, certificate=kind, proof=read_proof(kind, problem.free, lower, certificate))
-
-
-def _of(key: str, place: int) -> str:
-    """Return the name of an array after `p7_`; empty if the array is another point's."""
-    match = re.fullmatch(rf"p{place}_(\w+)", key)
-    return match[1] if match else ""
 
 
 def _problem(arrays: Mapping[str, NDArray]) -> Problem:

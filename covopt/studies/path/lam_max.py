@@ -137,10 +137,10 @@ class _Family:
             lam *= 2.0
         return lam
 
-    def down(self, maximum: Maximum, start: float, spread: float, steps: int = MOST_STEPS) -> float:
+    def down(self, maximum: Maximum, start: float, spread: float) -> float:
         """Step down from a lam above which H <= 1, until a step is too short."""
         upper = start
-        for _ in range(steps):
+        for _ in range(MOST_STEPS):
             lower = self.step(upper, maximum(self.at(upper)), spread)
             if not lower < upper * (1.0 - SHORTEST):
                 break

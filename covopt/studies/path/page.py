@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from covopt.answer import parts, words
-from covopt.records import provenance, record, svg
-from covopt.records.numerals import Lower
+from covopt.records import provenance, svg
+from covopt.records.numerals import row_of
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
 from covopt.studies.path import figure as path_figures
@@ -36,14 +36,14 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         asked=parts.asked(dict(s) | {"lam": None}, origin),
         proof=[CURVE],
         sections=[Section("Along λ", [CURVE], [_picture(s)], [_table(s)])],
-        python=_in_python(s, name),
+        python=parts.in_python(s, name, "path", lams=[p["lam"] for p in s["points"]]),
         **parts.made(name, s, origin),
     )
 
 
 def _picture(s: Summary) -> svg.Picture:
     return svg.picture(
-        lambda figure: path_figures.draw_panels(figure, path_figures.picture_of(s)),
+        lambda figure: path_figures.draw(figure, s),
         alt="Cost and proved bound, fit, norm and width against lambda.",
         caption="Cost and proved bound, loss without penalty, norm and width against λ; dotted: the λ that is picked.",
         size=path_figures.SIZE,
@@ -52,22 +52,5 @@ def _picture(s: Summary) -> svg.Picture:
 
 def _table(s: Summary) -> Table:
     columns = ["λ", "cost", "at least", "proved by", "fit", "|W|²", "neurons", "held out"]
-    keys = ("fit", "norm", "width", "test")
-    rows = [
-        [
-            p["lam"],
-            p["cost"],
-            None if p["lower"] is None else Lower(p["lower"]),
-            p["certificate"],
-            *(p[key] for key in keys),
-        ]
-        for p in s["points"]
-    ]
+    rows = [row_of(p, path_words.KEYS) for p in s["points"]]
     return Table("The cheapest network found at each λ", columns, rows)
-
-
-def _in_python(s: Summary, run: str) -> str:
-    options = [f"{key}={s[key]!r}" for key in ("loss", "depth", "bias", "activation", "seed")]
-    lams = [p["lam"] for p in s["points"]]
-    call = f"covopt.path(data.X, data.Y, lams={lams!r}, {', '.join(options)})"
-    return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n{call}"

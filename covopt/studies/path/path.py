@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from covopt.answer.result import Result
-from covopt.answer.solve import solve
 from covopt.data.arrays import LARGEST
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
@@ -131,15 +130,14 @@ def path(
     solving, again = PROVING if proving else SOLVING
     until = 1.0 - END if interpolate else 1.0
     _fill(search, chosen, _top(problem, largest), ratio, points, solving)
-    converged = max_iterations is None and search.improve(again * until)
+    # With a number of rounds each value is solved only once.
+    ended = search.improve(main.part(again * until)) if max_iterations is None else None
     if proving:
         search.prove(until)
-    end = None
-    if interpolate:
-        end = _end(
-            search, options, max(main.remaining(), END * main.time_limit), None if earlier is None else earlier.end
-        )
-    tests, scored_by = _tests(search, held, parts, options, budget)
+    end = _end(search, None if earlier is None else earlier.end) if interpolate else None
+    tests, scored_by = _tests(search, held, parts, budget)
+    if ended is None:
+        ended = Status.TIME_LIMIT if main.spent() else Status.ITERATION_LIMIT
     return Path(
         problem=problem,
         points=search.ordered,
@@ -148,7 +146,7 @@ def path(
         tests=tests,
         scored_by=scored_by,
         held_out=held,
-        status=_status(search, converged, max_iterations is not None),
+        status=search.status(ended),
         seconds=budget.seconds(),
         seed=seed,
     )
@@ -164,40 +162,25 @@ def _fill(
         return
     _check_range(search.problem, ratio * top, top)
     first = spread(top, ratio, max(min(points, 2), math.ceil(COARSE * points)))
-    if search.points:  # of an earlier run: its values, and the ends of this range
-        first = [lam for lam in (first[0], first[-1]) if not min(search.points) <= lam <= max(search.points)]
+    if search.best:  # of an earlier run: its values, and the ends of this range
+        first = [lam for lam in (first[0], first[-1]) if not min(search.best) <= lam <= max(search.best)]
     search.descend(first, COARSE * until)
     search.refine(points, until)
 
 
-def _status(search: PathSearch, converged: bool, once: bool) -> Status:
-    """Return the status of the search at its end."""
-    if interrupted():
-        return Status.INTERRUPTED
-    if all(point.status is Status.OPTIMAL for point in search.points.values()):
-        return Status.OPTIMAL
-    limit = Status.ITERATION_LIMIT if once and not search.budget.spent() else Status.TIME_LIMIT
-    return Status.CONVERGED if converged else limit
-
-
 def _tests(
-    search: PathSearch,
-    held: HeldOut | None,
-    parts: list[tuple[torch.Tensor, torch.Tensor]],
-    options: dict[str, object],
-    budget: Budget,
+    search: PathSearch, held: HeldOut | None, parts: list[tuple[torch.Tensor, torch.Tensor]], budget: Budget
 ) -> tuple[list[float], str | int | None]:
     """Return held-out losses at each point (empty after Ctrl-C), and the kind of the data."""
     problem, ordered = search.problem, search.ordered
     if held is not None:
         return [held.score(at(problem, point.lam), point.weights) for point in ordered], "test"
     totals = np.zeros(len(ordered))
-    for place, (rows, out) in enumerate(parts):
+    for (rows, out), turn in budget.turns(parts):
         fold = problem.on(rows)
-        seconds = budget.seconds() + budget.remaining() / (len(parts) - place)
-        own = PathSearch(fold, options, replace(budget, time_limit=seconds), search.callback)
+        own = PathSearch(fold, search.options, turn, search.callback)
         own.descend([point.lam for point in ordered], 1.0)
-        if interrupted() or len(own.points) < len(ordered):
+        if interrupted() or len(own.best) < len(ordered):
             return [], None
         test = HeldOut(problem.X[out], problem.Y[out])
         scores = [test.score(at(fold, point.lam), point.weights) for point in own.ordered]
@@ -205,13 +188,12 @@ def _tests(
     return (totals.tolist(), len(parts)) if parts else ([], None)
 
 
-def _end(search: PathSearch, options: dict[str, object], seconds: float, earlier: Result | None) -> Result:
+def _end(search: PathSearch, earlier: Result | None) -> Result:
     """Solve for the representation cost, from the network of the smallest lam."""
-    last = search.ordered[-1].weights
+    last, budget = search.ordered[-1].weights, search.budget
     start = earlier if earlier is not None else last if len(last[0]) else None
-    exact_options = {**options, "loss": "interpolate", "max_iterations": None}
-    p = search.problem
-    return solve(p.X, p.Y, **exact_options, time_limit=seconds, init=start, callback=search.callback)  # type: ignore[arg-type]
+    seconds = max(budget.remaining(), END * budget.time_limit)
+    return search.solve(search.problem, loss="interpolate", max_iterations=None, time_limit=seconds, init=start)
 
 
 def _check_end(problem: Problem) -> None:

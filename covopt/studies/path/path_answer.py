@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path as File
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +16,11 @@ from covopt.certify import proofs
 from covopt.data.data import Dataset
 from covopt.model.problem import Problem
 from covopt.records import record
-from covopt.records.answer import UNDRAWN, Answer
+from covopt.records.answer import UNDRAWN, Drawn, Words
 from covopt.records.directories import Writer, spare
-from covopt.records.numerals import Lower
+from covopt.records.numerals import row_of
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.lazy import lazy
+from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Certificate, Status
 from covopt.studies.path import words as path_words
 from covopt.studies.path.envelope import Envelope
@@ -29,18 +28,11 @@ from covopt.studies.path.folds import HeldOut
 from covopt.studies.path.lam_max import LamMax, beaten
 from covopt.studies.path.path_search import Point, at, envelope
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from covopt.studies.path import figure as path_figures
-else:
-    path_figures = lazy("covopt.studies.path.figure")
-
 COLUMNS = ("lam", "cost", "at least", "proved by", "fit", "norm", "width", "test")
 
 
 @dataclass(frozen=True, repr=False)
-class Path(Answer):
+class Path(Drawn):
     """The minimum as a function of lam.
 
     Attributes:
@@ -57,6 +49,8 @@ class Path(Answer):
     """
 
     file: ClassVar[str] = "path.json"
+    words: ClassVar[Words] = path_words
+    figures: ClassVar[LazyModule] = lazy("covopt.studies.path.figure")
 
     problem: Problem
     points: list[Point]
@@ -199,22 +193,9 @@ class Path(Answer):
         if self.end is not None:
             self.end.describe_data(data)
 
-    def describe(self) -> list[tuple[str, str]]:
-        """Return the answer without the table `rows`: pairs of a label and its text."""
-        return path_words.pairs(self.summary())
-
     def rows(self) -> list[tuple[object, ...]]:
         """Return the points as a table; see COLUMNS."""
-        keys = ("lam", "cost", "lower", "certificate", "fit", "norm", "width", "test")
-        points = self.summary()["points"]
-        return [
-            tuple(Lower(s[key]) if key == "lower" and s[key] is not None else s[key] for key in keys)
-            for s in points  # type: ignore[attr-defined]
-        ]
-
-    def sentence(self) -> str:
-        """Return the range, its largest gap and the picked lam."""
-        return path_words.answer(self.summary())
+        return [row_of(point, path_words.KEYS) for point in self.summary()["points"]]  # type: ignore[attr-defined]
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside path.json.
@@ -235,11 +216,7 @@ class Path(Answer):
 
     def networks(self) -> dict[str, NDArray]:
         """Return the weights of all points: `p7_W1` is W_1 at the seventh lam from the top."""
-        return {
-            f"p{place}_W{layer}": W.double().cpu().numpy()
-            for place, point in enumerate(self.points, start=1)
-            for layer, W in enumerate(point.weights, start=1)
-        }
+        return record.layers_of({f"p{place}": point.weights for place, point in enumerate(self.points, start=1)})
 
     def certificates(self) -> dict[str, NDArray]:
         """Return the proofs of the points' own bounds: `p7_lower`, `p7_certificate`, `p7_Lambda`."""
@@ -251,21 +228,6 @@ class Path(Answer):
             own |= {} if point.proof is None else point.proof.arrays()
             arrays |= {f"p{place}_{name}": array for name, array in own.items()}
         return arrays
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the proved interval for the minimum, relative to the best known, against lam.
-
-        Args:
-            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
-
-        Returns:
-            The axes.
-        """
-        return path_figures.plot_costs(path_figures.picture_of(self.summary()), ax)
-
-    def draw(self, path: File) -> None:
-        """Draw costs and bounds, norm, fit and width against lam, as a PNG at `path`."""
-        path_figures.draw_path(path_figures.picture_of(self.summary()), path)
 
     def _question(self) -> dict[str, NDArray]:
         p = self.problem

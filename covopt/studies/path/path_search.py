@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from covopt.answer.result import DualPoint, Result
-from covopt.answer.solve import solve
 from covopt.certify import proofs
 from covopt.certify.proof import Proof
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, evaluate, preactivations
-from covopt.runtime.loop import Budget, Callback, Certificate, Progress, Status
+from covopt.runtime.loop import Budget, Callback, Certificate, Status
+from covopt.studies.continuation import Continuation
 from covopt.studies.path import between
 from covopt.studies.path.envelope import Envelope
 
@@ -91,14 +91,6 @@ class Point:
         return replace(cheap, lower=high.lower, certificate=high.certificate, proof=high.proof, status=self.status)
 
 
-def feasible(point: Point) -> between.Feasible | None:
-    """Return the dual point of a point, if it has one."""
-    dual = DualPoint.of(point.proof)
-    if dual is None:
-        return None
-    return between.Feasible(point.lam, torch.from_numpy(dual.Lambda), dual.maximum, str(point.certificate))
-
-
 def at(problem: Problem, lam: float) -> Problem:
     """Return the problem at one lam."""
     return replace(problem, lam=lam)
@@ -117,19 +109,23 @@ def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
         networks = [([W.cpu() for W in p.weights], p.cost.norm) for p in points]
         outputs = [(preactivations(problem, weights)[-1], norm) for weights, norm in networks]
         lines += between.mixed_lines(problem, outputs)
-        duals = [dual for p in points if (dual := feasible(p)) is not None]
+        duals = [
+            between.Feasible(p.lam, torch.from_numpy(dual.Lambda), dual.maximum, str(p.certificate))
+            for p in points
+            if (dual := DualPoint.of(p.proof)) is not None
+        ]
         proved += between.mixed_bounds(problem, duals)
     return Envelope.of(lines, proved)
 
 
-class PathSearch:
+class PathSearch(Continuation[float, Point]):
     """The search for networks and bounds along lam.
 
     Args:
         problem: at any lam.
         options: keywords of `covopt.solve`, without lam and the time limit.
         budget: of the whole search.
-        callback: gets the progress of each solve, with the time since the start of the search.
+        callback: gets the progress of each solve.
         earlier: points of an earlier run.
 
     Attributes:
@@ -144,9 +140,8 @@ class PathSearch:
         callback: Callback | None = None,
         earlier: Sequence[Point] = (),
     ) -> None:
-        self.problem, self.budget, self.callback = problem, budget, callback
-        self.points: dict[float, Point] = {point.lam: point for point in earlier}
-        self._options = dict(options)
+        super().__init__(budget, callback, options, {point.lam: point for point in earlier})
+        self.problem = problem
         self._certify, self._gap = str(options["certify"]), float(str(options["gap"]))
         kind = proofs.attainable(problem)
         self.provable = problem.depth == 2 and kind not in (Certificate.EXACT, Certificate.NONE)
@@ -158,25 +153,25 @@ class PathSearch:
     @property
     def ordered(self) -> list[Point]:
         """The points from the largest lam down."""
-        return [self.points[lam] for lam in sorted(self.points, reverse=True)]
+        return [self.best[lam] for lam in sorted(self.best, reverse=True)]
+
+    def is_optimal(self) -> bool:
+        """Return True if every value is proved to be within the target gap."""
+        return all(point.status is Status.OPTIMAL for point in self.best.values())
 
     def descend(self, lams: Sequence[float], until: float) -> None:
         """Solve the new values from the largest down, at least one, within a share of the time."""
-        new = [lam for lam in sorted(lams, reverse=True) if lam not in self.points]
-        end = replace(self.budget, time_limit=until * self.budget.time_limit)
-        for place, lam in enumerate(new):
-            if self.points and self.budget.spent():
+        new = [lam for lam in sorted(lams, reverse=True) if lam not in self.best]
+        for lam, turn in self.budget.part(until).turns(new):
+            if self.best and self.budget.spent():
                 return
-            self.solve(lam, end.remaining() / (len(new) - place))
+            self.advance(lam, turn.remaining())
 
     def refine(self, count: int, until: float) -> None:
         """Add values of lam where the bounds are widest, up to a count or a share of the time."""
-        end = replace(self.budget, time_limit=until * self.budget.time_limit)
-        while len(self.points) < count and not end.spent():
-            lam = self.wanted()
-            if lam is None:
-                return
-            self.solve(lam, end.remaining() / (count - len(self.points)))
+        end = self.budget.part(until)
+        while len(self.best) < count and not end.spent() and (lam := self.wanted()) is not None:
+            self.advance(lam, end.remaining() / (count - len(self.best)))
 
     def wanted(self) -> float | None:
         """Return the next lam to solve, if any.
@@ -184,7 +179,7 @@ class PathSearch:
         It is the lam of the largest proved gap if each solve brings a proof. Else it is the lam at which the lines of
         two neighbours and the chord of their costs are furthest apart.
         """
-        lams = sorted(self.points)
+        lams = sorted(self.best)
         if self.problem.depth == 2 and not self.provable and self._certify != "none" and len(lams) > 1:
             gap, where = envelope(self.problem, self.ordered).gap(lams[0], lams[-1])
             place = bisect.bisect_left(lams, where)
@@ -204,25 +199,21 @@ class PathSearch:
                 best, where = apart, _between(q.lam, p.lam, kink)
         return where
 
-    def improve(self, until: float) -> bool:
-        """Solve values again from their neighbours' neurons, the one with the largest gain first.
+    def round(self, budget: Budget) -> bool:
+        """Solve the value with the largest last gain again; return False if there is none left.
 
-        Stop after a share of the time. Return True if nothing is left to try: every value gained less than GAIN the
-        last time, and none of its neighbours more since.
+        A value is left out if it gained less than GAIN the last time, and none of its neighbours more since.
         """
-        end = replace(self.budget, time_limit=until * self.budget.time_limit)
-        while not end.spent():
-            open_ = [lam for lam in self.points if self._gains.get(lam, math.inf) > GAIN]
-            open_ = [lam for lam in open_ if self.points[lam].status is not Status.OPTIMAL]
-            if not open_:
-                return True
+        open_ = [lam for lam in self.best if self._gains.get(lam, math.inf) > GAIN]
+        open_ = [lam for lam in open_ if self.best[lam].status is not Status.OPTIMAL]
+        if open_:
             # Among values without a second solve the smallest comes first: its neurons help the others.
-            self.solve(max(open_, key=lambda lam: (self._gains.get(lam, math.inf), -lam)), end.remaining())
-        return False
+            self.advance(max(open_, key=lambda lam: (self._gains.get(lam, math.inf), -lam)), budget.remaining())
+        return bool(open_)
 
     def prove(self, until: float = 1.0) -> None:
         """Prove bounds at the largest proved gap until the target, the time, or no lam is left."""
-        end, lams = replace(self.budget, time_limit=until * self.budget.time_limit), sorted(self.points)
+        end, lams = self.budget.part(until), sorted(self.best)
         remaining, before = set(lams), 1.0
         while not end.spent():
             gap, where = envelope(self.problem, self.ordered).gap(lams[0], lams[-1])
@@ -235,58 +226,43 @@ class PathSearch:
                 if not remaining:
                     return
             lam = min(remaining, key=lambda value: abs(math.log(value / where)))
-            share = end.remaining() / math.sqrt(
-                len(remaining)
-            )  # a proof helps its neighbours too, so that not all are needed
+            # A proof helps its neighbours too, so that not all are needed.
+            share = end.remaining() / math.sqrt(len(remaining))
             remaining.remove(lam)
-            self.solve(lam, share, self._certify)
+            self.advance(lam, share, self._certify)
 
-    def solve(self, lam: float, seconds: float, certify: str = "fast") -> None:
+    def advance(self, lam: float, seconds: float, certify: str = "fast") -> None:
         """Solve one value from its own network and those of its neighbours."""
-        earlier, start = self.points.get(lam), self._start(lam)
-        searching = certify == "fast"
-        result = solve(
-            self.problem.X,
-            self.problem.Y,
-            **{
-                **self._options,
-                "lam": lam,
-                "certify": "none" if self._certify == "none" else certify,
-                "gap": self._gap if searching else OWN * self._gap,
-                "init": start,
-                "max_iterations": self._rounds if searching else None,
-                "time_limit": max(seconds, 1e-3),
-                "callback": self._report,
-            },  # type: ignore[arg-type]
+        earlier, searching = self.best.get(lam), certify == "fast"
+        result = self.solve(
+            at(self.problem, lam),
+            lam=lam,
+            certify="none" if self._certify == "none" else certify,
+            gap=self._gap if searching else OWN * self._gap,
+            init=self._start(lam),
+            max_iterations=self._rounds if searching else None,
+            time_limit=max(seconds, 1e-3),
         )
-        self.points[lam] = Point.of(result).better(earlier)
+        self.best[lam] = Point.of(result).better(earlier)
         if earlier is None:
             return
-        gain = (earlier.cost.total - self.points[lam].cost.total) / max(earlier.cost.total, 1e-300)
+        gain = (earlier.cost.total - self.best[lam].cost.total) / max(earlier.cost.total, 1e-300)
         self._gains[lam] = gain
         if gain > GAIN:  # solve the neighbours again, earlier after a larger gain
-            for neighbour in self._neighbours(lam):
-                self._gains[neighbour.lam] = max(self._gains.get(neighbour.lam, math.inf), PASSED_ON * gain)
+            for neighbour in self.neighbours(lam):
+                if neighbour is not None:
+                    self._gains[neighbour] = max(self._gains.get(neighbour, math.inf), PASSED_ON * gain)
 
     def _proved(self, lam: float) -> bool:
         """Return True if the bound at this value is within the target gap."""
-        point = self.points[lam]
+        point = self.best[lam]
         return point.lower is not None and point.cost.total - point.lower <= self._gap * point.cost.total
-
-    def _report(self, line: Progress) -> None:
-        if self.callback is not None:
-            self.callback(replace(line, seconds=self.budget.seconds()))
-
-    def _neighbours(self, lam: float) -> list[Point]:
-        above = min((value for value in self.points if value > lam), default=None)
-        below = max((value for value in self.points if value < lam), default=None)
-        return [self.points[value] for value in (above, below) if value is not None]
 
     def _start(self, lam: float) -> list[Tensor] | None:
         """Return the networks of this lam and its neighbours as one, or the best if they are deep."""
-        candidates = [*self._neighbours(lam), *([self.points[lam]] if lam in self.points else [])]
-        candidates = sorted(candidates, key=lambda point: point.cost.fit + lam * point.cost.norm)
-        candidates = [point for point in candidates if point.width]
+        below, above = self.neighbours(lam)
+        points = [self.best[value] for value in (above, below, lam) if value in self.best]
+        candidates = sorted((p for p in points if p.width), key=lambda p: p.cost.fit + lam * p.cost.norm)
         if not candidates:
             return None
         if self.problem.depth > 2:

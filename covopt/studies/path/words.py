@@ -8,6 +8,8 @@ from covopt.records.record import Pairs, Summary, headline
 from covopt.runtime.errors import counted
 
 DIGITS = 7
+KEYS = ("lam", "cost", "lower", "certificate", "fit", "norm", "width", "test")
+"""The entries of a point that tables show."""
 
 
 def title(s: Summary) -> str:

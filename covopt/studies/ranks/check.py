@@ -128,16 +128,16 @@ def _cell(
     if setting.nesterov and setting.momentum == 0.0:
         raise ValueError("Nesterov's momentum without a momentum")
     weights, start = _network(arrays, f"c{place}"), _network(arrays, name_of_start(setting))
-    network: Descended | list[Tensor] = weights
+    network = Descended(weights, setting.steps)
     if f"c{place}_steps" in spectra:
         course = _course(spectra, place, len(weights))
-        network = Descended(setting.options(), weights, int(stated["steps"]), stated["diverged"] is True, course)
+        network = Descended(weights, int(stated["steps"]), stated["diverged"] is True, course)
     return cell_of(problem, setting, network, start or None, tolerances=tolerances, seed=seed)
 
 
 def _network(arrays: Mapping[str, NDArray], name: str) -> list[Tensor]:
     """Return W_1 ... W_L of a network, such as `c1`."""
-    weights = weights_of({key.removeprefix(f"{name}_"): W for key, W in arrays.items() if key.startswith(f"{name}_")})
+    weights = weights_of(arrays, f"{name}_")
     if not all(bool(torch.isfinite(W).all()) for W in weights):
         raise ValueError("a network in networks.npz that is not finite")
     return weights

@@ -13,7 +13,7 @@ from covopt import __version__
 from covopt.data.data import Dataset
 from covopt.model.problem import Problem
 from covopt.records import record
-from covopt.records.answer import UNDRAWN, Answer
+from covopt.records.answer import UNDRAWN, Answer, Words
 from covopt.records.directories import Writer, spare
 from covopt.records.record import Summary
 from covopt.runtime.lazy import lazy
@@ -50,6 +50,7 @@ class Ranks(Answer):
     """
 
     file: ClassVar[str] = "ranks.json"
+    words: ClassVar[Words] = rank_words
 
     problem: Problem
     cells: list[RankCell]
@@ -118,14 +119,6 @@ class Ranks(Answer):
         for reference in self.references.values():
             reference.result.describe_data(data)
 
-    def describe(self) -> list[tuple[str, str]]:
-        """Return the answer as a person reads it: pairs of a label and its text."""
-        return rank_words.pairs(self.summary())
-
-    def sentence(self) -> str:
-        """Return the ranks at the end, and what explains them."""
-        return rank_words.answer(self.summary())
-
     def panels(self) -> list[drawn.Panel]:
         """Return the panels: rank against epochs and against the retained fraction, spectra."""
         return rank_curves.panels(self.cells, self.references, self.problem.depth, self.tolerances[0])
@@ -150,17 +143,9 @@ class Ranks(Answer):
 
     def networks(self) -> dict[str, NDArray]:
         """Return all weights `c1_W1` and starts: `start0_W1` of seed 0, `start_W1` if given."""
-        arrays = {
-            f"{name_of_start(cell.setting)}_W{layer}": W
-            for cell in self.cells
-            for layer, W in enumerate(cell.start or [], start=1)
-        }
-        arrays |= {
-            f"c{place}_W{layer}": W
-            for place, cell in enumerate(self.cells, start=1)
-            for layer, W in enumerate(cell.weights, start=1)
-        }
-        return {name: W.cpu().numpy() for name, W in arrays.items()}
+        starts = {name_of_start(cell.setting): cell.start or [] for cell in self.cells}
+        networks = {f"c{place}": cell.weights for place, cell in enumerate(self.cells, start=1)}
+        return record.layers_of(starts | networks)
 
     def spectra(self) -> dict[str, NDArray]:
         """Return the records of all networks.

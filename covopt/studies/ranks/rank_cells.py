@@ -131,23 +131,22 @@ class RankCell:
 def cell_of(
     problem: Problem,
     setting: Setting,
-    network: Descended | Sequence[Tensor],
+    network: Descended,
     start: Sequence[Tensor] | None,
     *,
     tolerances: Sequence[float],
     seed: int,
 ) -> RankCell:
-    """Audit a network that was trained here, or that was given with its setting.
+    """Audit a network that was trained here, or elsewhere with what is known of its setting.
 
     Args:
         problem: in float64.
         tolerances, seed: as for `audit_ranks`.
     """
     question = replace(problem, lam=setting.lam)
-    trained = isinstance(network, Descended)
-    weights = [W.to(problem.X) for W in (network.weights if trained else network)]
+    weights = [W.to(problem.X) for W in network.weights]
     first = None if start is None else [W.to(problem.X) for W in start]
-    steps, diverged = (network.steps, network.diverged) if trained else (setting.steps, False)
+    steps, diverged, course = network.steps, network.diverged, network.course
     layers = []
     if not diverged:
         training = {"batch_size": setting.batch_size, "decay": setting.decay, "steps": steps, "start": first}
@@ -155,11 +154,10 @@ def cell_of(
         try:
             layers = audit_ranks(question, present, tolerances=tolerances, seed=seed, **training)
         except ProblemError:
-            if not trained:
+            if course is None:
                 raise
             diverged = True  # the weights are still finite, but the loss or its gradient is not
-    cost, course = evaluate(question, weights), network.course if trained else None
-    right = _accuracy(question, weights)
+    cost, right = evaluate(question, weights), _accuracy(question, weights)
     measured = None if course is not None or first is None else measured_kept(problem, weights[0], first[0])
     return RankCell(setting, weights, first, steps, diverged, course, cost, right, layers, problem.samples, measured)
 

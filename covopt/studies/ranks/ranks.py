@@ -144,7 +144,8 @@ def ranks(
         setting = request.setting(problem, steps)
         first = None if start is None else network_of(start, bias).weights
         check_network(problem.double(), [W.to(problem.X.device) for W in given.weights])
-        cells = [request.audit(problem.double(), setting, given.weights, first)]
+        network = Descended(given.weights, setting.steps)
+        cells = [request.audit(problem.double(), setting, network, first)]
         status = Status.CONVERGED
     references, refused = request.solve(problem)
     return Ranks(
@@ -267,9 +268,7 @@ class _Request:
             raise ProblemError("A momentum without a rate says nothing; give the rate too.")
         return setting
 
-    def audit(
-        self, problem: Problem, setting: Setting, network: Descended | list[Tensor], start: list[Tensor] | None
-    ) -> RankCell:
+    def audit(self, problem: Problem, setting: Setting, network: Descended, start: list[Tensor] | None) -> RankCell:
         """Audit one network."""
         return cell_of(problem, setting, network, start, tolerances=self.tolerances, seed=self.seed)
 
@@ -298,8 +297,8 @@ class _Request:
         """Solve for each lam in an equal share of the time; return results, and reasons for none."""
         references: dict[float, Reference] = {}
         refused: dict[float, str] = {}
-        budget, strengths = Budget(self.share), [strength for strength in self.strengths if strength > 0.0]
-        for place, lam in enumerate(strengths):
+        budget = Budget(self.share)
+        for lam, turn in budget.turns([strength for strength in self.strengths if strength > 0.0]):
             if budget.spent():
                 break
             try:
@@ -312,7 +311,7 @@ class _Request:
                     bias=problem.beta,
                     activation=problem.activation,
                     certify="fast",
-                    time_limit=budget.remaining() / (len(strengths) - place),
+                    time_limit=turn.remaining(),
                     seed=self.seed,
                     callback=self.callback,
                 )

@@ -67,23 +67,16 @@ class Descended:
     """One network at the end of its training.
 
     Attributes:
-        options: of its training.
         weights: W_1 ... W_L at the last step; if it diverged, at its last record.
-        steps: the number taken; fewer than requested if time ended, or if the weights were no longer finite.
+        steps: the number taken, None if that is unknown; fewer than requested if time ended, or if it diverged.
         diverged: whether the weights were no longer finite.
-        course: its records.
+        course: its records; None for a network that was trained elsewhere.
     """
 
-    options: SGDOptions
     weights: list[Tensor]
-    steps: int
-    diverged: bool
-    course: Course
-
-    @property
-    def finished(self) -> bool:
-        """True if all its steps were taken."""
-        return self.steps == self.options.steps
+    steps: int | None
+    diverged: bool = False
+    course: Course | None = None
 
 
 def he_start(problem: Problem, widths: Widths, seed: int) -> list[Tensor]:
@@ -189,7 +182,7 @@ class _Group:
         options: Sequence[SGDOptions],
         seed: int,
     ) -> None:
-        self.members, self._options = members, options
+        self.members = members
         self.batch_size, self.last = options[0].batch_size, max(option.steps for option in options)
         self._widths = [[len(W) for W in weights[:-1]] for weights in starts]
         self.width = max(max(widths) for widths in self._widths)
@@ -216,16 +209,9 @@ class _Group:
         for place, row in enumerate(self._rows.tolist()):
             if not self._diverged[row]:
                 self._at[row], self._final[row] = self._sgd.x[place], self.steps
-        return [
-            Descended(
-                options,
-                self._batch.unpack(self._at[i], self._widths[i]),
-                self._final[i],
-                self._diverged[i],
-                self.courses[i],
-            )
-            for i, options in enumerate(self._options)
-        ]
+        weights = [self._batch.unpack(x, widths) for x, widths in zip(self._at, self._widths, strict=True)]
+        states = zip(weights, self._final, self._diverged, self.courses, strict=True)
+        return [Descended(*state) for state in states]
 
     def advance(self, budget: Budget) -> None:
         """Take a round of steps."""

@@ -86,16 +86,15 @@ def _point(result: Result, layer: int | None, width: int, networks: Mapping[str,
 
     The cost is infinite if no network is stored, or if the problem asks for an exact fit and the network has none.
     """
-    prefix = f"n{width}_"
-    weights = weights_of({name.removeprefix(prefix): W for name, W in networks.items() if name.startswith(prefix)})
+    weights = weights_of(networks, f"n{width}_")
     if not weights:
-        return Point(width, math.inf, [], source)
+        return Point(width, source, [])
     problem = result.problem.double()
     cost = evaluated(problem, weights)
     widths = [len(W) for W in weights[:-1]]
     if max(widths if layer is None else [widths[layer - 1]]) > width:
         raise ValueError(f"a network that is wider than {width}")
-    return Point(width, cost.total if problem.allows(cost.residual) else math.inf, weights, source)
+    return Point(width, source, weights, cost.total if problem.allows(cost.residual) else math.inf)
 
 
 def _start(eps: float, ends: list[int], reasons: list[str], estimate: int | None) -> Start:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from covopt.answer import parts, pictures, stored, widths, words
-from covopt.records import provenance, record
+from covopt.answer import parts, stored, words
+from covopt.records import provenance, record, svg
 from covopt.records.numerals import percent
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
+from covopt.studies.width import figure as width_figures
 from covopt.studies.width import words as width_words
 
 
@@ -20,14 +19,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     solution, result = record.read_summary(directory / record.SOLUTION), stored.load(directory / record.SOLUTION)
     level = s["level"]
     rows = [[_widths(p["width"]), p["cost"], _excess(p["cost"], level)] for p in s["curve"]]
-    points = [p for p in s["curve"] if p["cost"] is not None]
-    line = widths.WidthCurve(
-        "lowest cost known",
-        np.array([_width(p["width"], s["layer"]) for p in points], dtype=np.float64),
-        np.array([p["cost"] for p in points], dtype=np.float64),
-        np.empty((0, 2)),
-    )
-    marks = [(n, f"{100 * float(eps):g} %") for eps, n in s["estimate"].items() if n is not None]
     starts = [
         [f"{100 * float(eps):g} %", *s["start"][eps], s["estimate"][eps], *s["reasons"][eps]] for eps in s["start"]
     ]
@@ -41,7 +32,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         Section(
             "How wide",
             [text],
-            [pictures.widths(widths.WidthPanel("", [line], level, s["lower"], marks))],
+            [_picture(s)],
             [
                 Table("Where the plateau starts", columns, starts),
                 Table("The lowest cost for each width", ["width", "cost", "above the level"], rows),
@@ -70,9 +61,16 @@ def _excess(cost: float | None, level: float | None) -> str | None:
     return None if cost is None or level is None or not level > 0.0 else percent((cost - level) / level)
 
 
-def _width(width: int | list[int], layer: int | None) -> int:
-    """Return the width of the layer that varies."""
-    return width[0 if layer is None else layer - 1] if isinstance(width, list) else width
+def _picture(s: Summary) -> svg.Picture:
+    return svg.picture(
+        lambda figure: width_figures.curve_panel(figure.subplots(), s),
+        alt="The lowest cost found for each width, its level, and where the plateau starts.",
+        caption=(
+            "The lowest cost found of networks of each width. Vertical lines: the narrowest network found within 10 %,"
+            " 1 % and 0.1 % of the level; the proved intervals are in the table."
+        ),
+        size=(7.4, 3.8),
+    )
 
 
 def _widths(width: int | list[int]) -> str | int:

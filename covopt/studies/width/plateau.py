@@ -15,8 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -30,11 +29,11 @@ from covopt.completely_positive.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.records import record
-from covopt.records.answer import Answer
+from covopt.records.answer import Drawn, Words
 from covopt.records.directories import Writer, spare
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently, interrupted
-from covopt.runtime.lazy import lazy
+from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Budget, Callback, Certificate, Seed, Status
 from covopt.runtime.options import checked, whole_numbers
 from covopt.runtime.threads import fitted
@@ -42,13 +41,6 @@ from covopt.studies.width import width_bounds, words
 from covopt.studies.width.narrow_bounds import NarrowBound, narrow_bounds, needed
 from covopt.studies.width.width_bounds import WidthBound
 from covopt.studies.width.width_search import EPS, Point, WidthSearch, widths_at
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from covopt.answer import widths as width_figures
-else:
-    width_figures = lazy("covopt.answer.widths")
 
 MOST_STARTS = 1_000_000
 # Share of the time limit for the level; share of the remaining time for theorems on the exact start.
@@ -72,7 +64,7 @@ class Start:
 
 
 @dataclass(frozen=True, repr=False)
-class Plateau(Answer):
+class Plateau(Drawn):
     """The cost against the width.
 
     Attributes:
@@ -87,6 +79,8 @@ class Plateau(Answer):
     """
 
     file: ClassVar[str] = record.PLATEAU
+    words: ClassVar[Words] = words
+    figures: ClassVar[LazyModule] = lazy("covopt.studies.width.figure")
 
     result: Result
     layer: int | None
@@ -156,14 +150,6 @@ class Plateau(Answer):
             "version": __version__,
         }
 
-    def describe(self) -> list[tuple[str, str]]:
-        """Return the answer as a person reads it: pairs of a label and its text."""
-        return words.pairs(self.summary())
-
-    def sentence(self) -> str:
-        """Return how many neurons come within 1 % of the minimum."""
-        return words.answer(self.summary())
-
     def rows(self) -> list[tuple[object, ...]]:
         """Return the curve as a table: width, cost, and relative distance to the level."""
         level = self.level
@@ -183,33 +169,7 @@ class Plateau(Answer):
 
     def networks(self) -> dict[str, NDArray]:
         """Return the weights of all points: `n5_W1` is W_1 at width 5."""
-        return {
-            f"n{point.width}_W{layer}": W.double().cpu().numpy()
-            for point in self.points
-            for layer, W in enumerate(point.weights, start=1)
-        }
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the curve, the level, the proved bound, and the start of the plateau.
-
-        Args:
-            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
-
-        Returns:
-            The axes.
-        """
-        return width_figures.plot_widths(self._panel(), ax)
-
-    def draw(self, path: Path) -> None:
-        """Write the picture of `plot` as a PNG at `path`."""
-        width_figures.draw_widths([self._panel()], path)
-
-    def _panel(self) -> width_figures.WidthPanel:
-        widths, costs = (np.array(values, dtype=np.float64) for values in zip(*self.curve, strict=True))
-        curve = width_figures.WidthCurve("lowest cost known", widths, costs, np.empty((0, 2)))
-        marks = [(s.estimate, f"within {100 * s.eps:g} %") for s in self.starts if s.estimate is not None]
-        title = record.headline(self.summary())
-        return width_figures.WidthPanel(title, [curve], self.level, self.lower, marks)
+        return record.layers_of({f"n{point.width}": point.weights for point in self.points})
 
     def _width(self, n: int) -> int | list[int]:
         return n if self.layer is None else widths_at(self.result.widths, self.layer, n)
@@ -291,55 +251,34 @@ def plateau(
         status = Status.INTERRUPTED
     points = [search.points[n] for n in sorted(search.points)]
     exact = result.certificate is Certificate.EXACT and status is not Status.INTERRUPTED
-    optima = width_bounds.of_optima(result.unique) if exact else None
-    bounds = width_bounds.upper_bounds(result.problem, layer) + ([] if optima is None else [optima[1]])
-    level = min(point.cost for point in points)
+    fewest, narrowest = width_bounds.of_optima(result.unique) if exact else ([], [])
+    least_rank, most_rank = width_bounds.of_rank(chain)
+    bounds = width_bounds.upper_bounds(result.problem, layer) + narrowest
+    upper = min([*bounds, *most_rank], key=lambda bound: bound.width)
+    lower = max([needed(narrow, search.level), *fewest, *least_rank], key=lambda bound: bound.width)
     return Plateau(
         result=result,
         layer=layer,
         points=points,
-        exact=_exact_start(narrow, level, bounds, chain, None if optima is None else optima[0]),
-        starts=[_start(eps, points, narrow, level, result.lower, bounds, chain) for eps in EPS],
+        exact=Start(0.0, _with_reason(lower, narrow, upper), upper, None),
+        starts=[_start(eps, points, narrow, upper, result.lower) for eps in EPS],
         bounds=bounds,
         status=status,
         seconds=budget.seconds(),
     )
 
 
-def _exact_start(
-    narrow: list[NarrowBound],
-    level: float,
-    bounds: list[WidthBound],
-    chain: CPRank | None,
-    fewest: WidthBound | None = None,
-) -> Start:
-    lower, upper = needed(narrow, level), min(bounds, key=lambda bound: bound.width)
-    if fewest is not None and fewest.width > lower.width:
-        lower = fewest
-    if chain is not None and chain.lower is not None and chain.lower > lower.width:
-        lower = WidthBound(chain.lower, f"cp-rank of the unique minimiser [JGHG22, Prop. 14]: {chain.lower_reason}")
-    if chain is not None and chain.upper is not None and chain.upper < upper.width:
-        upper = WidthBound(chain.upper, f"cp-rank of the minimiser [JGHG22, Prop. 14]: {chain.upper_reason}")
-    return Start(0.0, _with_reason(lower, narrow, upper), upper, None)
-
-
 def _start(
-    eps: float,
-    points: list[Point],
-    narrow: list[NarrowBound],
-    level: float,
-    proved: float | None,
-    bounds: list[WidthBound],
-    chain: CPRank | None,
+    eps: float, points: list[Point], narrow: list[NarrowBound], upper: WidthBound, proved: float | None
 ) -> Start:
-    upper = _exact_start(narrow, level, bounds, chain).upper
+    """Return the start of the plateau for one eps: networks may be narrower than what suffices for the minimum."""
     if proved is not None:
         near = [point.width for point in points if point.cost <= (1.0 + eps) * proved]
         if near and min(near) <= upper.width:
             upper = WidthBound(min(near), "a network within (1 + eps) of the proved bound")
-    near = [point.width for point in points if point.cost <= (1.0 + eps) * level < math.inf]
-    estimate = min(near, default=None)
-    return Start(eps, _with_reason(needed(narrow, (1.0 + eps) * level), narrow, upper), upper, estimate)
+    limit = (1.0 + eps) * min(point.cost for point in points)
+    estimate = min((point.width for point in points if point.cost <= limit < math.inf), default=None)
+    return Start(eps, _with_reason(needed(narrow, limit), narrow, upper), upper, estimate)
 
 
 def _with_reason(lower: WidthBound, narrow: list[NarrowBound], upper: WidthBound) -> WidthBound:

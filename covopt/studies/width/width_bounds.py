@@ -62,13 +62,23 @@ def upper_bounds(problem: Problem, layer: int | None = None) -> list[WidthBound]
     return bounds
 
 
-def of_optima(optima: Uniqueness) -> tuple[WidthBound, WidthBound] | None:
-    """Bound the width of the narrowest optimum of two layers by the set of all optima."""
+def of_optima(optima: Uniqueness) -> tuple[list[WidthBound], list[WidthBound]]:
+    """Bound the width of the narrowest optimum of two layers, below and above, by the set of all optima."""
     if optima.fewest is None:
-        return None
-    low, high = optima.fewest
+        return [], []
     only = "the optimum, which is the only one" if optima.verdict == UNIQUE else "the narrowest optimum"
-    return WidthBound(low, f"neurons of {only}"), WidthBound(high, f"neurons of {only}")
+    low, high = (WidthBound(width, f"neurons of {only}") for width in optima.fewest)
+    return [low], [high]
+
+
+def of_rank(rank: CPRank | None) -> tuple[list[WidthBound], list[WidthBound]]:
+    """Bound the minimiser's width, below and above, by its cp-rank."""
+    if rank is None:
+        return [], []
+    unique = f"cp-rank of the unique minimiser [JGHG22, Prop. 14]: {rank.lower_reason}"
+    minimiser = f"cp-rank of the minimiser [JGHG22, Prop. 14]: {rank.upper_reason}"
+    lower = [] if rank.lower is None else [WidthBound(rank.lower, unique)]
+    return lower, [] if rank.upper is None else [WidthBound(rank.upper, minimiser)]
 
 
 def covariance_rank(problem: Problem, time_limit: float, seed: int = 0) -> CPRank | None:

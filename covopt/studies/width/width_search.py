@@ -21,7 +21,6 @@ from torch import Tensor
 
 from covopt.answer.result import Result
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Callback, Progress, Status
 from covopt.solvers.training.batch import buckets, work
 from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly
@@ -35,6 +34,7 @@ from covopt.solvers.training.newton import (
     has_newton,
 )
 from covopt.solvers.training.trainer import initial
+from covopt.studies.continuation import Continuation, cost_of
 from covopt.studies.width.kinks import draw_kinks, fit_kinks, vary_kinks
 from covopt.studies.width.neighbours import chosen, exchanged, fits, narrowed, widened
 
@@ -65,24 +65,14 @@ FEW_WIDTHS = 3
 
 @dataclass(frozen=True)
 class Point:
-    """The cheapest network found of one width.
+    """A network of one width: the cheapest found, or one on its way down.
 
     Attributes:
         width: n.
-        cost: recomputed from `weights` in float64.
-        weights: W_1 ... W_L.
         source: solver, wider or narrower (the neighbour that it descends from), exchange or draw.
+        weights: W_1 ... W_L.
+        cost: of the weights in float64; of a start, before it is computed, infinite.
     """
-
-    width: int
-    cost: float
-    weights: list[Tensor]
-    source: str
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """A network during its descents: width, source, W_1 ... W_L, and the descended cost."""
 
     width: int
     source: str
@@ -90,8 +80,11 @@ class _Candidate:
     cost: float = math.inf
 
 
-class WidthSearch:
+class WidthSearch(Continuation[int, list[Point]]):
     """The search for networks of all widths.
+
+    `best` has a few networks of each width, the cheapest first, from which neighbours start. Their costs are those that
+    descents lower: with `interpolate` they need not fit.
 
     Args:
         result: the solver's result.
@@ -101,6 +94,9 @@ class WidthSearch:
         narrow: proved lower bounds on the cost at widths 0, 1, ...; infinite if no network fits.
         gap: relative distance to a proved bound that counts as 0.
         callback: gets a line for each group of widths.
+
+    Attributes:
+        points: the curve: the cheapest network of each width.
     """
 
     def __init__(
@@ -113,60 +109,59 @@ class WidthSearch:
         gap: float,
         callback: Callback | None,
     ) -> None:
+        super().__init__(budget, callback)
         self.problem: Problem = result.problem
-        self._result, self._layer, self._budget, self._callback = result, layer, budget, callback
+        self._result, self._layer = result, layer
         self._gap, self._starts, self._narrow = gap, starts, narrow
         self._smooth = explored_problem(result.problem)
         self._first = max(1, next((n for n, bound in enumerate(narrow) if math.isfinite(bound)), len(narrow)))
         self.top = max(result.widths) if layer is None else result.widths[layer - 1]
         solved = result.cost if math.isfinite(result.cost) else math.inf
-        self.points = {self.top: Point(self.top, solved, result.weights, "solver")}
-        # Networks that neighbours start from, with the cost that descents lower: for `interpolate` they need not fit.
-        start = _Candidate(self.top, "solver", list(result.weights))
-        self._pools = {self.top: [self._judged(start)]}
-        self._used: dict[tuple[int, str], _Candidate] = {}
+        self.points = {self.top: Point(self.top, "solver", result.weights, solved)}
+        self.best = {self.top: [self._judged(Point(self.top, "solver", list(result.weights)))]}
+        self._grid: list[int] = []
+        self._growing, self._number = False, 0
 
     def run(self, widths: Sequence[int] | None) -> Status:
         """Fill `points`; return the status, OPTIMAL if every width is proved at its minimum."""
+        self._growing = widths is None
         if widths is None and self.top == 0 and not self._proved(0):
-            grid = list(range(1, FEW_WIDTHS + 1))
+            self._grid = list(range(1, FEW_WIDTHS + 1))
         else:
-            grid = sorted(set(widths)) if widths is not None else _grid(self._first, self.top)
-        number = stalled = 0
-        while stalled < PATIENCE:
-            if all(self._proved(n) for n in grid):
-                return Status.OPTIMAL
-            if self._budget.spent():
-                return Status.TIME_LIMIT
-            gained = self._round(grid, number)
-            if widths is None and (closer := self._closer(grid)):
-                grid, gained = sorted({*grid, *closer}), True
-            stalled = 0 if gained else stalled + 1
-            number += 1
-            if widths is None and stalled == PATIENCE and (untried := self._untried(grid)):
-                grid, stalled = sorted({*grid, *untried}), 0
-        return Status.TIME_LIMIT if self._budget.spent() else Status.CONVERGED
+            self._grid = sorted(set(widths)) if widths is not None else _grid(self._first, self.top)
+        status = self.improve(self.budget, PATIENCE)
+        while status is Status.CONVERGED and widths is None and (untried := self._untried()):
+            self._grid = sorted(untried.union(self._grid))
+            status = self.improve(self.budget, PATIENCE)
+        return status
 
-    def _round(self, grid: Sequence[int], number: int) -> bool:
+    def is_optimal(self) -> bool:
+        """Return True if no network of these widths can cost less, up to the target gap."""
+        return all(self._proved(n) for n in self._grid)
+
+    def round(self, budget: Budget) -> bool:
         """Search the grid once, downward in even rounds; return True if any width gained."""
         gained = False
         # If no network of a width fits, and none of the next larger width either, more starts are in vain.
-        fitting = min(n for n, pool in self._pools.items() if pool) - 1 if number and self.problem.interpolates else 0
-        open_widths = [n for n in grid if not self._proved(n) and n >= max(self._first, fitting)]
-        for group in self._groups(open_widths if number % 2 else open_widths[::-1], number):
-            if self._budget.spent():
+        fitting = min(self.best) - 1 if self._number and self.problem.interpolates else 0
+        open_widths = [n for n in self._grid if not self._proved(n) and n >= max(self._first, fitting)]
+        for group in self._groups(open_widths if self._number % 2 else open_widths[::-1]):
+            if budget.spent():
                 break
             if has_newton(self.problem, group[0]) and self._layer in (None, 1):
-                gained = self._advance_small(group[0], number) or gained
+                gained = self._advance_small(group[0]) or gained
             else:
-                gained = self._advance(group, number) or gained
-        return gained
+                gained = self._advance(group) or gained
+        self._number += 1
+        closer = self._closer() if self._growing else set()
+        self._grid = sorted(closer.union(self._grid))
+        return gained or bool(closer)
 
-    def _groups(self, widths: Sequence[int], number: int) -> Iterator[list[int]]:
+    def _groups(self, widths: Sequence[int]) -> Iterator[list[int]]:
         """Yield groups of neighbouring widths that descend together in little time."""
         group, load, crowd = [], 0.0, 0
         for n in widths:
-            count = self._draws(n, number)
+            count = self._draws(n)
             multiplications = count * work(self.problem, self._widths(n))
             full = load + multiplications > MOST_WORK or crowd + count > MOST_STARTS or has_newton(self.problem, n)
             if group and full:
@@ -176,43 +171,42 @@ class WidthSearch:
         if group:
             yield group
 
-    def _advance(self, group: Sequence[int], number: int) -> bool:
+    def _advance(self, group: Sequence[int]) -> bool:
         """Descend from all starts of these widths; polish and offer the best of each width."""
-        drawn = [start for n in group for start in self._drawn(n, number)]
+        drawn = [start for n in group for start in self._drawn(n)]
         explored = self._descended(drawn, EXPLORE)
-        selected = [c for n in group for c in _cheapest(explored, n, max(POLISHED, self._draws(n, number) // KEPT))]
-        near = [start for n in group if not self._budget.spent() for start in self._neighbours(n, number)]
+        selected = [c for n in group for c in _cheapest(explored, n, max(POLISHED, self._draws(n) // KEPT))]
+        near = [start for n in group if not self.budget.spent() for start in self._near(n)]
         refined = self._descended([*near, *selected], REFINE)
         polished = self._descended([c for n in group for c in _cheapest(refined, n, POLISHED)], POLISHING)
         gains = [self._offer(n, polished) for n in group]
         return any(gains)
 
-    def _advance_small(self, n: int, number: int) -> bool:
+    def _advance_small(self, n: int) -> bool:
         """Descend from sets of kinks by Newton's method; return True if the curve gained."""
         # The solver's network first, which takes little time.
-        own = self._pools.get(n, []) if number == 0 else []
+        own = [] if self._number else self.best.get(n, [])
         gained = self._offer(n, self._descended_by_newton(own, KINKS_REFINING))
-        explored = self._descended_by_newton(self._kinks(n, number), KINKS_EXPLORING)
+        explored = self._descended_by_newton(self._kinks(n), KINKS_EXPLORING)
         candidates = [*explored, *self._descended_by_newton(explored, KINKS_POLISHING)]
-        best = self._pools[n][0].cost if self._pools.get(n) else math.inf
+        best = self.best[n][0].cost if n in self.best else math.inf
         promising = [candidate for candidate in _cheapest(candidates, n, POOL) if candidate.cost <= PROMISING * best]
         return self._offer(n, [*candidates, *self._descended_by_newton(promising, KINKS_REFINING)]) or gained
 
-    def _descended_by_newton(self, starts: Sequence[_Candidate], options: NewtonOptions) -> list[_Candidate]:
+    def _descended_by_newton(self, starts: Sequence[Point], options: NewtonOptions) -> list[Point]:
         networks = [start.weights for start in starts]
         if not networks:
             return []
-        down = descend_by_newton(self.problem, networks, starts[0].width, options, self._budget.pace())
+        down = descend_by_newton(self.problem, networks, starts[0].width, options, self.budget.pace())
         return [self._judged(replace(starts[i], weights=weights)) for i, weights in down]
 
-    def _kinks(self, n: int, number: int) -> list[_Candidate]:
+    def _kinks(self, n: int) -> list[Point]:
         """Return starts of kinks: half of them random, if any are, half varied from near pools."""
-        generator = torch.Generator().manual_seed((self._result.seed + 7919 * n + 104729 * number) % 2**63)
-        draws = min(4 * self._draws(n, number), MOST_KINKS)
-        above = min((k for k, pool in self._pools.items() if k > n and pool), default=None)
-        below = max((k for k, pool in self._pools.items() if k < n and pool), default=None)
+        generator = torch.Generator().manual_seed((self._result.seed + 7919 * n + 104729 * self._number) % 2**63)
+        draws = min(4 * self._draws(n), MOST_KINKS)
+        below, above = self.neighbours(n)
         places = (("wider", above), ("exchange", n), ("narrower", below))
-        near = [(source, pool) for source, k in places if k is not None and (pool := self._pools.get(k))]
+        near = [(source, self.best[k]) for source, k in places if k in self.best]
         sources, directions = [], []
         for k in range(draws or POOL * len(near)):
             if near and (k % 2 or not draws):
@@ -226,79 +220,73 @@ class WidthSearch:
         if not directions:
             return []
         fitted = fit_kinks(self.problem, torch.stack(directions))
-        return [_Candidate(n, source, weights) for source, weights in zip(sources, fitted, strict=True)]
+        return [Point(n, source, weights) for source, weights in zip(sources, fitted, strict=True)]
 
-    def _judged(self, candidate: _Candidate) -> _Candidate:
+    def _judged(self, candidate: Point) -> Point:
         """Return the candidate with the cost that orders its pool."""
         small = has_newton(self.problem, candidate.width)
         cost = cost_of(self.problem if small else self._smooth, candidate.weights)
         return replace(candidate, cost=cost)
 
-    def _drawn(self, n: int, number: int) -> list[_Candidate]:
+    def _drawn(self, n: int) -> list[Point]:
         """Return random networks; every EVERY_CHOSEN-th takes neurons of the widest network."""
-        count, seed = self._draws(n, number), self._result.seed + sum(self._draws(n, k) for k in range(number))
-        widest, candidates = self._pools[max(self._pools)][0].weights, []
-        for k in range(count):
+        seed = self._result.seed + sum(self._draws(n, number) for number in range(self._number))
+        widest, candidates = self.best[max(self.best)][0].weights, []
+        for k in range(self._draws(n)):
             seed = (seed + 1) % 2**63
             if k % EVERY_CHOSEN == 0 and not fits(widest, self._widths(n)):
-                candidates.append(_Candidate(n, "wider", chosen(widest, self._widths(n), seed)))
+                candidates.append(Point(n, "wider", chosen(widest, self._widths(n), seed)))
             else:
                 scale = 1.0 if k % 2 and self.problem.depth == 2 else None
-                candidates.append(_Candidate(n, "draw", initial(self._smooth, self._widths(n), seed, scale)))
+                candidates.append(Point(n, "draw", initial(self._smooth, self._widths(n), seed, scale)))
         return candidates
 
-    def _draws(self, n: int, number: int) -> int:
-        """Return the number of random networks: more in later rounds, and at widths 1 and 2."""
+    def _draws(self, n: int, number: int | None = None) -> int:
+        """Return the number of random networks of a round: more in later ones, and at widths 1 and 2."""
+        number = self._number if number is None else number
         return self._starts * max(1, NARROW_FACTOR // n) * min(2**number, MOST_DRAWS)
 
-    def _neighbours(self, n: int, number: int) -> list[_Candidate]:
+    def _near(self, n: int) -> list[Point]:
         """Return starts from the best networks of the next widths and its own, if they are new."""
-        problem, widths, candidates = self._smooth, self._widths(n), []
-        above = min((k for k in self._pools if k > n), default=None)
-        below = max((k for k in self._pools if k < n), default=None)
-        if above is not None and self._is_new(n, "wider", above):
-            made = narrowed(problem, self._pools[above][0].weights, widths)
-            candidates += [_Candidate(n, "wider", network) for network in made]
-        if below is not None and self._is_new(n, "narrower", below) and fits(self._pools[below][0].weights, widths):
-            seed = self._result.seed + number
-            made = widened(problem, self._pools[below][0].weights, widths, seed, self._layer)
-            candidates += [_Candidate(n, "narrower", network) for network in made]
-        if n in self._pools:
-            own = self._pools[n][0].weights
-            made = exchanged(problem, own, widths, self._result.seed + number, self._layer)
-            made += [own] if self._is_new(n, "exchange", n) else []
-            candidates += [_Candidate(n, "exchange", network) for network in made if fits(network, widths)]
+        widths, seed, layer = self._widths(n), self._result.seed + self._number, self._layer
+        below, above = self.neighbours(n)
+        candidates: list[Point] = []
+        if above is not None and self._is_fresh(above, n):
+            made = narrowed(self._smooth, self.best[above][0].weights, widths)
+            candidates += [Point(n, "wider", network) for network in made]
+        if below is not None and self._is_fresh(below, n) and fits(self.best[below][0].weights, widths):
+            made = widened(self._smooth, self.best[below][0].weights, widths, seed, layer)
+            candidates += [Point(n, "narrower", network) for network in made]
+        if n in self.best:
+            own = self.best[n][0].weights
+            made = exchanged(self._smooth, own, widths, seed, layer) + ([own] if self._is_fresh(n, n) else [])
+            candidates += [Point(n, "exchange", network) for network in made if fits(network, widths)]
         return candidates
 
-    def _is_new(self, n: int, source: str, place: int) -> bool:
-        """Return True if the best network of width `place` is a new source for width n."""
-        old, self._used[n, source] = self._used.get((n, source)), self._pools[place][0]
-        return old is not self._pools[place][0]
+    def _is_fresh(self, giver: int, taker: int) -> bool:
+        return self.is_new(self.best[giver][0], giver, taker, "start")
 
-    def _descended(self, starts: Sequence[_Candidate], options: HomotopyOptions) -> list[_Candidate]:
-        candidates: list[_Candidate] = []
+    def _descended(self, starts: Sequence[Point], options: HomotopyOptions) -> list[Point]:
+        candidates: list[Point] = []
         sizes = [[len(W) for W in start.weights[:-1]] for start in starts]
         for members in buckets(self.problem, sizes, MOST_ACTIVATIONS) if starts else []:
-            down = descend(self._smooth, [starts[i].weights for i in members], options, self._budget.pace())
+            down = descend(self._smooth, [starts[i].weights for i in members], options, self.budget.pace())
             for i, weights in zip(members, down, strict=True):
                 candidates.append(self._judged(replace(starts[i], weights=weights)))
         return candidates
 
-    def _offer(self, n: int, candidates: Sequence[_Candidate]) -> bool:
+    def _offer(self, n: int, candidates: Sequence[Point]) -> bool:
         """Put candidates into the pool and onto the curve; return True if the curve gained."""
-        pool, gained = self._pools.get(n, []), False
+        pool, gained = self.best.get(n, []), False
         fitting = self.problem.interpolates and not has_newton(self.problem, n)
         for best in _cheapest(candidates, n, POLISHED):
             if not math.isfinite(best.cost) or (pool and not best.cost < pool[0].cost and not fitting):
                 break
             fitted = self._fitted(best.weights) if fitting else best.weights
-            gained = self._keep(Point(n, cost_of(self.problem, fitted), fitted, best.source)) or gained
-        merged = _cheapest([*pool, *candidates], n, POOL)
-        if merged:
-            self._pools[n] = merged
-        if self._callback is not None:
-            least = min(point.cost for point in self.points.values())
-            self._callback(Progress(len(self.points), self._budget.seconds(), least, self._result.lower, n))
+            gained = self._keep(replace(best, weights=fitted, cost=cost_of(self.problem, fitted))) or gained
+        if merged := _cheapest([*pool, *candidates], n, POOL):
+            self.best[n] = merged
+        self.report(Progress(len(self.points), self.budget.seconds(), self.level, self._result.lower, n))
         return gained
 
     def _keep(self, point: Point) -> bool:
@@ -311,27 +299,32 @@ class WidthSearch:
 
     def _fitted(self, weights: list[Tensor]) -> list[Tensor]:
         """Return a network that fits, or nearly fits if it has too few neurons."""
-        stop = self._budget.spent
+        stop = self.budget.spent
         return (
             fit_exactly(self.problem, weights) if stop() else fit_by_multipliers(self.problem, weights, POLISHING, stop)
         )
 
-    def _closer(self, grid: Sequence[int]) -> list[int]:
+    @property
+    def level(self) -> float:
+        """The lowest cost of any width."""
+        return min(point.cost for point in self.points.values())
+
+    def _start(self, eps: float) -> int:
+        """Return the width of the narrowest known network on the plateau."""
+        return min(n for n, point in self.points.items() if point.cost <= (1.0 + eps) * self.level)
+
+    def _closer(self) -> set[int]:
         """Return widths halfway down from the plateau's start to the next tried one, for each eps."""
-        level = min(point.cost for point in self.points.values())
         middles = set()
-        for eps in EPS:
-            inside = min(n for n, point in self.points.items() if point.cost <= (1.0 + eps) * level)
-            below = max((n for n in {*self.points, *grid} if n < inside), default=self._first - 1)
+        for inside in map(self._start, EPS):
+            below = max((n for n in {*self.points, *self._grid} if n < inside), default=self._first - 1)
             if inside - below > 1:
                 middles.add((inside + below) // 2)
-        return sorted(middles)
+        return middles
 
-    def _untried(self, grid: Sequence[int]) -> list[int]:
+    def _untried(self) -> set[int]:
         """Return widths below the start of the plateau that no proof excludes and no search tried."""
-        level = min(point.cost for point in self.points.values())
-        narrowest = min(n for n, point in self.points.items() if point.cost <= (1.0 + EPS[-1]) * level)
-        return sorted({*range(self._first, narrowest)} - {*grid})
+        return {*range(self._first, self._start(EPS[-1]))} - {*self._grid}
 
     def _proved(self, n: int) -> bool:
         """Return True if no network of width n can cost less than the best, up to the target gap."""
@@ -344,12 +337,6 @@ class WidthSearch:
         return widths_at(self._result.widths, self._layer, n)
 
 
-def cost_of(problem: Problem, weights: Weights) -> float:
-    """Return the cost in float64; infinite for `interpolate` if the network does not fit."""
-    cost = evaluate(problem, [W.double() for W in weights])
-    return cost.total if problem.allows(cost.residual) and math.isfinite(cost.total) else math.inf
-
-
 def widths_at(solved: list[int], layer: int | None, n: int) -> list[int]:
     """Return the hidden widths at n: all n, or the solver's with n in the layer."""
     if layer is None:
@@ -357,9 +344,9 @@ def widths_at(solved: list[int], layer: int | None, n: int) -> list[int]:
     return [*solved[: layer - 1], n, *solved[layer:]]
 
 
-def _cheapest(candidates: Sequence[_Candidate], n: int, count: int) -> list[_Candidate]:
+def _cheapest(candidates: Sequence[Point], n: int, count: int) -> list[Point]:
     """Return the best few candidates of width n with different costs."""
-    best: list[_Candidate] = []
+    best: list[Point] = []
     for candidate in sorted((c for c in candidates if c.width == n and c.cost < math.inf), key=lambda c: c.cost):
         if len(best) < count and (not best or candidate.cost > best[-1].cost * (1.0 + GAIN)):
             best.append(candidate)
