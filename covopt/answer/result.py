@@ -345,19 +345,14 @@ class Result(Answer):
             "cost": record.known(self.cost),
             "fit": record.known(self.fit),
             "norm": record.known(self.norm),
-            "residual": record.known(self.residual) if p.interpolates else None,
+            "residual": record.known(p.misfit(self.residual)),
             "lower": record.known(self.lower),
             "gap": record.known(self.gap),
             "certificate": str(self.certificate),
             "attainable": str(self.attainable),
             "status": str(self.status),
             "widths": self.widths,
-            "depth": p.depth,
-            "bias": p.stated_bias,
-            "skip": p.skip,
-            "loss": p.loss.name,
-            "lam": None if p.interpolates else p.lam,
-            "activation": p.activation.name,
+            **p.stated(),
             "layers": [layer.summary() for layer in self.layers],
             "starts": [record.known(cost) for cost in self.starts],
             "unique": None if self.decided is None else self.decided.summary(),
@@ -420,20 +415,12 @@ class Result(Answer):
 def _question_arrays(result: Result) -> dict[str, NDArray]:
     """Return the content of problem.npz."""
     p = result.problem
-    options = {
-        "loss": p.loss.name,
-        "lam": p.lam,
-        "depth": p.depth,
-        "bias": p.stated_bias,
-        "skip": p.skip,
-        "activation": p.activation.name,
-    }
     weights = {} if p.weight is None else {"weights": p.weight}
     columns = None if result.columns is None else Coding.unscaled(p.X.shape[1], result.columns)
     coding = result.coding or columns
     return {
         **record.numpy_of(X=p.X, Y=p.Y, **weights),
-        **{name: np.array(value) for name, value in options.items()},
+        **{name: np.array(value) for name, value in (p.stated() | {"lam": p.lam}).items()},
         **({} if coding is None else coding.arrays()),
     }
 

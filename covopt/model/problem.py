@@ -149,6 +149,22 @@ class Problem:
         """Return the amount of bias as a user states it."""
         return FREE if self.free else self.beta
 
+    @property
+    def stated_lam(self) -> float | None:
+        """Return lam as a user states it; None for exact fits."""
+        return None if self.interpolates else self.lam
+
+    def stated(self) -> dict[str, object]:
+        """Return all options as a user states them, the data apart."""
+        return {
+            "depth": self.depth,
+            "bias": self.stated_bias,
+            "skip": self.skip,
+            "loss": self.loss.name,
+            "lam": self.stated_lam,
+            "activation": self.activation.name,
+        }
+
     def decayed(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
         """Return the penalised part of each layer's weights, as views."""
         if not self.free:
@@ -203,6 +219,10 @@ class Problem:
     def allowed_misfit(self) -> float:
         """Return the largest |F - Y| of an entry that counts as an exact fit; 0 for other losses."""
         return self.fits * float(self.Y.abs().max()) if self.interpolates else 0.0
+
+    def misfit(self, residual: float) -> float | None:
+        """Return max |F - Y| where it is part of an answer: for exact fits."""
+        return residual if self.interpolates else None
 
     def allows(self, residual: float) -> bool:
         """Return True if a network that misses the targets by at most `residual` is admissible."""

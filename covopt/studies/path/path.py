@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from covopt.answer.questions import difference
 from covopt.answer.result import Result
 from covopt.answer.solve import solve
 from covopt.data.arrays import LARGEST
@@ -280,10 +281,7 @@ def _known(init: Path | None, problem: Problem) -> Path | None:
         return None
     if not isinstance(init, Path):
         raise ProblemError(f"init is {shown(init)}; give a Path, the answer of an earlier call.")
-    p, q = problem, init.problem.double()
-    keys = [(other.loss.name, other.depth, other.stated_bias, other.skip, other.activation) for other in (p, q)]
-    same = keys[0] == keys[1]
-    if not same or not (torch.equal(p.X.cpu(), q.X.cpu()) and torch.equal(p.Y.cpu(), q.Y.cpu())):
+    if difference(problem, init.problem, {"lam"}) is not None:
         raise ProblemError(
             "The earlier answer is one to another question (data, loss, depth, bias or activation); ask the same again."
         )
