@@ -19,6 +19,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covopt.model.biases import Penalised
 from covopt.model.problem import Problem
 from covopt.oracles.oracle import Answer
 from covopt.runtime.errors import ProblemError
@@ -79,7 +80,7 @@ class Proof(ABC):
     Attributes:
         lower: the bound, at least 0; exactly 0 where nothing is proved.
         kind: the name of this kind in files and reports.
-        free: True if the kind is for two layers with free biases.
+        biases: the kinds of biases that it knows how to bound.
         alternates: True if the kind alternates with a search, which continues from the violating directions.
         loose: True if its bounds stay below the last digits of the cost.
         effort: the order in which proofs from the data alone are tried.
@@ -89,7 +90,7 @@ class Proof(ABC):
     lower: float
 
     kind: ClassVar[Certificate]
-    free: ClassVar[bool] = False
+    biases: ClassVar[tuple[type, ...]] = (Penalised,)
     alternates: ClassVar[bool] = False
     loose: ClassVar[bool] = False
     effort: ClassVar[int] = 0
@@ -104,6 +105,11 @@ class Proof(ABC):
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
         """Search for a proof; `last` is what the same kind returned before, to continue from. None if there is none."""
         return None
+
+    @classmethod
+    def concerns(cls, problem: Problem) -> bool:
+        """Return True if this kind knows the problem's biases, and applies."""
+        return isinstance(problem.biases, cls.biases) and cls.applies(problem)
 
     @classmethod
     def memory(cls, problem: Problem) -> float:

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.model.biases import with_bias
 from covopt.model.loss import Weight
-from covopt.model.problem import Problem, with_bias
+from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
 

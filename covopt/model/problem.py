@@ -14,6 +14,7 @@ from torch import Tensor
 
 from covopt.data.coding import Coding, labels_of
 from covopt.model.activation import Activation
+from covopt.model.biases import PENALISED, Biases, Free, FreeWithSkip, with_bias
 from covopt.model.loss import Coded, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
 from covopt.model.reading import as_matrix, as_number, as_weights, in_range, of_mean_one, parse_device
 from covopt.model.spread import ALONE, Alone
@@ -47,9 +48,8 @@ class Problem:
             asks, and another number in other units (units.py).
         weight: of the samples, positive and of mean 1 (N,); None where all are equal, and for `interpolate`, which
             they do not change.
-        free: whether biases are free of the penalty, which is then sum_l |A_l|_F^2, W_l = [A_l, b_l]; beta is 1.
-        skip: with free biases, whether a linear function of the inputs is free too: W_L = [A_L, S, b_L] acts on
-            Zs_{L-1} = [sigma(Z_{L-1}), X, 1].
+        biases: whether the penalty is on them: without them it is sum_l |A_l|_F^2, W_l = [A_l, b_l], and beta is 1;
+            with a skip, W_L = [A_L, S, b_L] acts on Zs_{L-1} = [sigma(Z_{L-1}), X, 1], and S is free too.
         spread: of processes that each hold rows of X and Y of their own; then N is that of all rows here, C is their
             loss, and what has a row for each sample has those of this process.
         classes: what the outputs stand for, in the order of the labels that Y was made of; None where Y was numbers.
@@ -65,8 +65,7 @@ class Problem:
     fits: float = FITS
     taper: float = 1.0
     weight: Weight = None
-    free: bool = False
-    skip: bool = False
+    biases: Biases = PENALISED
     spread: Alone = ALONE
     classes: tuple[str, ...] | None = None
 
@@ -147,7 +146,7 @@ class Problem:
     @property
     def stated_bias(self) -> float | str:
         """Return the amount of bias as a user states it."""
-        return FREE if self.free else self.beta
+        return self.biases.stated(self.beta)
 
     @property
     def stated_lam(self) -> float | None:
@@ -167,10 +166,7 @@ class Problem:
 
     def decayed(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
         """Return the penalised part of each layer's weights, as views."""
-        if not self.free:
-            return list(weights)
-        skipped = self.X.shape[1] if self.skip else 0
-        return [*(W[:, :-1] for W in weights[:-1]), weights[-1][:, : weights[-1].shape[1] - 1 - skipped]]
+        return self.biases.decayed(weights, self.X.shape[1])
 
     @property
     def least_decay(self) -> float:
@@ -179,7 +175,7 @@ class Problem:
 
     def penalised(self, W: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Return weights (the last layer's without a skip), with 0 where they are unpenalised."""
-        return torch.cat([W[:, :-1], torch.zeros_like(W[:, -1:])], dim=1) if self.free else W
+        return self.biases.penalised(W)
 
     def without_skip(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
         """Return W_1 ... W_L without the columns of an unpenalised linear skip."""
@@ -204,6 +200,16 @@ class Problem:
         if self.skip and layer == self.depth - 1:
             values = torch.cat([values, self.X if X is None else X], dim=1)
         return with_bias(values, self.bias(layer))
+
+    @property
+    def free(self) -> bool:
+        """Return True if the penalty is not on biases."""
+        return isinstance(self.biases, Free)
+
+    @property
+    def skip(self) -> bool:
+        """Return True if a linear function of the inputs is free of the penalty, too."""
+        return isinstance(self.biases, FreeWithSkip)
 
     @cached_property
     def Xt(self) -> Float[Tensor, "N d"]:
@@ -239,21 +245,27 @@ class Problem:
         """Return sum_i |Lambda_i|^2 / q_i, what D of mse bends by along Lambda; 0 for exact fits, whose D is linear."""
         return 0.0 if self.interpolates else float(self.inverse_shares @ Lambda.square().sum(dim=1))
 
+    @property
+    def dual_curvature(self) -> Float[Tensor, " N"]:
+        """Return 1 / q_i, what D of mse bends by at a sample; 0 for exact fits, whose D is linear."""
+        return torch.zeros_like(self.inverse_shares) if self.interpolates else self.inverse_shares
+
+    @property
+    def dual_beta(self) -> float:
+        """Return the amount of bias that D(Lambda) pays for."""
+        return self.biases.price(self.bias(1))
+
     def dual_value(self, Lambda: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
         """Return D(Lambda) = -C*(-2 lam Lambda) - lam beta^2 |Lambda^T 1|^2 for L = 2.
 
-        See MATH.md section 4. A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. For
+        See MATH.md section 4. A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. With free
+        biases beta counts as 0, for a Lambda that is orthogonal to what is free (certify/dual_space.py). For
         `interpolate` the minimum is over all networks whose misfit is allowed, eps for an entry: C* is then <G, Y> +
         eps |G|_1.
         """
-        bias = self.lam * self.bias(1) ** 2 * Lambda.sum(dim=0).square().sum()
+        bias = self.lam * self.dual_beta**2 * Lambda.sum(dim=0).square().sum()
         value = -self.conjugate_at(-2.0 * self.lam * Lambda) - bias
         return value - 2.0 * self.lam * self.allowed_misfit * Lambda.abs().sum() if self.interpolates else value
-
-
-def with_bias(Z: Float[Tensor, "*b N n"], beta: float) -> Float[Tensor, "*b N n+1"]:
-    """Return [Z, beta 1]: the columns of Z and the bias column."""
-    return torch.cat([Z, Z.new_full((*Z.shape[:-1], 1), beta)], dim=-1)
 
 
 def make_problem(
@@ -309,19 +321,18 @@ def make_problem(
         inputs, targets, weight = inputs[positive], targets[positive], weight[positive]
     if isinstance(chosen, Coded):
         targets = chosen.coded(targets)
-    _check_skip(skip, bias, chosen)
+    biases = _biases(bias, skip, chosen)
     return Problem(
         X=inputs,
         Y=targets,
         loss=chosen,
         lam=_strength(lam, chosen),
         depth=_depth(depth),
-        beta=1.0 if free and isinstance(bias, str) and bias == FREE else _amount_of_bias(bias),
+        beta=1.0 if free and isinstance(biases, Free) else _amount_of_bias(bias),
         activation=Activation.parse(activation),
         fits=FITS if depth == 2 else FITS_DEEP,
         weight=None if weight is None or chosen.name == "interpolate" else of_mean_one(weight),
-        free=isinstance(bias, str) and bias == FREE,
-        skip=bool(skip),
+        biases=biases,
         classes=classes,
     )
 
@@ -379,12 +390,14 @@ def check_penalised(bias: object) -> None:
         raise ProblemError("Free biases are not for this question so far; give the amount of bias as a number.")
 
 
-def _check_skip(skip: object, bias: object, loss: Loss) -> None:
+def _biases(bias: object, skip: object, loss: Loss) -> Biases:
     flag(skip, "skip")
-    if skip and not (isinstance(bias, str) and bias == FREE):
+    free = isinstance(bias, str) and bias == FREE
+    if skip and not free:
         raise ProblemError("A free linear skip comes with free biases; set the bias to 'free', or leave the skip out.")
     if skip and loss.name not in ("mse", "interpolate"):
         raise ProblemError(f"A free linear skip is for mse and exact fits, not for the loss {loss.name}; leave it out.")
+    return FreeWithSkip() if skip else Free() if free else PENALISED
 
 
 def _amount_of_bias(bias: object) -> float:

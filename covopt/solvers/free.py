@@ -19,8 +19,10 @@ from covopt.certify import free
 from covopt.certify.proof import Proof
 from covopt.linalg.lbfgs import DescentOptions, lbfgs
 from covopt.model.affine import Affine
+from covopt.model.biases import PENALISED
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, gradient, preactivations
+from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Outcome, Status, run
 from covopt.solvers.attempt import Attempt, SolveOptions
@@ -106,7 +108,7 @@ def _moved(problem: Problem, weights: Weights, by: Float[Tensor, " n0"]) -> list
 
 def _rounds(problem: Problem, options: SolveOptions) -> Attempt:
     """Run two-layer rounds, then prove the best bound at their last dual point."""
-    budget, exact = options.budget, free.has_exact(problem)
+    budget, exact = options.budget, problem_has_exact_oracle(problem)
     init = None if options.init is None else options.init[0]
     if init is None and not exact:
         init = _penalised(problem, options, FIRST_SHARE).weights[0]
@@ -159,7 +161,7 @@ def _penalised(problem: Problem, options: SolveOptions, share: float) -> Attempt
     size = float((problem.X - mean).abs().max()) or 1.0
     affine = Affine((problem.X - mean) / size, problem.weight, True) if problem.skip else None
     Y = problem.Y if affine is None else affine.rest(problem.Y)
-    penalised = replace(problem, X=problem.X - mean, Y=Y, beta=beta, free=False, skip=False)
+    penalised = replace(problem, X=problem.X - mean, Y=Y, beta=beta, biases=PENALISED)
     init = options.init
     if init is not None:
         init = _moved(penalised, [_shifted(W, 1.0 / beta) for W in problem.without_skip(init)], mean / beta)

@@ -235,8 +235,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "bounds",
         (
             "the bias term once for beta",
-            "self.lam * self.bias(1) ** 2 * Lambda",
-            "self.lam * self.bias(1) * 0.9 * Lambda",
+            "self.lam * self.dual_beta**2 * Lambda",
+            "self.lam * self.dual_beta * 0.9 * Lambda",
         ),
         ("the misfit left out", "value - 2.0 * self.lam * self.allowed_misfit * Lambda.abs().sum()", "value"),
     ),
@@ -296,15 +296,19 @@ MUTANTS: tuple[Mutant, ...] = (
             "0.5 * (1.0 - problem.activation.slope)",
         ),
         (
-            "the last breakpoint only",
-            "bound = max(bound, answer.upper_bound + _differences(seen, Lambda))",
-            "bound = answer.upper_bound + _differences(seen, Lambda)",
-        ),
-        (
             "the last tree only",
-            "bound = max(bound, upper + _differences(seen, point))",
-            "bound = upper + _differences(seen, point)",
+            "bound = max(bound, upper + view.rounding * float(point.norm()))",
+            "bound = upper + view.rounding * float(point.norm())",
         ),
+    ),
+    *_of(
+        "certify/dual",
+        "free_biases",
+        ("the last breakpoint only", "h, float(np.max(bounds)))", "h, bounds[-1])"),
+    ),
+    *_of(
+        "certify/dual_space",
+        "free_biases",
         (
             "what is not orthogonal left out",
             "return maximum * (1.0 + SLACK) + off * math.sqrt(len(X)) * apart",

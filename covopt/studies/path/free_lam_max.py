@@ -11,10 +11,15 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify import free
+from covopt.certify.dual import strongest
+from covopt.certify.dual_space import distance, orthogonal, widened
+from covopt.certify.free import proved_maximum
 from covopt.model.affine import Affine
+from covopt.model.biases import centred
 from covopt.model.problem import Problem
-from covopt.oracles.breakpoints import rows_of, strongest
+from covopt.oracles.breakpoints import rows_of
+from covopt.oracles.breakpoints import strongest as best_neuron
+from covopt.oracles.exact import problem_has_exact_oracle
 
 # Ascents of the search for the lower end; relative distance to it at which a proof is good enough.
 ASCENTS, NEAR = 200, 1e-3
@@ -36,17 +41,19 @@ def free_ends(problem: Problem, seconds: float, seed: int) -> tuple[float, float
     A = slope(problem)
     if not bool(A.any()):
         return 0.0, 0.0
-    Xc = free.centred(problem.X)
+    Xc = centred(problem.X)
     # |sigma(X w + b)| <= 2 N^(1/2) max |x| at a breakpoint; the error of A is the rounding of Y.
     off = LOST * float((problem.shares[:, None] * problem.Y).norm()) * 2.0 * float(Xc.norm(dim=1).max())
     off *= math.sqrt(problem.samples)
-    if free.has_exact(problem):
-        answer, _ = free.anchored(problem, A)
-        low, high = float(answer.values[0]), free.widened(problem, A, answer.upper_bound)
+    if problem_has_exact_oracle(problem):
+        answer, off_space = strongest(problem, A), distance(problem, orthogonal(problem, A))
+        low, high = float(answer.values[0]), widened(problem, off_space, answer.upper_bound)
     else:
-        neuron = strongest(problem.X, problem.activation, A / A.norm(), rows_of(problem.X[:0], A[:0, 0]), ASCENTS, seed)
+        neuron = best_neuron(
+            problem.X, problem.activation, A / A.norm(), rows_of(problem.X[:0], A[:0, 0]), ASCENTS, seed
+        )
         low = 0.0 if neuron is None else neuron[2] * float(A.norm())
-        high = free.proved_maximum(problem, A, seconds, low, NEAR)
+        high = proved_maximum(problem, A, seconds, low, NEAR)
     return max(0.0, low * (1.0 - ROUNDING) - off), high + off
 
 

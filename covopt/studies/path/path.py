@@ -17,6 +17,7 @@ from covopt.answer.result import Result
 from covopt.answer.solve import solve
 from covopt.data.arrays import LARGEST
 from covopt.model.activation import Activation
+from covopt.model.biases import PENALISED
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss, parse_loss
 from covopt.model.problem import Problem, make_problem
@@ -231,7 +232,7 @@ def _top(problem: Problem, largest: LamMax) -> float:
         top = largest.lower
     else:  # with a bias: from where the zero network would be optimal without one
         Y = problem.Y - problem.Y.mean(dim=0) * bool(problem.beta)
-        without = replace(problem, beta=0.0, free=False, skip=False, X=problem.Xt, Y=Y)
+        without = replace(problem, beta=0.0, biases=PENALISED, X=problem.Xt, Y=Y)
         top = largest.upper if largest.upper is not None else lam_max(without, 0.0).upper
     return top or 1.0
 
