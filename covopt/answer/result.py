@@ -29,6 +29,7 @@ from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
 from covopt.model.affine import skip_as_neurons
 from covopt.model.forces import Forces, forces_on
+from covopt.model.loss import Likelihood
 from covopt.model.problem import Problem, check_penalised, make_problem, with_bias
 from covopt.model.reading import as_matrix, as_numbers
 from covopt.records import record
@@ -225,7 +226,7 @@ class Result(Answer):
         Raises:
             ProblemError: outputs are no log-odds for this loss; or as `predict`.
         """
-        if self.problem.loss.name not in ("cross_entropy", "logistic"):
+        if not isinstance(self.problem.loss, Likelihood):
             raise ProblemError(
                 "Outputs are log-odds for the losses cross_entropy and logistic, not for"
                 f" {self.problem.loss.name}; use predict."
@@ -240,8 +241,8 @@ class Result(Answer):
         Raises:
             ProblemError: as `predict`.
         """
-        F = self.predict(X)
-        return np.hstack([np.zeros_like(F), F]) if self.problem.loss.name == "logistic" else F
+        F, loss = self.predict(X), self.problem.loss
+        return loss.log_odds(torch.from_numpy(F)).numpy() if isinstance(loss, Likelihood) else F
 
     @checked
     @fitted

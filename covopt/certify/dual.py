@@ -51,6 +51,8 @@ from covopt.runtime.loop import Certificate
 
 # What one product may lose below the smallest normal number, absolute.
 UNDERFLOW = 2.0**-1021
+PARABOLAS = (MeanSquaredError, Interpolation)
+"""The losses whose D(t Lambda) is a parabola in t; not what somebody derives from them."""
 MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
 
 
@@ -78,6 +80,8 @@ class DualProof(Proof):
         Lambda: the dual point (N, m), already scaled.
         maximum: M >= max_w h(w) at `Lambda`, at most 1, as it was proved.
     """
+
+    depths: ClassVar[range] = range(2, 3)
 
     Lambda: Float[Tensor, "_ _"] = field(metadata={"finite": False})
     maximum: float
@@ -150,7 +154,7 @@ def dual_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -
     if not math.isfinite(off):
         return nothing(Lambda)
     entropy = type(problem.loss) is CrossEntropy  # not what somebody derives from it
-    of_loss = _entropy_bound if entropy else _parabola_bound if is_parabola(problem) else _concave_bound
+    of_loss = _entropy_bound if entropy else _parabola_bound if type(problem.loss) in PARABOLAS else _concave_bound
     bound = of_loss(problem, Lambda, widened(problem, off, maximum))
     if bound is None or not 0.0 < bound.lower < math.inf:
         return nothing(Lambda)
@@ -163,12 +167,8 @@ def is_provable(problem: Problem) -> bool:
     With free biases only mse and exact fits do: what is orthogonal to what is free may leave the domain of the other
     conjugates.
     """
-    return is_parabola(problem) or (isinstance(problem.loss, Provable) and isinstance(problem.biases, Penalised))
-
-
-def is_parabola(problem: Problem) -> bool:
-    """Return True if D(t Lambda) is a parabola in t: for mse and exact fits, not what somebody derives from them."""
-    return type(problem.loss) in (MeanSquaredError, Interpolation)
+    provable = isinstance(problem.loss, Provable) and isinstance(problem.biases, Penalised)
+    return provable or type(problem.loss) in PARABOLAS
 
 
 def nothing(Lambda: Float[Tensor, "N m"]) -> DualBound:
@@ -324,9 +324,9 @@ def strongest(problem: Problem, Lambda: Float[Tensor, "N m"], stop: Callable[[],
         answer = oracle(Lambda, view.inputs[:0])
         # sigma is 1-Lipschitz.
         bounds.append(answer.upper_bound + view.rounding * float(Lambda.norm()))
-        rows.append(answer.directions @ view.weights)
+        rows.append(view.rows(answer.directions))
         values.append(answer.values)
-    h, order = torch.cat(values).sort(descending=True, stable=True)
+    h, order = torch.cat(values).sort(descending=True)
     return Answer(torch.cat(rows)[order], h, float(np.max(bounds)))
 
 
@@ -338,8 +338,8 @@ class Exact(DualProof):
     biases: ClassVar[tuple[type, ...]] = (Penalised, Free)
 
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
-        return problem.depth == 2 and is_provable(problem) and problem_has_exact_oracle(problem)
+    def suits(cls, problem: Problem) -> bool:
+        return is_provable(problem) and problem_has_exact_oracle(problem)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:

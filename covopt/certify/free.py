@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.cones.branch import branch_and_bound, replay
-from covopt.certify.dual import DualProof, Exact, dual_bound, is_provable
+from covopt.certify.dual import PARABOLAS, DualProof, Exact, dual_bound
 from covopt.certify.dual_space import distance, orthogonal, widened
 from covopt.certify.proof import Proved, Target, Unproved
 from covopt.certify.spectral import SLACK
@@ -66,12 +66,13 @@ class FreeTrees(DualProof):
 
     kind: ClassVar[Certificate] = Certificate.BRANCH_AND_BOUND
     biases: ClassVar[tuple[type, ...]] = (Free,)
+    losses: ClassVar[tuple[type, ...]] = PARABOLAS
     missing: ClassVar[str] = "The certificate '{kind}' comes without its evidence; solve again."
 
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
+    def suits(cls, problem: Problem) -> bool:
         """Return True if a tree at each breakpoint is affordable."""
-        return problem.depth == 2 and is_provable(problem) and inputs_have_rank_at_most(problem, 6)
+        return inputs_have_rank_at_most(problem, 6)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
@@ -103,10 +104,7 @@ class FreeNorms(DualProof):
 
     kind: ClassVar[Certificate] = Certificate.SPECTRAL
     biases: ClassVar[tuple[type, ...]] = (Free,)
-
-    @classmethod
-    def applies(cls, problem: Problem) -> bool:
-        return problem.depth == 2 and is_provable(problem)
+    losses: ClassVar[tuple[type, ...]] = PARABOLAS
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
@@ -149,7 +147,7 @@ def _trees(
         tree = branch_and_bound(view.inputs, problem.activation, point, target=target, time_limit=share)
         bound = max(bound, tree.upper_bound + view.rounding * float(point.norm()))
         codes.append(tree.tree)
-        rows.append(tree.directions @ view.weights)
+        rows.append(view.rows(tree.directions))
         values.append(tree.values)
     return bound, codes, Answer(torch.cat(rows), torch.cat(values)) if rows else None
 

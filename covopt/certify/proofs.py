@@ -49,7 +49,7 @@ PROOFS: tuple[type[Proof], ...] = (
 
 def attainable(problem: Problem) -> Certificate:
     """Return the tightest kind of proof that applies; NONE where none does."""
-    return next((kind.kind for kind in PROOFS if kind.concerns(problem)), Certificate.NONE)
+    return next((kind.kind for kind in PROOFS if kind.applies(problem)), Certificate.NONE)
 
 
 def read_proof(certificate: Certificate, problem: Problem, lower: float, arrays: Mapping[str, NDArray]) -> Proof:
@@ -103,7 +103,7 @@ def data_proof(problem: Problem, seconds: float) -> Proof:
     for kind in sorted(PROOFS, key=lambda kind: kind.effort):
         if target.stop():
             break
-        proved = kind.prove(problem, target) if kind is not Spectral and kind.concerns(problem) else None
+        proved = kind.prove(problem, target) if kind is not Spectral and kind.applies(problem) else None
         # A later kind has to prove more than rounding more.
         if proved is not None and proved.proof.lower > best.lower * (1.0 + 1e-9):
             best = proved.proof

@@ -35,13 +35,20 @@ class View:
 
     Attributes:
         inputs: (N, k).
-        weights: (k, n_0 + 1); the neuron of direction v has the row v @ weights of hidden weights.
-        rounding: |inputs| is off by at most this.
+        origin: the input from where they are seen (n_0,); None for inputs with their bias column.
     """
 
     inputs: Float[Tensor, "N k"]
-    weights: Float[Tensor, "k d"]
-    rounding: float = 0.0
+    origin: Float[Tensor, " n0"] | None = None
+
+    @property
+    def rounding(self) -> float:
+        """Return by how much |inputs| is off at most: each difference of two inputs is rounded once."""
+        return 0.0 if self.origin is None else EPS * float(self.inputs.norm())
+
+    def rows(self, V: Float[Tensor, "B k"]) -> Float[Tensor, "B d"]:
+        """Return neurons of these directions as rows of hidden weights."""
+        return V if self.origin is None else torch.cat([V, -(V @ self.origin)[:, None]], dim=1)
 
 
 @dataclass(frozen=True)
@@ -82,8 +89,7 @@ class Penalised:
 
     def views(self, X: Float[Tensor, "N n0"], beta: float) -> Iterator[View]:
         """Yield views on one of which each neuron is the strongest that it can be."""
-        Xt = with_bias(X, beta)
-        yield View(Xt, torch.eye(Xt.shape[1]).to(Xt))
+        yield View(with_bias(X, beta))
 
 
 @dataclass(frozen=True)
@@ -116,11 +122,7 @@ class Free:
         return samples
 
     def views(self, X: Float[Tensor, "N n0"], beta: float) -> Iterator[View]:
-        eye = torch.eye(X.shape[1]).to(X)
-        for row in X:
-            inputs = X - row
-            # Each difference of two inputs is rounded once.
-            yield View(inputs, torch.cat([eye, -row[:, None]], dim=1), EPS * float(inputs.norm()))
+        return (View(X - row, row) for row in X)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def test_bounds_are_below_random_networks_and_proved_again() -> None:
             proof = free.prove(p, point, 0.2, 1e-3).proof
             assert proof.lower <= cost * (1.0 + 1e-9)
             for kind in (Exact, free.FreeNorms):
-                if kind.concerns(p):
+                if kind.applies(p):
                     assert 0.0 <= kind(0.0, point, 1.0).bound(p) <= cost * (1.0 + 1e-9)
 
 

@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "deep_formulas",
         ("acute for obtuse", "torch.where(product > lost,", "torch.where(product < lost,"),
         ("the product of lengths for the area", "lengths - moved, area - moved)", "lengths - moved, lengths - moved)"),
-        ("biases allowed", "problem.interpolates and problem.beta == 0.0 and", "problem.interpolates and"),
+        ("biases allowed", "return problem.beta == 0.0 and", "return"),
         ("leaky networks allowed", " and problem.activation.slope == 0.0", ""),
         (
             "one layer fewer in the exponent",
@@ -123,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "certify/deep/linear",
         "deep_formulas",
-        ("other activations allowed", "problem.interpolates and problem.activation.is_linear", "problem.interpolates"),
+        ("other activations allowed", "return problem.activation.is_linear", "return True"),
         ("the exponent of products, not of squares", "** (2.0 / problem.depth)", "** (1.0 / problem.depth)"),
         (
             "the smallest stretch for the largest",

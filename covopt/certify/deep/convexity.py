@@ -31,8 +31,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.dual import is_parabola
-from covopt.certify.proof import Proof, Proved, Target
+from covopt.certify.dual import PARABOLAS
+from covopt.certify.proof import DEEP, Proof, Proved, Target
 from covopt.certify.spectral import CHARGED, SLACK
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
@@ -61,11 +61,13 @@ class Convexity(Proof):
     effort: ClassVar[int] = 2
     missing: ClassVar[str] = "The stored multipliers are missing or do not fit the data; certify the run again."
 
+    losses: ClassVar[tuple[type, ...]] = PARABOLAS
+    depths: ClassVar[range] = DEEP
+
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
-        """Return True for ReLU networks on few samples with an exact oracle, for mse and exact fits."""
-        simple = problem.activation.slope == 0.0 and is_parabola(problem) and problem.samples <= 200
-        return problem.depth > 2 and simple and has_exact_oracle(problem.Xt)
+    def suits(cls, problem: Problem) -> bool:
+        """Return True for ReLU networks on few samples with an exact oracle."""
+        return problem.activation.slope == 0.0 and problem.samples <= 200 and has_exact_oracle(problem.Xt)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:

@@ -52,10 +52,10 @@ class Grouped(DualProof):
     alternates: ClassVar[bool] = True
 
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
+    def suits(cls, problem: Problem) -> bool:
         """Return True if the arrays, which grow with the samples, are small enough."""
         entries = problem.samples * (problem.Xt.shape[1] + problem.Y.shape[1])
-        return problem.depth == 2 and is_provable(problem) and entries <= 4_000_000
+        return is_provable(problem) and entries <= 4_000_000
 
     @classmethod
     def memory(cls, problem: Problem) -> float:
