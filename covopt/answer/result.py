@@ -28,9 +28,10 @@ from covopt.data.tensors import write_torch
 from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
 from covopt.model.affine import skip_as_neurons
+from covopt.model.biases import check_penalised
 from covopt.model.forces import Forces, forces_on
 from covopt.model.loss import Likelihood
-from covopt.model.problem import Problem, check_penalised, make_problem, with_bias
+from covopt.model.problem import Problem, make_problem, with_bias
 from covopt.model.reading import as_matrix, as_numbers
 from covopt.records import record
 from covopt.records.answer import Answer

@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
 from covopt.certify.cones.branch import ConeTree
 from covopt.certify.deep.angle import Angle
@@ -115,10 +113,9 @@ def network_proof(problem: Problem, weights: Weights) -> Proof | None:
 
     None for other depths, for `interpolate` (whose multiplier a network does not tell) and without such an oracle.
     """
-    if problem.depth != 2 or problem.interpolates:
+    if problem.depth != 2 or (Lambda := problem.multiplier_at(preactivations(problem, weights)[-1])) is None:
         return None
-    Lambda: Float[Tensor, "N m"] = problem.gradient_at(preactivations(problem, weights)[-1])
-    proved = Exact.prove(problem, Target(Lambda / (-2.0 * problem.lam)))
+    proved = Exact.prove(problem, Target(Lambda))
     return None if proved is None else proved.proof
 
 

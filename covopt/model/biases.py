@@ -16,7 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.rounding import EPS
+from covopt.model.loss import Loss
+from covopt.model.reading import as_number, in_range
 from covopt.model.wording import FREE
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.options import flag
 
 
 def with_bias(Z: Float[Tensor, "*b N n"], beta: float) -> Float[Tensor, "*b N n+1"]:
@@ -145,3 +149,33 @@ class FreeWithSkip(Free):
 
 Biases = Penalised | Free
 PENALISED = Penalised()
+
+
+def check_penalised(bias: object) -> None:
+    """Refuse free biases in a problem that does not support them.
+
+    Raises:
+        ProblemError: they are free.
+    """
+    if isinstance(bias, str) and bias == FREE:
+        raise ProblemError("Free biases are not for this question so far; give the amount of bias as a number.")
+
+
+def read_biases(bias: object, skip: object, loss: Loss) -> Biases:
+    """Check the amount of bias or "free", and whether a linear function is free too."""
+    flag(skip, "skip")
+    free = isinstance(bias, str) and bias == FREE
+    if skip and not free:
+        raise ProblemError("A free linear skip comes with free biases; set the bias to 'free', or leave the skip out.")
+    if skip and loss.name not in ("mse", "interpolate"):
+        raise ProblemError(f"A free linear skip is for mse and exact fits, not for the loss {loss.name}; leave it out.")
+    return FreeWithSkip() if skip else Free() if free else PENALISED
+
+
+def read_amount(bias: object) -> float:
+    """Check an amount of bias, a number >= 0."""
+    check_penalised(bias)
+    value = as_number(bias, "bias")
+    if value < 0:
+        raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")
+    return in_range(value, "The bias") if value else value

@@ -14,14 +14,12 @@ from torch import Tensor
 
 from covopt.data.coding import Coding, labels_of
 from covopt.model.activation import Activation
-from covopt.model.biases import PENALISED, Biases, Free, FreeWithSkip, with_bias
-from covopt.model.loss import Coded, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
+from covopt.model.biases import PENALISED, Biases, Free, FreeWithSkip, read_amount, read_biases, with_bias
+from covopt.model.loss import Coded, Loss, ManyOutputs, Outputs, Weight, mean_gradient, mean_loss, parse_loss
 from covopt.model.reading import as_matrix, as_number, as_weights, in_range, of_mean_one, parse_device
 from covopt.model.spread import ALONE, Alone
-from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.loop import Whole
-from covopt.runtime.options import flag
 
 FITS, FITS_DEEP = 1e-10, 1e-7
 """An exact fit misses the targets by no more than this, relative to the largest: for two layers, and for more, where
@@ -97,6 +95,10 @@ class Problem:
         """Return grad C(F), in the shape of F."""
         slopes = mean_gradient(self.loss, F, self.Y, self.weight)
         return slopes if self.spread is ALONE else slopes * (len(self.Y) / self.samples)
+
+    def multiplier_at(self, F: Outputs) -> Outputs | None:
+        """Return -grad C(F) / (2 lam), the dual point of outputs F; None for exact fits, whose outputs tell none."""
+        return None if self.interpolates else self.gradient_at(F) / (-2.0 * self.lam)
 
     def conjugate_at(self, G: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
         """Return C*(G) = sum_i q_i c*(G_i / q_i); infinite outside its domain."""
@@ -321,14 +323,14 @@ def make_problem(
         inputs, targets, weight = inputs[positive], targets[positive], weight[positive]
     if isinstance(chosen, Coded):
         targets = chosen.coded(targets)
-    biases = _biases(bias, skip, chosen)
+    biases = read_biases(bias, skip, chosen)
     return Problem(
         X=inputs,
         Y=targets,
         loss=chosen,
         lam=_strength(lam, chosen),
         depth=_depth(depth),
-        beta=1.0 if free and isinstance(biases, Free) else _amount_of_bias(bias),
+        beta=1.0 if free and isinstance(biases, Free) else read_amount(bias),
         activation=Activation.parse(activation),
         fits=FITS if depth == 2 else FITS_DEEP,
         weight=None if weight is None or chosen.name == "interpolate" else of_mean_one(weight),
@@ -378,31 +380,3 @@ def _depth(depth: object) -> int:
     if not 2 <= depth <= 1000:
         raise ProblemError(f"The depth is {shown(depth)}; give at least 2 (one hidden layer) and at most 1000.")
     return int(depth)
-
-
-def check_penalised(bias: object) -> None:
-    """Refuse free biases in a problem that does not support them.
-
-    Raises:
-        ProblemError: they are free.
-    """
-    if isinstance(bias, str) and bias == FREE:
-        raise ProblemError("Free biases are not for this question so far; give the amount of bias as a number.")
-
-
-def _biases(bias: object, skip: object, loss: Loss) -> Biases:
-    flag(skip, "skip")
-    free = isinstance(bias, str) and bias == FREE
-    if skip and not free:
-        raise ProblemError("A free linear skip comes with free biases; set the bias to 'free', or leave the skip out.")
-    if skip and loss.name not in ("mse", "interpolate"):
-        raise ProblemError(f"A free linear skip is for mse and exact fits, not for the loss {loss.name}; leave it out.")
-    return FreeWithSkip() if skip else Free() if free else PENALISED
-
-
-def _amount_of_bias(bias: object) -> float:
-    check_penalised(bias)
-    value = as_number(bias, "bias")
-    if value < 0:
-        raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")
-    return in_range(value, "The bias") if value else value

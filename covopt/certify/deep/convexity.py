@@ -97,14 +97,15 @@ def _bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     if not 0.0 < maximum < math.inf or not signal > 0.0:
         return 0.0
     added = (float(Lambda.sum(dim=0).norm()) * problem.beta / size / maximum) ** 2 * (1.0 + SLACK)
-    if problem.interpolates and added == 0.0:
+    exact = problem.interpolates
+    if exact and added == 0.0:
         exponent = 2.0 / problem.depth * (math.log(signal / maximum) + math.log(height) - math.log(size))
         return problem.depth * math.exp(min(exponent, 700.0)) * (1.0 - SLACK)
     square = (signal / maximum * (height / size)) ** 2
     if not 0.0 < square < math.inf or not math.isfinite(added):
         return 0.0
     table = growth(problem.depth, 1.0, added, square)
-    if problem.interpolates:
+    if exact:
         return table.least(square) * (1.0 - SLACK)
     # C(F) >= (signal - <Lambda, F>)_+^2 / sum_i (|Lambda_i|^2 / q_i), on each cell at its end; |W|^2 at its beginning.
     missing = height * np.maximum(0.0, signal - maximum * size / height * np.sqrt(table.signals[1:]))
