@@ -6,16 +6,16 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, check_network, evaluate
 
 
-def weights_of(arrays: Mapping[str, Any]) -> list[Tensor]:
+def weights_of(arrays: Mapping[str, NDArray]) -> list[Tensor]:
     """Return the arrays W1 ... WL of a file as tensors, in the order of their numbers."""
     matrices = {int(match[1]): array for name, array in arrays.items() if (match := re.fullmatch(r"W(\d+)", name))}
     if any(array.dtype.kind != "f" or array.ndim != 2 for array in matrices.values()):
