@@ -159,7 +159,7 @@ def _penalised(problem: Problem, options: SolveOptions, share: float) -> Attempt
     mean = problem.X.mean(dim=0)
     beta = float((problem.X - mean).norm(dim=1).max()) or 1.0
     size = float((problem.X - mean).abs().max()) or 1.0
-    affine = Affine((problem.X - mean) / size, problem.weight, True) if problem.skip else None
+    affine = Affine((problem.X - mean) / size, problem.weight) if problem.skip else None
     Y = problem.Y if affine is None else affine.rest(problem.Y)
     penalised = replace(problem, X=problem.X - mean, Y=Y, beta=beta, biases=PENALISED)
     init = options.init

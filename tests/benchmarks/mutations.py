@@ -316,7 +316,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "studies/path/free_lam_max",
+        "studies/path/lam_max",
         "free_biases path",
         (
             "a factor on the slope",
@@ -859,9 +859,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "answer/questions",
         "questions",
-        ("any targets", '"Y": _equal(one.Y, other.Y),', '"Y": True,'),
-        ("any weights", '"sample weights": _equal(one.weight, other.weight),', '"sample weights": True,'),
-        ("any inputs", "return torch.equal(one.double(), other.double())", "return one.shape == other.shape"),
+        ("any targets", '"Y": (one.Y, other.Y),', '"Y": (one.Y, one.Y),'),
+        ("any weights", '"sample weights": (one.shares, other.shares)', '"sample weights": (one.X, one.X)'),
+        ("any inputs", '"X": (one.X, other.X),', '"X": (one.X, one.X),'),
         ("none but the second", "for name in names[1:]:", "for name in names[2:]:"),
         ("bounds above costs", "lower > cost * (1.0 + rounding)", "lower > 100.0 * cost * (1.0 + rounding)"),
     ),

@@ -99,7 +99,7 @@ class FreeSolver(Rounds):
         Xc = problem.X - self._mean
         self._rho = float(Xc.norm(dim=1).max()) or 1.0
         self._X = Xc / self._rho
-        self._affine = Affine(self._X, problem.weight, problem.skip)
+        self._affine = Affine(problem.biases.skipped(self._X), problem.weight)
         Yc = self._affine.rest(problem.Y) if self._centres else problem.Y
         self._tau = (float(Yc.abs().max()) or 1.0) if self._centres else 1.0
         lam = problem.lam / (self._rho * self._tau)  # nothing to an exact fit
