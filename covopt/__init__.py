@@ -17,7 +17,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from covopt.answer.plan import SolvePlan
-    from covopt.answer.result import Result, forces
+    from covopt.answer.predictor import forces
+    from covopt.answer.result import Result
     from covopt.answer.solve import plan, solve
     from covopt.completely_positive.answer import CPRank
     from covopt.completely_positive.completely_positive import cp_rank
@@ -119,7 +120,7 @@ _HOMES = {
     "Membership": "completely_positive.cone",
     "Forces": "model.forces",
     "Result": "answer.result",
-    "forces": "answer.result",
+    "forces": "answer.predictor",
     "load": "studies.runs",
 }
 

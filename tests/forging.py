@@ -21,6 +21,7 @@ import covopt
 from covopt.answer.result import Result
 from covopt.data.arrays import read_npz
 from covopt.model.activation import Activation
+from covopt.model.biases import PENALISED, Free
 from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
@@ -133,7 +134,7 @@ def other_questions(run: Path) -> Iterator[Forgery]:
         "lam halved": lambda: replace(p, lam=0.5 * p.lam),
         "lam doubled": lambda: replace(p, lam=2.0 * p.lam),
         "another bias": lambda: replace(p, beta=0.5 if p.beta else 1.0),
-        "free biases": lambda: replace(p, free=not p.free, beta=1.0),
+        "free biases": lambda: replace(p, biases=PENALISED if p.free else Free(), beta=1.0),
         "another activation": lambda: replace(p, activation=Activation(0.25)),
         "another loss": lambda: replace(p, loss=parse_loss("huber:0.3")),
         "targets of 0.9": lambda: replace(p, Y=0.9 * p.Y),

@@ -109,30 +109,23 @@ def numbers(result: Result, stated: Summary, rounding: float) -> Sentences:
         value = getattr(result, name)
         if stated[name] is None or not abs(value - stated[name]) <= rounding * abs(result.cost):
             yield f"The stored network has {name} {value:.12g}, but result.json states {stated[name]}."
-    if not result.problem.interpolates:
-        if stated["residual"] is not None:
+    residual, misfit = stated["residual"], result.problem.misfit(result.residual)
+    if misfit is None:
+        if residual is not None:
             yield "result.json states a residual, which only the loss interpolate has."
-    elif stated["residual"] is None or not abs(result.residual - stated["residual"]) <= rounding * _size(result):
-        residual = stated["residual"]
-        yield f"The stored network misses the targets by {result.residual:.3g}, but result.json states {residual}."
+    elif residual is None or not abs(misfit - residual) <= rounding * _size(result):
+        yield f"The stored network misses the targets by {misfit:.3g}, but result.json states {residual}."
 
 
 def question(result: Result, stated: Summary) -> Sentences:
     """Check options and sizes against problem.npz and the shapes of the weights."""
     p = result.problem
-    recomputed = {
-        "loss": p.loss.name,
-        "lam": None if p.interpolates else p.lam,
-        "depth": p.depth,
-        "bias": p.stated_bias,
-        "activation": p.activation.name,
-        "rows": p.samples,
-        "widths": result.widths,
-    }
+    recomputed = p.stated() | {"rows": p.samples, "widths": result.widths}
+    skip = recomputed.pop("skip")
     for name, value in recomputed.items():
         if stated[name] != value:
             yield f"The stored problem and network have {name} {_shown(value)}, but result.json states another."
-    if stated["skip"] is not p.skip:
+    if stated["skip"] is not skip:
         yield "The stored problem and result.json do not agree on whether a linear function is free."
     if stated["weighted"] is not (p.weight is not None):
         yield "The stored problem and result.json do not agree on whether the rows have weights."

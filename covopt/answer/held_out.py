@@ -21,6 +21,7 @@ from covopt.answer.result import Result
 from covopt.data.coding import Coding
 from covopt.data.data import Dataset
 from covopt.data.further import Further, read_further
+from covopt.model.loss import Likelihood
 from covopt.model.problem import make_problem
 from covopt.records.record import known
 from covopt.runtime.errors import CovoptError, CovoptWarning, DataError, RecordError, counted
@@ -124,9 +125,8 @@ def score(result: Result, data: Further) -> dict[str, object]:
 
 
 def _has_classes(result: Result) -> bool:
-    return result.problem.loss.name in ("cross_entropy", "logistic") or (
-        result.coding is not None and result.coding.classes is not None
-    )
+    coded = result.coding is not None and result.coding.classes is not None
+    return coded or isinstance(result.problem.loss, Likelihood)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:
         return Predictions(F)
     named = None if result.coding is None else result.coding.classes
     classes = named or tuple(map(str, range(F.shape[1])))
-    probabilities = result.predict_proba(X) if result.problem.loss.name in ("cross_entropy", "logistic") else None
+    probabilities = result.predict_proba(X) if isinstance(result.problem.loss, Likelihood) else None
     return Predictions(F, classes, np.array(classes)[F.argmax(axis=1)], probabilities)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from covopt.answer.drawing import COST_COLOR, CURVE_COLORS, MARGIN, color_bar
 from covopt.model.breakpoints import breakpoints, kinks, preactivations_at
+from covopt.model.loss import Likelihood
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, outputs
 from covopt.records.colors import CLASSES, INK, on
@@ -61,6 +62,11 @@ class Look:
     def shown(self) -> NDArray[np.int64]:
         """The samples that are drawn: all, or some of many, evenly."""
         return np.arange(0, self.problem.samples, math.ceil(self.problem.samples / SAMPLES))
+
+    @property
+    def quantity(self) -> str:
+        """Return what is drawn of each class: its probability, or its output."""
+        return "probability" if isinstance(self.problem.loss, Likelihood) else "output"
 
     def axis(self, place: int) -> str:
         """Return the name of an input."""
@@ -163,7 +169,7 @@ def _draw_numbers(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
 
 def _draw_classes(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
     """Draw the outputs or, for cross-entropy, probabilities of all classes, with the data."""
-    likely = look.problem.loss.name == "cross_entropy"
+    likely = look.quantity == "probability"
     grid = torch.cat([x, torch.linspace(float(x[0]), float(x[-1]), SMOOTH, dtype=x.dtype, device=x.device)]).unique()
     F = look.outputs(grid[:, None])
     F = torch.softmax(F, dim=1) if likely else F
@@ -181,7 +187,7 @@ def _draw_classes(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
         axes.plot(X[labels == k], np.full((labels == k).sum(), row), "o", color=color, markersize=3.0, alpha=0.7)
     axes.plot(bent, np.full(len(bent), high + step), "|", color=on(axes, INK), markersize=5.0)
     axes.set_ylim(low - step * (len(colors) + 1), high + 2.0 * step)
-    _dress(axes, look.axis(0), "probability" if likely else "output")
+    _dress(axes, look.axis(0), look.quantity)
     if likely:
         axes.set_yticks([0.0, 0.25, 0.5, 0.75, 1.0])
     legend(axes, beside=len(colors) > OUTPUTS)

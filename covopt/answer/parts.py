@@ -8,7 +8,6 @@ from typing import Any
 from covopt.answer import layers as layer_figures
 from covopt.answer import pictures, words
 from covopt.answer.result import Result
-from covopt.answer.uniqueness import words as optima_words
 from covopt.records import record
 from covopt.records.numerals import down, percent_at_most
 from covopt.records.page import Pairs, Section, Table
@@ -79,7 +78,7 @@ def notes(s: Summary) -> list[str]:
 
 def proof(s: Summary) -> list[str]:
     """Say what proves the bound, what that means, and what a check of it does."""
-    optima = optima_words.verdict(s)
+    optima = words.optima_in_words(s)
     verdict = f"{optima[:1].upper()}{optima[1:]}"
     return [text for text in (words.proof(s), words.better_bound(s), verdict, words.checking(s)) if text]
 

@@ -179,10 +179,9 @@ def function(result: Result, origin: Origin) -> list[Picture]:
         )
         alt = "The class that the network gives to each point of the plane, with the samples."
     elif look.labels is not None:
-        kind = "probability" if result.problem.loss.name == "cross_entropy" else "output"
         shown = (
-            f"The {kind} of each class (lines); behind it, the class with the largest one. Dots below: the samples by"
-            " class. Ticks above: the kinks of the outputs, found exactly."
+            f"The {look.quantity} of each class (lines); behind it, the class with the largest one. Dots below: the"
+            " samples by class. Ticks above: the kinks of the outputs, found exactly."
         )
         alt = "The network's outputs against its input, with the samples by class."
     else:

@@ -18,18 +18,11 @@ def difference(one: Problem, other: Problem, varying: Collection[str] = ()) -> s
         one, other: the problems.
         varying: names of what may differ: lam along a path, depth in a study of depths.
     """
-    parts = {
-        "X": _equal(one.X, other.X),
-        "Y": _equal(one.Y, other.Y),
-        "sample weights": _equal(one.weight, other.weight),
-        "loss": one.loss.name == other.loss.name,
-        "lam": one.lam == other.lam,
-        "depth": one.depth == other.depth,
-        "bias": one.stated_bias == other.stated_bias,
-        "skip": one.skip == other.skip,
-        "activation": one.activation == other.activation,
-    }
-    return next((name for name, same in parts.items() if not same and name not in varying), None)
+    data = {"X": (one.X, other.X), "Y": (one.Y, other.Y), "sample weights": (one.shares, other.shares)}
+    same = {name: torch.equal(*(part.cpu().double() for part in pair)) for name, pair in data.items()}
+    stated = other.stated()
+    same |= {name: option == stated[name] for name, option in one.stated().items()}
+    return next((name for name in same if not same[name] and name not in varying), None)
 
 
 def others(questions: Mapping[str, Problem], varying: Collection[str] = ()) -> Iterator[str]:
@@ -51,9 +44,3 @@ def crossed(costs: Mapping[str, float], bounds: Mapping[str, float | None], roun
         for name, cost in costs.items():
             if lower is not None and lower > cost * (1.0 + rounding):
                 yield f"The bound {lower:.12g} of {by} is above {cost:.12g}, which {name} costs."
-
-
-def _equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return torch.equal(one.double(), other.double())

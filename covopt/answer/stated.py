@@ -6,16 +6,16 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, check_network, evaluate
 
 
-def weights_of(arrays: Mapping[str, Any], prefix: str = "") -> list[Tensor]:
+def weights_of(arrays: Mapping[str, NDArray], prefix: str = "") -> list[Tensor]:
     """Return the arrays W1 ... WL of a file, or p7_W1 ... p7_WL by their prefix, as tensors in this order."""
     named = re.compile(rf"{re.escape(prefix)}W(\d+)")
     matrices = {int(match[1]): array for name, array in arrays.items() if (match := named.fullmatch(name))}

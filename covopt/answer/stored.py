@@ -17,7 +17,7 @@ from covopt.certify.proof import Proof
 from covopt.certify.proofs import read_proof
 from covopt.data.arrays import read_npz
 from covopt.data.coding import Coding
-from covopt.model.problem import make_problem
+from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_network, evaluate
 from covopt.records import record
 from covopt.records.record import Summary
@@ -56,13 +56,13 @@ def _matrix(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
     return arrays[name]
 
 
-def _proof(summary: Summary, free: bool, arrays: Mapping[str, NDArray]) -> Proof | None:
+def _proof(summary: Summary, problem: Problem, arrays: Mapping[str, NDArray]) -> Proof | None:
     """Return what the stored bound rests on, None without one, or raise a DataError."""
     if summary["lower"] is None:
         return None
     kind, lower = Certificate(summary["certificate"]), float(summary["lower"])
     try:
-        return read_proof(kind, free, lower, arrays)
+        return read_proof(kind, problem, lower, arrays)
     except ValueError as error:
         raise DataError(f"{record.CERTIFICATE} holds {error}; solve again.") from error
 
@@ -125,7 +125,7 @@ def _result(
         seconds=math.nan if s["seconds"] is None else float(s["seconds"]),
         timing=dict(s["timing"]),
         history=history,
-        proof=_proof(s, problem.free, certificate),
+        proof=_proof(s, problem, certificate),
         layers=[Layer.from_summary(layer) for layer in s["layers"]],
         starts=[math.nan if start is None else float(start) for start in s["starts"]],
         data=s["data"],

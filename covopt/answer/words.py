@@ -5,7 +5,7 @@ Everything is derived from the summaries, the JSON of each command. What is not 
 
 from __future__ import annotations
 
-from covopt.answer.uniqueness import words as optima_words
+from covopt.answer.uniqueness.uniqueness import Uniqueness
 from covopt.model.wording import CERTIFICATES, FREE, STATUSES
 from covopt.records.numerals import down, interval, percent_at_most, up
 from covopt.records.record import Pairs, Summary, describe, ended, headline
@@ -137,8 +137,13 @@ def pairs(s: Summary) -> Pairs:
     pairs, more = describe(s), better_bound(s)
     place = [label for label, _ in pairs].index("certificate") + 1
     held_out = [("test", tested(s))] if s.get("test") else []
-    optima = [("optima", text)] if (text := optima_words.verdict(s)) else []
+    optima = [("optima", text)] if (text := optima_in_words(s)) else []
     return [*pairs[:place], *([("better bound", more)] if more else []), *pairs[place:], *optima, *held_out]
+
+
+def optima_in_words(s: Summary) -> str:
+    """Say if the optimum is the only one, and how many neurons optima have; empty if unknown."""
+    return Uniqueness.from_summary(s["unique"]).sentence() if s.get("unique") else ""
 
 
 def tested(s: Summary) -> str:

@@ -36,18 +36,23 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covopt.certify.dual_space import distance, lost, orthogonal, widened
 from covopt.certify.proof import Proof, Proved, Target, Unproved
 from covopt.linalg.rounding import EPS
+from covopt.model.activation import Activation
+from covopt.model.biases import Free, Penalised
 from covopt.model.loss import ENTROPY, CrossEntropy, Interpolation, MeanSquaredError, Provable
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle, problem_has_exact_oracle
 from covopt.oracles.linear import LinearOracle
-from covopt.oracles.oracle import Oracle
+from covopt.oracles.oracle import Answer, Oracle
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
 # What one product may lose below the smallest normal number, absolute.
 UNDERFLOW = 2.0**-1021
+PARABOLAS = (MeanSquaredError, Interpolation)
+"""The losses whose D(t Lambda) is a parabola in t; not what somebody derives from them."""
 MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
 
 
@@ -76,6 +81,8 @@ class DualProof(Proof):
         maximum: M >= max_w h(w) at `Lambda`, at most 1, as it was proved.
     """
 
+    depths: ClassVar[range] = range(2, 3)
+
     Lambda: Float[Tensor, "_ _"] = field(metadata={"finite": False})
     maximum: float
 
@@ -84,10 +91,14 @@ class DualProof(Proof):
         """Return a bound on max_w h(w) at `Lambda` that the arrays prove; infinity if they prove none; see `bound`."""
 
     def certified(self, problem: Problem) -> tuple[float, float]:
-        """Return (M, lower): the proved maximum, which no lam changes, and the bound at the problem's lam."""
+        """Return (M, lower): the proved maximum, which no lam changes, and the bound at the problem's lam.
+
+        M is a bound on what is exactly orthogonal to what is free.
+        """
         self.check_point(problem)
         maximum = self.proved_maximum(problem)
-        return maximum, dual_bound(problem, self.Lambda, maximum).lower
+        bound = dual_bound(problem, self.Lambda, maximum)
+        return widened(problem, distance(problem, orthogonal(problem, self.Lambda)), maximum), bound.lower
 
     def check_point(self, problem: Problem) -> None:
         """Raise a ProblemError if the dual point does not fit the problem."""
@@ -123,9 +134,9 @@ def dual_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -
 
     Args:
         problem: a problem of depth 2.
-        Lambda: any dual point (N, m).
-        maximum: a proved M >= max_w |Lambda^T sigma(Xt w)|; infinity proves nothing and gives the bound 0, and
-            so does a loss that does not say how its conjugate is rounded.
+        Lambda: any dual point (N, m); with free biases the bound is at its part that is orthogonal to what is free.
+        maximum: a proved M >= max h there; infinity proves nothing and gives the bound 0, and so does a loss that does
+            not say how its conjugate is rounded.
 
     Raises:
         ProblemError: for another depth, or a `maximum` that is negative or NaN.
@@ -136,23 +147,28 @@ def dual_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -
         )
     if not maximum >= 0.0:
         raise ProblemError(f"The proved maximum of h is {maximum}; give a number >= 0, or infinity for none.")
-    Lambda = Lambda.double()
+    Lambda = orthogonal(problem, Lambda)
     if not is_provable(problem) or not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
         return nothing(Lambda)
+    off = distance(problem, Lambda)
+    if not math.isfinite(off):
+        return nothing(Lambda)
     entropy = type(problem.loss) is CrossEntropy  # not what somebody derives from it
-    of_loss = _entropy_bound if entropy else _parabola_bound if is_parabola(problem) else _concave_bound
-    bound = of_loss(problem, Lambda, maximum)
-    return bound if bound is not None and 0.0 < bound.lower < math.inf else nothing(Lambda)
+    of_loss = _entropy_bound if entropy else _parabola_bound if type(problem.loss) in PARABOLAS else _concave_bound
+    bound = of_loss(problem, Lambda, widened(problem, off, maximum))
+    if bound is None or not 0.0 < bound.lower < math.inf:
+        return nothing(Lambda)
+    return bound._replace(lower=max(0.0, bound.lower - lost(problem, bound.Lambda, bound.scale * off)))
 
 
 def is_provable(problem: Problem) -> bool:
-    """Return True if the loss lets a dual point bound the minimum of two layers."""
-    return isinstance(problem.loss, Provable)
+    """Return True if the loss lets a dual point bound the minimum of two layers.
 
-
-def is_parabola(problem: Problem) -> bool:
-    """Return True if D(t Lambda) is a parabola in t: for mse and exact fits, not what somebody derives from them."""
-    return type(problem.loss) in (MeanSquaredError, Interpolation)
+    With free biases only mse and exact fits do: what is orthogonal to what is free may leave the domain of the other
+    conjugates.
+    """
+    provable = isinstance(problem.loss, Provable) and isinstance(problem.biases, Penalised)
+    return provable or type(problem.loss) in PARABOLAS
 
 
 def nothing(Lambda: Float[Tensor, "N m"]) -> DualBound:
@@ -164,7 +180,7 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBou
     """mse and interpolate: D(t Lambda) = b t - q t^2, b = 2 lam (<Lambda, Y> - eps |Lambda|_1), q >= 0."""
     slope = 2.0 * problem.lam * float((Lambda * problem.Y.double()).sum())
     slope -= 2.0 * problem.lam * problem.allowed_misfit * float(Lambda.abs().sum())
-    curvature = problem.lam * problem.beta**2 * float(Lambda.sum(dim=0).square().sum())
+    curvature = problem.lam * problem.dual_beta**2 * float(Lambda.sum(dim=0).square().sum())
     curvature += problem.lam**2 * problem.dual_squares(Lambda)
     # Where D grows without end (maximum = 0), no network fits the data; that is not for a bound to say.
     largest = (1.0 - EPS) / maximum if maximum > 0.0 else math.inf
@@ -184,7 +200,7 @@ def _parabola_rounding(problem: Problem, point: Tensor) -> float:
 
 def _rounding(problem: Problem, point: Tensor, terms: float) -> float:
     """Bound what rounding adds to `dual_value`: (n + 8) roundings of the sums of absolute terms and of the biases."""
-    bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
+    bias = problem.lam * problem.dual_beta**2 * float(point.abs().sum(dim=0).square().sum())
     return (2 * point.numel() + 16) * (EPS * (terms + bias) + UNDERFLOW)
 
 
@@ -257,7 +273,7 @@ def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBoun
     largest = min(slack / maximum if maximum > 0.0 else math.inf, domain * (1.0 - 8 * EPS))
     if slack <= 0.0 or not math.isfinite(largest):
         return None
-    bias = problem.beta**2 * float(point.sum(dim=0).square().sum())
+    bias = problem.dual_beta**2 * float(point.sum(dim=0).square().sum())
 
     def rises(t: float) -> bool:
         """Return the sign of D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2, which decreases."""
@@ -287,36 +303,55 @@ def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float
 
 def oracle_of(problem: Problem) -> Oracle | None:
     """Return an oracle that computes max h itself; None where there is none."""
-    if problem.activation.is_linear:
-        return LinearOracle(problem.Xt)
-    return exact_oracle(problem.Xt, problem.activation)
+    return _oracle(problem.Xt, problem.activation)
+
+
+def _oracle(inputs: Float[Tensor, "N d"], activation: Activation) -> Oracle | None:
+    return LinearOracle(inputs) if activation.is_linear else exact_oracle(inputs, activation)
+
+
+def strongest(problem: Problem, Lambda: Float[Tensor, "N m"], stop: Callable[[], bool] = lambda: False) -> Answer:
+    """Return the strongest neurons of every view by exact oracles, as rows of weights, and the proved maximum of h.
+
+    The bound is infinite where `stop` came first, or where an oracle is missing.
+    """
+    Lambda = orthogonal(problem, Lambda)
+    rows, values, bounds = [problem.Xt[:0].double()], [Lambda[:0, 0]], [0.0]
+    for view in problem.biases.views(problem.X.double(), problem.beta):
+        if stop() or (oracle := _oracle(view.inputs, problem.activation)) is None:
+            bounds.append(math.inf)
+            break
+        answer = oracle(Lambda, view.inputs[:0])
+        # sigma is 1-Lipschitz.
+        bounds.append(answer.upper_bound + view.rounding * float(Lambda.norm()))
+        rows.append(view.rows(answer.directions))
+        values.append(answer.values)
+    h, order = torch.cat(values).sort(descending=True)
+    return Answer(torch.cat(rows)[order], h, float(np.max(bounds)))
 
 
 @dataclass(frozen=True)
 class Exact(DualProof):
-    """A bound from a dual point, whose maximum an exact oracle computes."""
+    """A bound from a dual point, whose maximum exact oracles compute, one for each view."""
 
     kind: ClassVar[Certificate] = Certificate.EXACT
+    biases: ClassVar[tuple[type, ...]] = (Penalised, Free)
 
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
-        if problem.depth > 2 or not is_provable(problem):
-            return False
-        return problem.activation.is_linear or problem_has_exact_oracle(problem)
+    def suits(cls, problem: Problem) -> bool:
+        return is_provable(problem) and problem_has_exact_oracle(problem)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
-        """Ask the oracle at the dual point; None where there is no oracle."""
-        oracle = oracle_of(problem)
-        if oracle is None:
+        """Ask the oracles at the dual point; None where one is missing, or `target.stop` comes first."""
+        answer = strongest(problem, target.point, target.stop)
+        if not answer.proved:
             return None
-        answer = oracle(target.point, problem.Xt[:0])
         return Proved(cls(*dual_bound(problem, target.point, answer.upper_bound)[:3]), answer)
 
     def proved_maximum(self, problem: Problem) -> float:
-        oracle = oracle_of(problem)
-        if oracle is None:
+        if not problem_has_exact_oracle(problem):
             raise ProblemError(
                 "The certificate says exact, but no oracle is exact for data of this rank; certify the run again."
             )
-        return oracle(self.Lambda, problem.Xt[:0]).upper_bound
+        return strongest(problem, self.Lambda).upper_bound

@@ -19,11 +19,14 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covopt.model.biases import Penalised
 from covopt.model.problem import Problem
 from covopt.oracles.oracle import Answer
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
+DEEP = range(3, 1001)
+"""Three layers and more."""
 REFUTATION_SLACK = 0.1
 """A direction refutes a dual point only if h exceeds 1 by more than this part of the gap."""
 
@@ -79,7 +82,8 @@ class Proof(ABC):
     Attributes:
         lower: the bound, at least 0; exactly 0 where nothing is proved.
         kind: the name of this kind in files and reports.
-        free: True if the kind is for two layers with free biases.
+        biases, losses, depths: those that it knows how to bound; without losses, all that `suits` allows. A loss that
+            somebody derives from one of these is another one.
         alternates: True if the kind alternates with a search, which continues from the violating directions.
         loose: True if its bounds stay below the last digits of the cost.
         effort: the order in which proofs from the data alone are tried.
@@ -89,7 +93,9 @@ class Proof(ABC):
     lower: float
 
     kind: ClassVar[Certificate]
-    free: ClassVar[bool] = False
+    biases: ClassVar[tuple[type, ...]] = (Penalised,)
+    losses: ClassVar[tuple[type, ...]] = ()
+    depths: ClassVar[range] = range(0)
     alternates: ClassVar[bool] = False
     loose: ClassVar[bool] = False
     effort: ClassVar[int] = 0
@@ -97,8 +103,15 @@ class Proof(ABC):
 
     @classmethod
     def applies(cls, problem: Problem) -> bool:
-        """Return True if this kind can prove a bound of the problem, by its depth, rank and size."""
-        return False
+        """Return True if this kind can prove a bound of the problem."""
+        loss_is_known = not cls.losses or type(problem.loss) in cls.losses
+        asked = problem.depth in cls.depths and isinstance(problem.biases, cls.biases) and loss_is_known
+        return asked and cls.suits(problem)
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        """Return True if rank, size and activation suit this kind; asked where its depths, biases and losses do."""
+        return True
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:

@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
 from covopt.certify.cones.branch import ConeTree
 from covopt.certify.deep.angle import Angle
@@ -18,7 +16,7 @@ from covopt.certify.deep.flows import Laplacian
 from covopt.certify.deep.linear import Linear
 from covopt.certify.deep.loop import Loop
 from covopt.certify.dual import Exact
-from covopt.certify.free import FREE, UNKNOWN
+from covopt.certify.free import FreeNorms, FreeTrees
 from covopt.certify.proof import Proof, Target, Unproved
 from covopt.certify.relaxation.bound import Relaxation, SignBranching
 from covopt.certify.relaxation.grouping import Grouped
@@ -32,6 +30,7 @@ from covopt.runtime.loop import Certificate
 PROOFS: tuple[type[Proof], ...] = (
     Exact,
     ConeTree,
+    FreeTrees,
     Relaxation,
     SignBranching,
     Grouped,
@@ -41,26 +40,22 @@ PROOFS: tuple[type[Proof], ...] = (
     Loop,
     Convexity,
     Spectral,
-    *FREE,
+    FreeNorms,
 )
 """All kinds of proof, the tightest first."""
 
 
 def attainable(problem: Problem) -> Certificate:
     """Return the tightest kind of proof that applies; NONE where none does."""
-    return next((kind.kind for kind in PROOFS if _concerns(kind, problem)), Certificate.NONE)
+    return next((kind.kind for kind in PROOFS if kind.applies(problem)), Certificate.NONE)
 
 
-def _concerns(kind: type[Proof], problem: Problem) -> bool:
-    return kind.free is problem.free and kind.applies(problem)
-
-
-def read_proof(certificate: Certificate, free: bool, lower: float, arrays: Mapping[str, NDArray]) -> Proof:
+def read_proof(certificate: Certificate, problem: Problem, lower: float, arrays: Mapping[str, NDArray]) -> Proof:
     """Return the proof that a file holds; one that proves nothing where an array is missing.
 
     Args:
         certificate: the kind that the file states.
-        free: whether the problem has free biases.
+        problem: the question.
         lower: the bound that it states.
         arrays: what it holds; those that the kind does not need are ignored.
 
@@ -68,9 +63,10 @@ def read_proof(certificate: Certificate, free: bool, lower: float, arrays: Mappi
         ValueError: an array is of another kind than its field.
     """
     for kind in PROOFS:
-        if (kind.kind, kind.free) == (certificate, free):
+        if kind.kind is certificate and isinstance(problem.biases, kind.biases):
             return kind.read(lower, arrays)
-    return Unproved(lower, UNKNOWN.format(kind=certificate) if free and certificate is not Certificate.NONE else "")
+    unknown = f"No bound '{certificate}' is known for free biases; solve again."
+    return Unproved(lower, "" if certificate is Certificate.NONE else unknown)
 
 
 def spectral_proof(problem: Problem, seconds: float) -> Proof:
@@ -105,7 +101,7 @@ def data_proof(problem: Problem, seconds: float) -> Proof:
     for kind in sorted(PROOFS, key=lambda kind: kind.effort):
         if target.stop():
             break
-        proved = kind.prove(problem, target) if kind is not Spectral and _concerns(kind, problem) else None
+        proved = kind.prove(problem, target) if kind is not Spectral and kind.applies(problem) else None
         # A later kind has to prove more than rounding more.
         if proved is not None and proved.proof.lower > best.lower * (1.0 + 1e-9):
             best = proved.proof
@@ -117,10 +113,9 @@ def network_proof(problem: Problem, weights: Weights) -> Proof | None:
 
     None for other depths, for `interpolate` (whose multiplier a network does not tell) and without such an oracle.
     """
-    if problem.depth != 2 or problem.interpolates:
+    if problem.depth != 2 or (Lambda := problem.multiplier_at(preactivations(problem, weights)[-1])) is None:
         return None
-    Lambda: Float[Tensor, "N m"] = problem.gradient_at(preactivations(problem, weights)[-1])
-    proved = Exact.prove(problem, Target(Lambda / (-2.0 * problem.lam)))
+    proved = Exact.prove(problem, Target(Lambda))
     return None if proved is None else proved.proof
 
 

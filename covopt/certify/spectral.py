@@ -66,10 +66,8 @@ CHARGED = 2.0**-48  # to each singular value, as max(N, n) of these times the la
 SLACK = 2.0**-40  # off the final value, relative
 UNDERFLOW = 2.0**-1000  # the same, absolute, for squares below float64's range
 
-
-def is_bounded(problem: Problem) -> bool:
-    """Return True if bounds of the loss from the data alone are known."""
-    return type(problem.loss) in (MeanSquaredError, CrossEntropy, Interpolation)
+LOSSES = (MeanSquaredError, CrossEntropy, Interpolation)
+"""The losses of which bounds from the data alone are known."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +75,8 @@ class Spectral(Proof):
     """A bound from the singular values and distances of the data, for networks of every depth."""
 
     kind: ClassVar[Certificate] = Certificate.SPECTRAL
-
-    @classmethod
-    def applies(cls, problem: Problem) -> bool:
-        return is_bounded(problem)
+    losses: ClassVar[tuple[type, ...]] = LOSSES
+    depths: ClassVar[range] = range(2, 1001)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
@@ -136,7 +132,7 @@ def spectral_lines(
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[float, list[Line]]:
     """`spectral_bound`, and its lines in rho: C(F) >= b - g rho where prod_l |W_l|_F = rho; none for `interpolate`."""
-    if not is_bounded(problem):
+    if type(problem.loss) not in LOSSES:
         return 0.0, []
     values, lines = [0.0], []
     for centred in (True, False) if problem.beta == 0.0 else (True,):

@@ -122,13 +122,13 @@ class Node:
     """A node (I, R) of the tree: all supports that contain I and lie in I + R; see the module's text.
 
     Attributes:
-        inside, free: the rows in I and in R.
+        inside, undecided: the rows in I and in R.
         T: det(C_I) times P (in the first rows) and det(C_I) times B (below), whole numbers.
         determinant: det(C_I) > 0.
     """
 
     inside: tuple[int, ...]
-    free: tuple[int, ...]
+    undecided: tuple[int, ...]
     T: Table
     determinant: int
 
@@ -139,7 +139,7 @@ class Node:
         """
         k = len(self.inside)
         P, B = self.T[:k], self.T[k:]
-        for r in range(len(self.free)):
+        for r in range(len(self.undecided)):
             if B[r, r] < 0 and (P[:, r] <= 0).all():
                 return self._point([(r, 1)])
             if B[r, r] != 0:
@@ -153,14 +153,14 @@ class Node:
     def zeros(self) -> Iterator[dict[int, int]]:
         """Yield the zeros of a copositive C whose support is I and one vertex of R, and holds no other zero's."""
         k = len(self.inside)
-        for r in range(len(self.free)):
+        for r in range(len(self.undecided)):
             if self.T[k + r, r] == 0 and (self.T[:k, r] < 0).all():
                 yield self._point([(r, 1)])
 
     def _point(self, y: list[tuple[int, int]]) -> dict[int, int]:
         """Return det(C_I) times (-P y, y), for y given by places in R and entries."""
         best = {i: -sum(self.T[place, r] * weight for r, weight in y) for place, i in enumerate(self.inside)}
-        return best | {self.free[r]: self.determinant * weight for r, weight in y}
+        return best | {self.undecided[r]: self.determinant * weight for r, weight in y}
 
     def reduced(self) -> Node | None:
         """Return the node without the vertices of R that rules 1, 2 and 3 exclude, where `violation` is None.
@@ -178,8 +178,8 @@ class Node:
         if not alive.any() or not below[:k, alive].any(axis=1).all():
             return None
         places = np.flatnonzero(alive)
-        rows = np.concatenate([np.arange(k), k + places])
-        return Node(self.inside, tuple(self.free[r] for r in places), self.T[np.ix_(rows, places)], self.determinant)
+        rows, undecided = np.concatenate([np.arange(k), k + places]), tuple(self.undecided[r] for r in places)
+        return Node(self.inside, undecided, self.T[np.ix_(rows, places)], self.determinant)
 
     def children(self, definite: bool = False) -> Iterator[Node]:
         """Yield the children of the module's text; none if the node is empty by rule 5 or 6.
@@ -187,7 +187,7 @@ class Node:
         Args:
             definite: rules 5 and 6 ask for positive definite matrices, not only for semi-definite ones.
         """
-        free = np.ones(len(self.free), dtype=bool)
+        free = np.ones(len(self.undecided), dtype=bool)
         for r in _first(self.T[len(self.inside) :], definite):
             free[r] = False
             if free.any():
@@ -202,7 +202,7 @@ class Node:
         T[k] = row
         i, j = np.triu_indices(m)  # B is symmetric
         T[k + 1 + i, j] = T[k + 1 + j, i] = (old[k + free[i], free[j]] * pivot - row[i] * row[j]) // self.determinant
-        return Node((*self.inside, self.free[r]), tuple(self.free[s] for s in free.tolist()), T, pivot)
+        return Node((*self.inside, self.undecided[r]), tuple(self.undecided[s] for s in free.tolist()), T, pivot)
 
 
 def _between(p: Numbers, q: Numbers, least: Fraction) -> Fraction | None:

@@ -6,29 +6,29 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.model.biases import with_bias
 from covopt.model.loss import Weight
-from covopt.model.problem import Problem, with_bias
+from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
 
 class Affine:
-    """Functions F = X S^T + 1 c^T on the samples, or F = 1 c^T, and weighted least squares.
+    """Functions F = X S^T + 1 c^T on the samples, and weighted least squares.
 
     Args:
-        X: inputs, centred and of size 1 (N, n_0).
+        X: what is free beside constants, centred and of size 1 (N, k): the inputs with a skip, else nothing.
         weight: of the samples (N,); None for equal ones.
-        skip: True if S is there.
     """
 
-    def __init__(self, X: Float[Tensor, "N n0"], weight: Weight, skip: bool) -> None:
-        E = with_bias(X if skip else X[:, :0], 1.0)
+    def __init__(self, X: Float[Tensor, "N k"], weight: Weight) -> None:
+        E = with_bias(X, 1.0)
         self._root = None if weight is None else weight.to(E).sqrt()[:, None]
         U, s, Vh = torch.linalg.svd(self._rooted(E), full_matrices=False)
         significant = s > 1e-12 * s[0]
         self._basis, self._back = U[:, significant], Vh[significant].T / s[significant]
 
     def coefficients(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "k m"]:
-        """Return [S, c]^T (k, m) of the nearest function, of least norm; k = n_0 + 1 or 1."""
+        """Return [S, c]^T (k, m) of the nearest function, of least norm."""
         return self._back @ (self._basis.T @ self._rooted(F))
 
     def off(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:

@@ -83,6 +83,15 @@ class Coded(Loss, Protocol):
         ...
 
 
+@runtime_checkable
+class Likelihood(Loss, Protocol):
+    """A loss of classes whose outputs are log-odds."""
+
+    def log_odds(self, F: ManyOutputs) -> ManyOutputs:
+        """Return an output for each class, whose softmax are the probabilities."""
+        ...
+
+
 ENTROPY = 40 * 2.0**-49
 """The error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40."""
 
@@ -132,6 +141,9 @@ class CrossEntropy:
                 " neither; give labels (N,) or one-hot rows, or use the loss mse."
             )
         return Y / Y.sum(dim=1, keepdim=True)
+
+    def log_odds(self, F: ManyOutputs) -> ManyOutputs:
+        return F
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
         # log sum exp F - Y . F is the difference of large numbers where a class is certain.
@@ -225,6 +237,9 @@ class Logistic:
             "The loss logistic needs two classes: labels, one column of 0 and 1 or of -1 and 1, or one-hot rows of two;"
             " give such targets, or use the loss cross_entropy."
         )
+
+    def log_odds(self, F: ManyOutputs) -> ManyOutputs:
+        return torch.cat([torch.zeros_like(F), F], dim=-1)
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
         return torch.nn.functional.softplus(-Y * F, threshold=1e3).sum(dim=-1)

@@ -14,13 +14,12 @@ from torch import Tensor
 
 from covopt.data.coding import Coding, labels_of
 from covopt.model.activation import Activation
-from covopt.model.loss import Coded, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
+from covopt.model.biases import PENALISED, Biases, Free, FreeWithSkip, read_amount, read_biases, with_bias
+from covopt.model.loss import Coded, Loss, ManyOutputs, Outputs, Weight, mean_gradient, mean_loss, parse_loss
 from covopt.model.reading import as_matrix, as_number, as_weights, in_range, of_mean_one, parse_device
 from covopt.model.spread import ALONE, Alone
-from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.loop import Whole
-from covopt.runtime.options import flag
 
 FITS, FITS_DEEP = 1e-10, 1e-7
 """An exact fit misses the targets by no more than this, relative to the largest: for two layers, and for more, where
@@ -47,9 +46,8 @@ class Problem:
             asks, and another number in other units (units.py).
         weight: of the samples, positive and of mean 1 (N,); None where all are equal, and for `interpolate`, which
             they do not change.
-        free: whether biases are free of the penalty, which is then sum_l |A_l|_F^2, W_l = [A_l, b_l]; beta is 1.
-        skip: with free biases, whether a linear function of the inputs is free too: W_L = [A_L, S, b_L] acts on
-            Zs_{L-1} = [sigma(Z_{L-1}), X, 1].
+        biases: whether the penalty is on them: without them it is sum_l |A_l|_F^2, W_l = [A_l, b_l], and beta is 1;
+            with a skip, W_L = [A_L, S, b_L] acts on Zs_{L-1} = [sigma(Z_{L-1}), X, 1], and S is free too.
         spread: of processes that each hold rows of X and Y of their own; then N is that of all rows here, C is their
             loss, and what has a row for each sample has those of this process.
         classes: what the outputs stand for, in the order of the labels that Y was made of; None where Y was numbers.
@@ -65,8 +63,7 @@ class Problem:
     fits: float = FITS
     taper: float = 1.0
     weight: Weight = None
-    free: bool = False
-    skip: bool = False
+    biases: Biases = PENALISED
     spread: Alone = ALONE
     classes: tuple[str, ...] | None = None
 
@@ -98,6 +95,10 @@ class Problem:
         """Return grad C(F), in the shape of F."""
         slopes = mean_gradient(self.loss, F, self.Y, self.weight)
         return slopes if self.spread is ALONE else slopes * (len(self.Y) / self.samples)
+
+    def multiplier_at(self, F: Outputs) -> Outputs | None:
+        """Return -grad C(F) / (2 lam), the dual point of outputs F; None for exact fits, whose outputs tell none."""
+        return None if self.interpolates else self.gradient_at(F) / (-2.0 * self.lam)
 
     def conjugate_at(self, G: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
         """Return C*(G) = sum_i q_i c*(G_i / q_i); infinite outside its domain."""
@@ -147,14 +148,27 @@ class Problem:
     @property
     def stated_bias(self) -> float | str:
         """Return the amount of bias as a user states it."""
-        return FREE if self.free else self.beta
+        return self.biases.stated(self.beta)
+
+    @property
+    def stated_lam(self) -> float | None:
+        """Return lam as a user states it; None for exact fits."""
+        return None if self.interpolates else self.lam
+
+    def stated(self) -> dict[str, object]:
+        """Return all options as a user states them, the data apart."""
+        return {
+            "depth": self.depth,
+            "bias": self.stated_bias,
+            "skip": self.skip,
+            "loss": self.loss.name,
+            "lam": self.stated_lam,
+            "activation": self.activation.name,
+        }
 
     def decayed(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
         """Return the penalised part of each layer's weights, as views."""
-        if not self.free:
-            return list(weights)
-        skipped = self.X.shape[1] if self.skip else 0
-        return [*(W[:, :-1] for W in weights[:-1]), weights[-1][:, : weights[-1].shape[1] - 1 - skipped]]
+        return self.biases.decayed(weights, self.X.shape[1])
 
     @property
     def least_decay(self) -> float:
@@ -163,7 +177,7 @@ class Problem:
 
     def penalised(self, W: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Return weights (the last layer's without a skip), with 0 where they are unpenalised."""
-        return torch.cat([W[:, :-1], torch.zeros_like(W[:, -1:])], dim=1) if self.free else W
+        return self.biases.penalised(W)
 
     def without_skip(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
         """Return W_1 ... W_L without the columns of an unpenalised linear skip."""
@@ -189,6 +203,16 @@ class Problem:
             values = torch.cat([values, self.X if X is None else X], dim=1)
         return with_bias(values, self.bias(layer))
 
+    @property
+    def free(self) -> bool:
+        """Return True if the penalty is not on biases."""
+        return isinstance(self.biases, Free)
+
+    @property
+    def skip(self) -> bool:
+        """Return True if a linear function of the inputs is free of the penalty, too."""
+        return isinstance(self.biases, FreeWithSkip)
+
     @cached_property
     def Xt(self) -> Float[Tensor, "N d"]:
         """Return Zs_0 = [X, beta 1]: the inputs with their bias column, d = n_0 + 1."""
@@ -203,6 +227,10 @@ class Problem:
     def allowed_misfit(self) -> float:
         """Return the largest |F - Y| of an entry that counts as an exact fit; 0 for other losses."""
         return self.fits * float(self.Y.abs().max()) if self.interpolates else 0.0
+
+    def misfit(self, residual: float) -> float | None:
+        """Return max |F - Y| where it is part of an answer: for exact fits."""
+        return residual if self.interpolates else None
 
     def allows(self, residual: float) -> bool:
         """Return True if a network that misses the targets by at most `residual` is admissible."""
@@ -219,21 +247,27 @@ class Problem:
         """Return sum_i |Lambda_i|^2 / q_i, what D of mse bends by along Lambda; 0 for exact fits, whose D is linear."""
         return 0.0 if self.interpolates else float(self.inverse_shares @ Lambda.square().sum(dim=1))
 
+    @property
+    def dual_curvature(self) -> Float[Tensor, " N"]:
+        """Return 1 / q_i, what D of mse bends by at a sample; 0 for exact fits, whose D is linear."""
+        return torch.zeros_like(self.inverse_shares) if self.interpolates else self.inverse_shares
+
+    @property
+    def dual_beta(self) -> float:
+        """Return the amount of bias that D(Lambda) pays for."""
+        return self.biases.price(self.bias(1))
+
     def dual_value(self, Lambda: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
         """Return D(Lambda) = -C*(-2 lam Lambda) - lam beta^2 |Lambda^T 1|^2 for L = 2.
 
-        See MATH.md section 4. A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. For
+        See MATH.md section 4. A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. With free
+        biases beta counts as 0, for a Lambda that is orthogonal to what is free (certify/dual_space.py). For
         `interpolate` the minimum is over all networks whose misfit is allowed, eps for an entry: C* is then <G, Y> +
         eps |G|_1.
         """
-        bias = self.lam * self.bias(1) ** 2 * Lambda.sum(dim=0).square().sum()
+        bias = self.lam * self.dual_beta**2 * Lambda.sum(dim=0).square().sum()
         value = -self.conjugate_at(-2.0 * self.lam * Lambda) - bias
         return value - 2.0 * self.lam * self.allowed_misfit * Lambda.abs().sum() if self.interpolates else value
-
-
-def with_bias(Z: Float[Tensor, "*b N n"], beta: float) -> Float[Tensor, "*b N n+1"]:
-    """Return [Z, beta 1]: the columns of Z and the bias column."""
-    return torch.cat([Z, Z.new_full((*Z.shape[:-1], 1), beta)], dim=-1)
 
 
 def make_problem(
@@ -289,19 +323,18 @@ def make_problem(
         inputs, targets, weight = inputs[positive], targets[positive], weight[positive]
     if isinstance(chosen, Coded):
         targets = chosen.coded(targets)
-    _check_skip(skip, bias, chosen)
+    biases = read_biases(bias, skip, chosen)
     return Problem(
         X=inputs,
         Y=targets,
         loss=chosen,
         lam=_strength(lam, chosen),
         depth=_depth(depth),
-        beta=1.0 if free and isinstance(bias, str) and bias == FREE else _amount_of_bias(bias),
+        beta=1.0 if free and isinstance(biases, Free) else read_amount(bias),
         activation=Activation.parse(activation),
         fits=FITS if depth == 2 else FITS_DEEP,
         weight=None if weight is None or chosen.name == "interpolate" else of_mean_one(weight),
-        free=isinstance(bias, str) and bias == FREE,
-        skip=bool(skip),
+        biases=biases,
         classes=classes,
     )
 
@@ -347,29 +380,3 @@ def _depth(depth: object) -> int:
     if not 2 <= depth <= 1000:
         raise ProblemError(f"The depth is {shown(depth)}; give at least 2 (one hidden layer) and at most 1000.")
     return int(depth)
-
-
-def check_penalised(bias: object) -> None:
-    """Refuse free biases in a problem that does not support them.
-
-    Raises:
-        ProblemError: they are free.
-    """
-    if isinstance(bias, str) and bias == FREE:
-        raise ProblemError("Free biases are not for this question so far; give the amount of bias as a number.")
-
-
-def _check_skip(skip: object, bias: object, loss: Loss) -> None:
-    flag(skip, "skip")
-    if skip and not (isinstance(bias, str) and bias == FREE):
-        raise ProblemError("A free linear skip comes with free biases; set the bias to 'free', or leave the skip out.")
-    if skip and loss.name not in ("mse", "interpolate"):
-        raise ProblemError(f"A free linear skip is for mse and exact fits, not for the loss {loss.name}; leave it out.")
-
-
-def _amount_of_bias(bias: object) -> float:
-    check_penalised(bias)
-    value = as_number(bias, "bias")
-    if value < 0:
-        raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")
-    return in_range(value, "The bias") if value else value

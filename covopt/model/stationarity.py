@@ -36,10 +36,8 @@ def duals(
         ProblemError: for `interpolate` without Lambda.
     """
     Z = preactivations(problem, weights)
-    if Lambda is None:
-        if problem.interpolates:
-            raise ProblemError("The loss interpolate has no gradient; give its multiplier Lambda, or use mse.")
-        Lambda = problem.gradient_at(Z[-1]) / (-2.0 * problem.lam)
+    if Lambda is None and (Lambda := problem.multiplier_at(Z[-1])) is None:
+        raise ProblemError("The loss interpolate has no gradient; give its multiplier Lambda, or use mse.")
     return pulled_back(problem, weights, Z, Lambda)
 
 

@@ -32,8 +32,8 @@ MOST = 2048
 
 def multiplier(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"] | None:
     """Return M_L from the loss, or from W_L^T = Zs_{L-1}^T Lambda; None if rank(Zs) < N there."""
-    if not problem.interpolates:
-        return problem.gradient_at(all_outputs(problem, weights)) / (-2.0 * problem.lam)
+    if (Lambda := problem.multiplier_at(all_outputs(problem, weights))) is not None:
+        return Lambda
     factor = thin(inputs_of(problem, weights, problem.depth))
     return factor.solve_transposed(problem.penalised(weights[-1]).T) if int(factor.rank) == problem.samples else None
 

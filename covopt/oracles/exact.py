@@ -7,13 +7,15 @@ from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.model.activation import Activation
-from covopt.model.problem import Problem, with_bias
+from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.oracles.arrangement import ArrangementOracle, has_rank_at_most
 from covopt.oracles.sphere import SphereOracle
 
 # More great circles than this are too many for their table of crossings (150 bytes for each pair).
 MOST_CIRCLES = 1500
+# More crossings of circles than this, of all views together, take too long: 200 samples with free biases.
+MOST_CROSSINGS = 8_000_000
 
 
 def exact_oracle(
@@ -26,16 +28,18 @@ def exact_oracle(
 
 
 def inputs_have_rank_at_most(problem: Problem, most: int) -> bool:
-    """Return `has_rank_at_most` of Xt, assembled only where its first rows allow it."""
-    first = with_bias(problem.X[: 8 * (most + 1)], problem.beta)
-    return has_rank_at_most(first, most) and has_rank_at_most(problem.Xt, most)
+    """Return `has_rank_at_most` of a view of the inputs, assembled only where its first rows allow it."""
+    spans = (problem.biases.spanned(X, problem.beta) for X in (problem.X[: 8 * (most + 1)], problem.X))
+    return all(has_rank_at_most(span, most) for span in spans)
 
 
 def problem_has_exact_oracle(problem: Problem) -> bool:
-    """Return `has_exact_oracle` of all rows of Xt, assembled only if its first ones allow it."""
+    """Return True if each view of the inputs has an exact oracle that is fast enough."""
+    few = problem.samples <= MOST_CIRCLES
     if problem.spread is not ALONE:
-        return has_rank_at_most(problem.condensed_Xt, 3 if problem.samples <= MOST_CIRCLES else 2)
-    return inputs_have_rank_at_most(problem, 3) and has_exact_oracle(problem.Xt)
+        return has_rank_at_most(problem.condensed_Xt, 3 if few else 2)
+    few = few and problem.biases.number_of_views(problem.samples) * problem.samples**2 <= MOST_CROSSINGS
+    return problem.activation.is_linear or inputs_have_rank_at_most(problem, 3 if few else 2)
 
 
 def has_exact_oracle(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES) -> bool:

@@ -11,6 +11,9 @@ import torch
 
 import covopt
 from covopt.certify import free
+from covopt.certify.dual import Exact, strongest
+from covopt.certify.dual_space import widened
+from covopt.model.biases import centred
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, gradient, objective
 from covopt.oracles.breakpoints import best_breakpoints
@@ -109,7 +112,7 @@ def test_bounds_are_below_random_networks_and_proved_again() -> None:
             point = torch.tensor(rng.standard_normal((N, m))) + targets
             proof = free.prove(p, point, 0.2, 1e-3).proof
             assert proof.lower <= cost * (1.0 + 1e-9)
-            for kind in (free.FreeExact, free.FreeNorms):
+            for kind in (Exact, free.FreeNorms):
                 if kind.applies(p):
                     assert 0.0 <= kind(0.0, point, 1.0).bound(p) <= cost * (1.0 + 1e-9)
 
@@ -118,16 +121,16 @@ def test_the_largest_value_lies_at_a_breakpoint() -> None:
     """The anchored maximum against a fine grid of (w, b), and the sums from above against their definition."""
     rng = np.random.default_rng(2)
     p = make_problem(rng.standard_normal((7, 2)), rng.standard_normal((7, 2)), lam=1.0, bias="free", free=True)
-    Lambda = free.centred(torch.tensor(rng.standard_normal((7, 2))))
+    Lambda = centred(torch.tensor(rng.standard_normal((7, 2))))
     angles = torch.linspace(0.0, 6.2832, 721).double()
     W = torch.stack([angles.cos(), angles.sin()], dim=1)
     b = torch.linspace(-4.0, 4.0, 801).double()
     h = torch.einsum("nwb,nm->wbm", torch.relu((p.X @ W.T)[:, :, None] + b), Lambda).norm(dim=2)
-    answer, biases = free.anchored(p, Lambda)
+    answer = strongest(p, Lambda)
     assert float(h.max()) <= answer.upper_bound
     assert float(h.max()) == pytest.approx(answer.upper_bound, rel=1e-3)
     assert answer.upper_bound <= free.spectral_maximum(p, Lambda)
-    values = (torch.relu(p.X @ answer.directions.T + biases).T @ Lambda).norm(dim=1)
+    values = (torch.relu(p.Xt @ answer.directions.T).T @ Lambda).norm(dim=1)
     torch.testing.assert_close(values, answer.values)
     at, best = best_breakpoints(p.X, p.activation, Lambda, W)
     torch.testing.assert_close((torch.relu(p.X @ W.T + at).T @ Lambda).norm(dim=1), best)
@@ -223,7 +226,7 @@ def test_the_bound_by_norms_is_attained_by_two_samples() -> None:
 def test_a_dual_point_that_is_not_quite_orthogonal_pays_for_it() -> None:
     """x = 0, 1: of d = (1, 1) / 10 the neuron x_+ sees 1/10, so that h is off by as much."""
     p = make_problem([[0.0], [1.0]], [[0.0], [1.0]], lam=0.1, bias="free", free=True)
-    assert free._widened(p, 0.1 * math.sqrt(2.0), 0.5) >= 0.6
+    assert widened(p, 0.1 * math.sqrt(2.0), 0.5) >= 0.6
 
 
 def test_trees_bound_the_largest_of_all_breakpoints() -> None:

@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "deep_formulas",
         ("acute for obtuse", "torch.where(product > lost,", "torch.where(product < lost,"),
         ("the product of lengths for the area", "lengths - moved, area - moved)", "lengths - moved, lengths - moved)"),
-        ("biases allowed", "problem.interpolates and problem.beta == 0.0 and", "problem.interpolates and"),
+        ("biases allowed", "return problem.beta == 0.0 and", "return"),
         ("leaky networks allowed", " and problem.activation.slope == 0.0", ""),
         (
             "one layer fewer in the exponent",
@@ -123,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "certify/deep/linear",
         "deep_formulas",
-        ("other activations allowed", "problem.interpolates and problem.activation.is_linear", "problem.interpolates"),
+        ("other activations allowed", "return problem.activation.is_linear", "return True"),
         ("the exponent of products, not of squares", "** (2.0 / problem.depth)", "** (1.0 / problem.depth)"),
         (
             "the smallest stretch for the largest",
@@ -235,8 +235,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "bounds",
         (
             "the bias term once for beta",
-            "self.lam * self.bias(1) ** 2 * Lambda",
-            "self.lam * self.bias(1) * 0.9 * Lambda",
+            "self.lam * self.dual_beta**2 * Lambda",
+            "self.lam * self.dual_beta * 0.9 * Lambda",
         ),
         ("the misfit left out", "value - 2.0 * self.lam * self.allowed_misfit * Lambda.abs().sum()", "value"),
     ),
@@ -296,15 +296,19 @@ MUTANTS: tuple[Mutant, ...] = (
             "0.5 * (1.0 - problem.activation.slope)",
         ),
         (
-            "the last breakpoint only",
-            "bound = max(bound, answer.upper_bound + _differences(seen, Lambda))",
-            "bound = answer.upper_bound + _differences(seen, Lambda)",
-        ),
-        (
             "the last tree only",
-            "bound = max(bound, upper + _differences(seen, point))",
-            "bound = upper + _differences(seen, point)",
+            "bound = max(bound, upper + view.rounding * float(point.norm()))",
+            "bound = upper + view.rounding * float(point.norm())",
         ),
+    ),
+    *_of(
+        "certify/dual",
+        "free_biases",
+        ("the last breakpoint only", "h, float(np.max(bounds)))", "h, bounds[-1])"),
+    ),
+    *_of(
+        "certify/dual_space",
+        "free_biases",
         (
             "what is not orthogonal left out",
             "return maximum * (1.0 + SLACK) + off * math.sqrt(len(X)) * apart",
@@ -312,7 +316,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "studies/path/free_lam_max",
+        "studies/path/lam_max",
         "free_biases path",
         (
             "a factor on the slope",
@@ -855,9 +859,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "answer/questions",
         "questions",
-        ("any targets", '"Y": _equal(one.Y, other.Y),', '"Y": True,'),
-        ("any weights", '"sample weights": _equal(one.weight, other.weight),', '"sample weights": True,'),
-        ("any inputs", "return torch.equal(one.double(), other.double())", "return one.shape == other.shape"),
+        ("any targets", '"Y": (one.Y, other.Y),', '"Y": (one.Y, one.Y),'),
+        ("any weights", '"sample weights": (one.shares, other.shares)', '"sample weights": (one.X, one.X)'),
+        ("any inputs", '"X": (one.X, other.X),', '"X": (one.X, one.X),'),
         ("none but the second", "for name in names[1:]:", "for name in names[2:]:"),
         ("bounds above costs", "lower > cost * (1.0 + rounding)", "lower > 100.0 * cost * (1.0 + rounding)"),
     ),

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import covopt
-from covopt.certify.free import FreeExact
+from covopt.certify.dual import Exact
 from covopt.certify.proofs import read_proof
 from covopt.linalg.psd import RankRule
 from covopt.model import forces, hidden, loss, stationarity, weights
@@ -53,7 +53,7 @@ def proved(kind: str, rank: int, **evidence: object) -> object:
     """What a stored dual point of free biases proves."""
     p = make_problem(FOUR[:, :rank], Y, lam=0.1, bias="free", free=True)
     arrays = {"Lambda": p.Y.numpy(), "maximum": np.ones(1), **evidence}
-    return read_proof(Certificate(kind), True, 0.0, arrays).bound(p)  # type: ignore[arg-type]
+    return read_proof(Certificate(kind), p, 0.0, arrays).bound(p)  # type: ignore[arg-type]
 
 
 ROWS = rows(
@@ -63,13 +63,13 @@ ROWS = rows(
     Free biases are not for this question so far; give the amount of bias as a number.
     > solve(bias="free", method="hidden")
     The method hidden penalises biases; with free biases use the method cone or train.
-    > FreeExact(0.0, FREE.Y[:2], 1.0).bound(FREE)
+    > Exact(0.0, FREE.Y[:2], 1.0).bound(FREE)
     The stored dual point is missing or does not have the shape of Y; certify the run again.
     > solve(skip=True)  ->  A free linear skip comes with free biases; set the bias to 'free', or leave the skip out.
     > solve(bias="free", skip=True, loss="huber")
     A free linear skip is for mse and exact fits, not for the loss huber; leave it out.
     > proved("laplacian", 2)  ->  No bound 'laplacian' is known for free biases; solve again.
-    > proved("exact", 4)  ->  The certificate says exact, but no oracle is exact for data of this rank; solve again.
+    > proved("exact", 4)  ->  The certificate says exact, but no oracle is exact for data of this rank; certify the run again.
     > proved("branch-and-bound", 4)  ->  The certificate 'branch-and-bound' comes without its evidence; solve again.
     > proved("branch-and-bound", 4, tree=np.zeros(1, np.uint8), counts=np.ones(2, np.int64))
     The certificate 'branch-and-bound' comes without its evidence; solve again.

@@ -60,13 +60,13 @@ def replayed(codes: list[int]) -> object:
 
 def rechecked(kind: Certificate, Lambda: torch.Tensor | None = LAMBDA) -> object:
     arrays = {} if Lambda is None else {"Lambda": Lambda.numpy(), "maximum": np.ones(1)}
-    return read_proof(kind, False, 1.0, arrays).bound(SHALLOW)
+    return read_proof(kind, SHALLOW, 1.0, arrays).bound(SHALLOW)
 
 
 def grouped(labels: np.ndarray) -> object:
     evidence = {"diagonal": np.ones(12), "labels": labels, "shared": np.ones((3, 2, 2))}
     arrays = {"Lambda": LAMBDA.numpy(), "maximum": np.ones(1), **evidence}
-    return read_proof(Certificate.GROUPS, False, 1.0, arrays).bound(SHALLOW)
+    return read_proof(Certificate.GROUPS, SHALLOW, 1.0, arrays).bound(SHALLOW)
 
 
 def deep(Y: torch.Tensor, lam: float | None) -> Problem:
@@ -175,7 +175,7 @@ ROWS = rows(
 ROWS += [
     Row(
         f"The stored {what} missing or do{es} not fit the data; certify the run again.",
-        lambda _, kind=kind, Y=Y, lam=lam, some=some: read_proof(kind, False, 1.0, some).bound(deep(Y, lam)),
+        lambda _, kind=kind, Y=Y, lam=lam, some=some: read_proof(kind, SHALLOW, 1.0, some).bound(deep(Y, lam)),
     )
     for what, es, kind, Y, lam, wrong in (
         ("edges are", "", Certificate.LAPLACIAN, LAMBDA, None, EDGE | {"pairs": np.array([[0, 99]])}),

@@ -11,6 +11,7 @@ from editing import forged, states
 
 import covopt
 from covopt.answer import questions
+from covopt.model.biases import Free, FreeWithSkip
 from covopt.model.problem import make_problem
 from covopt.records import record
 from covopt.studies.depth import check as depths
@@ -47,13 +48,13 @@ def test_what_a_question_is_made_of() -> None:
         "loss": replace(one, loss=make_problem(X, Y, lam=0.1, loss="huber:2").loss),
         "lam": replace(one, lam=0.2),
         "depth": replace(one, depth=3),
-        "bias": replace(one, free=True),
-        "skip": replace(one, skip=True),
+        "bias": replace(one, biases=Free()),
         "activation": make_problem(X, Y, lam=0.1, activation="leaky:0.1", sample_weight=np.arange(1.0, 6.0)),
     }
     assert questions.difference(one, one) is None
     assert {name: questions.difference(one, each) for name, each in other.items()} == {name: name for name in other}
     assert all(questions.difference(one, each, {name}) is None for name, each in other.items())
+    assert questions.difference(replace(one, biases=Free()), replace(one, biases=FreeWithSkip())) == "skip"
     single = replace(one, X=one.X.float())
     assert questions.difference(replace(one, X=single.X.double()), single) is None
     assert torch.equal(one.X, make_problem(X, Y, lam=0.1).X)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.records.record import VERDICTS
+from covopt.records.record import VERDICTS, Summary
+from covopt.runtime.errors import counted
 
 UNIQUE, SEVERAL, UNDECIDED = VERDICTS
+SENTENCES = {
+    UNIQUE: "the optimal network is the only one, which is proved",
+    SEVERAL: "there are infinitely many optimal networks, which is proved",
+    UNDECIDED: "not decided",
+}
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,30 @@ class Uniqueness:
         return {**vars(self), **pairs}
 
     @classmethod
-    def from_summary(cls, summary: Mapping[str, Any]) -> Uniqueness:
+    def from_summary(cls, summary: Summary) -> Uniqueness:
         """Return the verdict with these facts, the inverse of `summary`."""
         pairs = {name: None if summary[name] is None else tuple(summary[name]) for name in ("fewest", "most")}
         facts: dict[str, Any] = {**summary, **pairs}
         return cls(**facts)
+
+    def sentence(self) -> str:
+        """Say if the optimum is the only one, why, and how many neurons optima have."""
+        text = f"{SENTENCES[self.verdict]}: {self.reason[:1].lower()}{self.reason[1:]}"
+        return f"{text} {self._counts()}" if self.fewest is not None else text
+
+    def _counts(self) -> str:
+        """Say how many neurons an optimum has, at least and at most."""
+        assert self.fewest is not None
+        if self.most is None:
+            return f"The narrowest has {_between(self.fewest)}, and there is no widest."
+        if self.verdict == UNIQUE:
+            return f"It has {_between(self.fewest)}."
+        return f"The narrowest has {_between(self.fewest)}, the widest {_between(self.most)}."
+
+
+def _between(ends: Sequence[int]) -> str:
+    low, high = ends
+    return counted(high, "neuron") if low == high else f"between {low} and {counted(high, 'neuron')}"
 
 
 @dataclass(frozen=True)

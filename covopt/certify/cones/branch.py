@@ -304,13 +304,11 @@ class ConeTree(DualProof):
     alternates: ClassVar[bool] = True
 
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
+    def suits(cls, problem: Problem) -> bool:
         """Return True if branch and bound is affordable: rank at most 6, or 8 with one output."""
-        if problem.depth > 2 or not is_provable(problem):
-            return False
         # Trees close in seconds up to rank 5. With one output, where gaps of chords count, they prove a few per cent in
         # minutes at rank 7 and 8; with several, no tree was closed at rank 7.
-        return inputs_have_rank_at_most(problem, 8 if problem.Y.shape[1] == 1 else 6)
+        return is_provable(problem) and inputs_have_rank_at_most(problem, 8 if problem.Y.shape[1] == 1 else 6)
 
     @classmethod
     def memory(cls, problem: Problem) -> float:

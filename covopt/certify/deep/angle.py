@@ -20,9 +20,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.certify.proof import Proof, Proved, Target
+from covopt.certify.proof import DEEP, Proof, Proved, Target
 from covopt.certify.spectral import SLACK
 from covopt.linalg.rounding import to_unit_scale
+from covopt.model.loss import Interpolation
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
@@ -44,12 +45,13 @@ class Angle(Proof):
     kind: ClassVar[Certificate] = Certificate.ANGLE
     missing: ClassVar[str] = "The stored pair is missing or does not fit the data; certify the run again."
 
+    losses: ClassVar[tuple[type, ...]] = (Interpolation,)
+    depths: ClassVar[range] = DEEP
+
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
-        """Return True for exact fits by ReLU networks without biases."""
-        if problem.depth == 2:
-            return False
-        return problem.interpolates and problem.beta == 0.0 and problem.activation.slope == 0.0 and problem.samples > 1
+    def suits(cls, problem: Problem) -> bool:
+        """Return True for ReLU networks without biases."""
+        return problem.beta == 0.0 and problem.activation.slope == 0.0 and problem.samples > 1
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:

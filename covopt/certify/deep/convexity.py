@@ -31,8 +31,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.dual import is_parabola
-from covopt.certify.proof import Proof, Proved, Target
+from covopt.certify.dual import PARABOLAS
+from covopt.certify.proof import DEEP, Proof, Proved, Target
 from covopt.certify.spectral import CHARGED, SLACK
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
@@ -61,11 +61,13 @@ class Convexity(Proof):
     effort: ClassVar[int] = 2
     missing: ClassVar[str] = "The stored multipliers are missing or do not fit the data; certify the run again."
 
+    losses: ClassVar[tuple[type, ...]] = PARABOLAS
+    depths: ClassVar[range] = DEEP
+
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
-        """Return True for ReLU networks on few samples with an exact oracle, for mse and exact fits."""
-        simple = problem.activation.slope == 0.0 and is_parabola(problem) and problem.samples <= 200
-        return problem.depth > 2 and simple and has_exact_oracle(problem.Xt)
+    def suits(cls, problem: Problem) -> bool:
+        """Return True for ReLU networks on few samples with an exact oracle."""
+        return problem.activation.slope == 0.0 and problem.samples <= 200 and has_exact_oracle(problem.Xt)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
@@ -95,14 +97,15 @@ def _bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     if not 0.0 < maximum < math.inf or not signal > 0.0:
         return 0.0
     added = (float(Lambda.sum(dim=0).norm()) * problem.beta / size / maximum) ** 2 * (1.0 + SLACK)
-    if problem.interpolates and added == 0.0:
+    exact = problem.interpolates
+    if exact and added == 0.0:
         exponent = 2.0 / problem.depth * (math.log(signal / maximum) + math.log(height) - math.log(size))
         return problem.depth * math.exp(min(exponent, 700.0)) * (1.0 - SLACK)
     square = (signal / maximum * (height / size)) ** 2
     if not 0.0 < square < math.inf or not math.isfinite(added):
         return 0.0
     table = growth(problem.depth, 1.0, added, square)
-    if problem.interpolates:
+    if exact:
         return table.least(square) * (1.0 - SLACK)
     # C(F) >= (signal - <Lambda, F>)_+^2 / sum_i (|Lambda_i|^2 / q_i), on each cell at its end; |W|^2 at its beginning.
     missing = height * np.maximum(0.0, signal - maximum * size / height * np.sqrt(table.signals[1:]))

@@ -34,7 +34,7 @@ from torch import Tensor
 from covopt.certify import spectral
 from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.weighing import weigh
-from covopt.certify.proof import Proof, Proved, Target
+from covopt.certify.proof import DEEP, Proof, Proved, Target
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
@@ -312,10 +312,13 @@ class Laplacian(Proof):
     effort: ClassVar[int] = 1
     missing: ClassVar[str] = "The stored edges are missing or do not fit the data; certify the run again."
 
+    losses: ClassVar[tuple[type, ...]] = spectral.LOSSES
+    depths: ClassVar[range] = DEEP
+
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
-        """Return True if there are two samples, and the loss has bounds from the data alone."""
-        return problem.depth > 2 and spectral.is_bounded(problem) and problem.samples > 1
+    def suits(cls, problem: Problem) -> bool:
+        """Return True if there are two samples."""
+        return problem.samples > 1
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:

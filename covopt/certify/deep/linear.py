@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from covopt.certify.proof import Proof, Proved, Target
+from covopt.certify.proof import DEEP, Proof, Proved, Target
 from covopt.certify.spectral import CHARGED, SLACK
 from covopt.linalg.psd import thin
 from covopt.linalg.rounding import to_unit_scale
+from covopt.model.loss import Interpolation
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Certificate
 
@@ -26,11 +27,12 @@ class Linear(Proof):
     """A bound from the singular values of the least linear map."""
 
     kind: ClassVar[Certificate] = Certificate.LINEAR
+    losses: ClassVar[tuple[type, ...]] = (Interpolation,)
+    depths: ClassVar[range] = DEEP
 
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
-        """Return True for exact fits by linear networks."""
-        return problem.depth > 2 and problem.interpolates and problem.activation.is_linear
+    def suits(cls, problem: Problem) -> bool:
+        return problem.activation.is_linear
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:

@@ -35,9 +35,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from covopt.certify.deep.angle import parallelograms
-from covopt.certify.proof import Proof, Proved, Target
+from covopt.certify.proof import DEEP, Proof, Proved, Target
 from covopt.certify.spectral import SLACK
 from covopt.linalg.rounding import to_unit_scale
+from covopt.model.loss import Interpolation
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
@@ -61,11 +62,13 @@ class Loop(Proof):
     kind: ClassVar[Certificate] = Certificate.LOOP
     missing: ClassVar[str] = "The stored loop is missing or does not fit the data; certify the run again."
 
+    losses: ClassVar[tuple[type, ...]] = (Interpolation,)
+    depths: ClassVar[range] = DEEP
+
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
-        """Return True for exact fits with at least two inputs and two outputs."""
-        wide = min(problem.Y.shape[1], problem.X.shape[1]) > 1
-        return problem.depth > 2 and problem.interpolates and problem.samples > 2 and wide
+    def suits(cls, problem: Problem) -> bool:
+        """Return True if there are at least two inputs and two outputs."""
+        return problem.samples > 2 and min(problem.Y.shape[1], problem.X.shape[1]) > 1
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:

@@ -229,9 +229,8 @@ class FreeLambda:
         """Lambda = -grad C(F') / (2 lam) at F' = F + reach Lambda + beta^2 1 1^T Lambda."""
         if self.problem.loss.name == "cross_entropy":
             return self._fit_entropy(F, reach)
-        curvature = 0.0 if self.problem.interpolates else self.problem.lam * self.problem.inverse_shares
         # A row of zeros that must be interpolated: nothing reaches it, and no Lambda is wanted there.
-        d = (curvature + reach)[:, None]
+        d = (self.problem.lam * self.problem.dual_curvature + reach)[:, None]
         inverse = torch.where(d > 0.0, 1.0 / d, 0.0)
         e, bias = inverse * (self.Y - F), self.problem.beta**2
         total = e.sum(dim=0) / (1.0 + bias * inverse.sum())

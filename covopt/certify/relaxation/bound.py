@@ -26,7 +26,7 @@ from covopt.certify.relaxation.ground import make_ground, whole_maximum
 from covopt.certify.relaxation.lift import make_piece
 from covopt.certify.relaxation.multipliers import Multipliers, check_maximum, enter, proved_maximum
 from covopt.certify.relaxation.signs import SignBranch
-from covopt.certify.spectral import is_bounded
+from covopt.certify.spectral import LOSSES
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem
 from covopt.oracles.exact import inputs_have_rank_at_most
@@ -75,11 +75,11 @@ class Relaxation(DualProof):
     loose: ClassVar[bool] = True
 
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
+    def suits(cls, problem: Problem) -> bool:
         """Return True if the matrices are small enough."""
         # N + rank + outputs is the order of the matrices: one eigendecomposition for each step.
         most = 600 - problem.samples - problem.Y.shape[1]
-        return problem.depth == 2 and is_provable(problem) and most >= 0 and inputs_have_rank_at_most(problem, most)
+        return is_provable(problem) and most >= 0 and inputs_have_rank_at_most(problem, most)
 
     @classmethod
     def memory(cls, problem: Problem) -> float:
@@ -183,7 +183,7 @@ def relaxed_bound(
         with crew():
             if start is not None:
                 work.begin(start)
-            elif is_bounded(problem):  # the proximal maps of others are not known
+            elif type(problem.loss) in LOSSES:  # the proximal maps of others are not known
                 work.optimise(0.25 * time_limit if Lambda0 is not None else time_limit)
             if Lambda0 is not None:
                 work.branch(Lambda0.double(), refuted)

@@ -26,6 +26,7 @@ from covopt.certify.relaxation.ground import make_ground, whole_maximum
 from covopt.certify.relaxation.groups import Groups, make_quadratic, prove_groups, scaled, scales
 from covopt.linalg.lbfgs import DescentOptions, descend
 from covopt.linalg.rounding import to_unit_scale
+from covopt.model.loss import Scalable
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, remember
@@ -34,8 +35,6 @@ from covopt.runtime.threads import fitted
 
 # None of these touches the proof.
 DESCENT = DescentOptions(iterations=600, slow=1e-4)
-PROBABILITIES = ("cross_entropy", "logistic")
-"""Losses whose outputs have a scale of their own."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,10 @@ class Grouped(DualProof):
     alternates: ClassVar[bool] = True
 
     @classmethod
-    def applies(cls, problem: Problem) -> bool:
+    def suits(cls, problem: Problem) -> bool:
         """Return True if the arrays, which grow with the samples, are small enough."""
         entries = problem.samples * (problem.Xt.shape[1] + problem.Y.shape[1])
-        return problem.depth == 2 and is_provable(problem) and entries <= 4_000_000
+        return is_provable(problem) and entries <= 4_000_000
 
     @classmethod
     def memory(cls, problem: Problem) -> float:
@@ -164,8 +163,10 @@ class _Search:
         self.labels = torch.zeros(len(Y), dtype=torch.int64, device=Y.device)
         self.unit = 1.0
         spread = Y - problem.mean(Y)
-        self.size = 1.0 if problem.loss.name in PROBABILITIES or not bool(spread.any()) else to_unit_scale(spread)[1]
-        F = (spread if problem.interpolates else self._constant(Y)) / self.size
+        self.size = to_unit_scale(spread)[1] if isinstance(problem.loss, Scalable) and bool(spread.any()) else 1.0
+        # D is linear along Lambda for exact fits, and has its maximum at the Lambda of the outputs for losses.
+        F, self.longest = (spread, math.inf) if problem.interpolates else (self._constant(Y), 1.0)
+        F = F / self.size
         self.point: list[Tensor] = [F, Y.new_zeros(len(Y)), Y.new_ones(3, 1, 1)]
         self.reference, self.room = 1.0, Y.new_zeros(())
 
@@ -202,9 +203,11 @@ class _Search:
     def _point(self, parts: list[Tensor]) -> tuple[Tensor, Groups]:
         """Lambda, and multipliers for it."""
         F, c, root = parts
-        problem, F = self.problem, self.size * F
-        Lambda = F if problem.interpolates else problem.gradient_at(F) / (-2.0 * problem.lam)
-        return Lambda, Groups(self.unit * c.exp(), self.labels, self.unit / len(F) * root.square())
+        F = self.size * F
+        Lambda = self.problem.multiplier_at(F)
+        return F if Lambda is None else Lambda, Groups(
+            self.unit * c.exp(), self.labels, self.unit / len(F) * root.square()
+        )
 
     def _value(self, parts: list[Tensor], norm: float) -> Tensor | None:
         """D(t Lambda), t = min(1, 1 / tau^(1/2)) with tau by this norm; None where the multipliers prove nothing."""
@@ -229,7 +232,7 @@ class _Search:
         tau = top * (values.clamp_min(0.0) / top).pow(norm).sum().pow(1.0 / norm)
         scale = 1.0 / (self.ground.size * tau.sqrt())
         self.room = 2.0 * middle.diagonal().log().sum()
-        return self.problem.dual_value((scale if self.problem.interpolates else scale.clamp_max(1.0)) * Lambda)
+        return self.problem.dual_value(scale.clamp_max(self.longest) * Lambda)
 
     def climb(self, norm: float, stop: Callable[[], bool]) -> None:
         """L-BFGS on -log D, until it is slow."""

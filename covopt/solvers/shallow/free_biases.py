@@ -19,9 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.free import FreeExact, anchored, free_bound
+from covopt.certify.dual import Exact, dual_bound, strongest
 from covopt.certify.proof import Proof
 from covopt.model.affine import Affine
+from covopt.model.biases import PENALISED
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import evaluate
 from covopt.oracles.breakpoints import best_breakpoints, rows_of
@@ -98,14 +99,12 @@ class FreeSolver(Rounds):
         Xc = problem.X - self._mean
         self._rho = float(Xc.norm(dim=1).max()) or 1.0
         self._X = Xc / self._rho
-        self._affine = Affine(self._X, problem.weight, problem.skip)
+        self._affine = Affine(problem.biases.skipped(self._X), problem.weight)
         Yc = self._affine.rest(problem.Y) if self._centres else problem.Y
         self._tau = (float(Yc.abs().max()) or 1.0) if self._centres else 1.0
         lam = problem.lam / (self._rho * self._tau)  # nothing to an exact fit
         beta, taper = (0.0, 1.0) if self._centres else (1.0, self.amount)
-        self._inner = replace(
-            problem, X=self._X, Y=Yc / self._tau, lam=lam, beta=beta, taper=taper, free=False, skip=False
-        )
+        self._inner = replace(problem, X=self._X, Y=Yc / self._tau, lam=lam, beta=beta, taper=taper, biases=PENALISED)
         super().__init__(ShallowOptions(gap=gap, tol=tol), make_datafit(self._inner))
         self._seen = with_bias(self._X, 1.0)
         self._search = ConvexConcaveOracle(self._seen, problem.activation, self.ascent)
@@ -195,12 +194,12 @@ class FreeSolver(Rounds):
     def _query(self, rows: Tensor, Lambda: Tensor, budget: Budget) -> Answer:
         """Return distinct neurons with large h; exact oracles also prove a bound."""
         if self._exact:
-            answer, biases = anchored(self.problem, Lambda / self._rho, budget.spent)
-            proof = FreeExact(*free_bound(self.problem, Lambda / self._rho, answer.upper_bound)[:3])
+            answer = strongest(self.problem, Lambda / self._rho, budget.spent)
+            proof = Exact(*dual_bound(self.problem, Lambda / self._rho, answer.upper_bound)[:3])
             if proof.lower > (0.0 if self.proof is None else self.proof.lower):
                 self.proof = proof
-            biases = (biases + answer.directions @ self._mean) / self._rho
-            return _distinct(rows_of(answer.directions, biases), answer.values)
+            W, b = answer.directions[:, :-1], answer.directions[:, -1]
+            return _distinct(rows_of(W, (b + W @ self._mean) / self._rho), answer.values)
         starts = self._random.around(torch.nn.functional.normalize(rows, dim=1), Lambda, self.starts)
         W = self._search(Lambda, starts, stop=budget.pace()).directions[:, :-1]
         length = W.norm(dim=1)

@@ -20,8 +20,10 @@ from covopt.certify import free
 from covopt.certify.proof import Proof
 from covopt.linalg.lbfgs import DescentOptions, lbfgs
 from covopt.model.affine import Affine
+from covopt.model.biases import PENALISED
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, gradient, preactivations
+from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Outcome, Status, run
 from covopt.solvers.incumbent import Attempt, Incumbent
@@ -55,7 +57,7 @@ class FreeRounds(Stage):
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Run the rounds, then prove; a network of penalised biases takes the place of an exact fit that failed."""
-        problem, budget, exact = incumbent.problem, options.budget, free.has_exact(incumbent.problem)
+        problem, budget, exact = incumbent.problem, options.budget, problem_has_exact_oracle(incumbent.problem)
         init = None if options.init is None else options.init[0]
         if init is None and not exact:
             init = _penalised(problem, options, self.first)[1][0]
@@ -197,9 +199,9 @@ def _penalised(problem: Problem, options: SolveOptions, share: float) -> tuple[I
     mean = problem.X.mean(dim=0)
     beta = float((problem.X - mean).norm(dim=1).max()) or 1.0
     size = float((problem.X - mean).abs().max()) or 1.0
-    affine = Affine((problem.X - mean) / size, problem.weight, True) if problem.skip else None
+    affine = Affine((problem.X - mean) / size, problem.weight) if problem.skip else None
     Y = problem.Y if affine is None else affine.rest(problem.Y)
-    penalised = replace(problem, X=problem.X - mean, Y=Y, beta=beta, free=False, skip=False)
+    penalised = replace(problem, X=problem.X - mean, Y=Y, beta=beta, biases=PENALISED)
     init = options.init
     if init is not None:
         init = _moved(penalised, [_shifted(W, 1.0 / beta) for W in problem.without_skip(init)], mean / beta)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from covopt.model.biases import PENALISED
 from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, gradient
@@ -114,7 +115,7 @@ def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possib
         words = f"--lam {factor * problem.lam:.3g} ({_reason(factor, problem.Y.shape[1])})"
         yield Possibility(words, replace(problem, lam=factor * problem.lam), weights)
     if problem.free:
-        yield Possibility("penalised biases (--decay all)", replace(problem, free=False), weights)
+        yield Possibility("penalised biases (--decay all)", replace(problem, biases=PENALISED), weights)
     elif problem.beta > 0.0 and any(bool(W[:, -1].any()) for W in weights):
         free = [torch.cat([W[:, :-1], W[:, -1:] / FREE], dim=1) for W in weights]
         words = f"biases that are hardly penalised (--bias {FREE * problem.beta:g})"

@@ -17,6 +17,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from covopt.answer.questions import difference
 from covopt.answer.result import Result
 from covopt.certify.rank_one import rank_one
 from covopt.model.activation import Activation
@@ -171,10 +172,8 @@ def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
     """Return an earlier answer to the same problem, if `init` is one."""
     if not isinstance(init, Depths):
         return None
-    p, q = next(iter(problems.values())), next(iter(init.results.values())).problem.double()
-    same = (p.loss.name, p.lam, p.beta, p.activation) == (q.loss.name, q.lam, q.beta, q.activation)
-    alike = [torch.equal(a.cpu(), b.cpu()) for a, b in ((p.X, q.X), (p.Y, q.Y), (p.shares, q.shares))]
-    if not same or not all(alike):
+    earlier = next(iter(init.results.values())).problem
+    if difference(next(iter(problems.values())), earlier, {"depth"}) is not None:
         raise ProblemError(
             "The earlier answer is one to another question (data, weights, loss, lam, bias or activation); ask the same"
             " again."

@@ -21,7 +21,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.dual import dual_bound
-from covopt.certify.free import free_bound
 from covopt.model.problem import Problem
 
 # Number of mixtures of two networks, and of values of lam between two dual points at which a mixture is evaluated.
@@ -66,11 +65,9 @@ def mixed_bounds(problem: Problem, points: list[Feasible]) -> Iterator[tuple[flo
 def _best(problem: Problem, p: Feasible, q: Feasible) -> float:
     """Return the best D over mixtures of p and q; it has one peak, D being concave there."""
 
-    proved = free_bound if problem.free else dual_bound
-
     def bound(t: float) -> float:
         mixed = (1.0 - t) * p.Lambda + t * q.Lambda
-        return proved(problem, mixed, ((1.0 - t) * p.maximum + t * q.maximum) * (1.0 + 2.0**-50)).lower
+        return dual_bound(problem, mixed, ((1.0 - t) * p.maximum + t * q.maximum) * (1.0 + 2.0**-50)).lower
 
     return max(bound(0.0), bound(1.0), _peak(bound))
 

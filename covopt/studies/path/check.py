@@ -136,7 +136,7 @@ def _point(
         return point
     kind = Certificate(certificate["certificate"].item())
     lower = float(certificate["lower"].item())
-    return replace(point, lower=lower, certificate=kind, proof=read_proof(kind, problem.free, lower, certificate))
+    return replace(point, lower=lower, certificate=kind, proof=read_proof(kind, problem, lower, certificate))
 
 
 def _problem(arrays: Mapping[str, NDArray]) -> Problem:

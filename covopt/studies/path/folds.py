@@ -28,12 +28,11 @@ class HeldOut:
         Raises:
             ProblemError: the columns differ, or there are no data.
         """
-        loss = None if problem.interpolates else problem.loss
-        lam = None if problem.interpolates else problem.lam
         task = "regression" if problem.classes is None else None
         checked = make_problem(
-            X, Y, lam=lam, loss=loss, depth=problem.depth, device=problem.X.device, task=task, classes=problem.classes
-        ).double()
+            X, Y, lam=problem.stated_lam, loss=problem.loss, depth=problem.depth, device=problem.X.device, task=task,
+            classes=problem.classes,
+        ).double()  # fmt: skip
         for name, mine, theirs in (("inputs", checked.X, problem.X), ("targets", checked.Y, problem.Y)):
             if mine.shape[1] != theirs.shape[1]:
                 raise ProblemError(

@@ -14,6 +14,9 @@ because lam b(lam) changes no faster than |b(lam)|, which falls in lam. So H <= 
 and u. Such steps down from a lam that is too large end at lam_max, from above; with a proved bound in place of H(u),
 they end at a proved upper end. The same steps for the neurons of a search end at a lower end.
 
+With free biases F_0, a constant or affine function, does not depend on lam. So Lambda(lam) = A / lam with A = -grad
+C(F_0) / 2, which is orthogonal to the unpenalised columns: lam_max = max h at A (MATH.md section 4).
+
 Three layers and more: rho = prod_l |W_l|_F gives C(F) >= max(0, C(0) - g rho), g = |grad C(0)|_op |X|_op, where
 beta = 0, at a penalty of lam L rho^(2/L) or more: 0 is optimal where lam >= C(0) / (L (C(0) / g)^(2/L)).
 """
@@ -29,20 +32,28 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.cones.branch import ConeTree, branch_and_bound
-from covopt.certify.dual import oracle_of
+from covopt.certify.dual import oracle_of, strongest
+from covopt.certify.dual_space import distance, orthogonal, widened
+from covopt.certify.free import proved_maximum
 from covopt.certify.relaxation.bound import Relaxation, relaxed_maximum
 from covopt.certify.spectral import largest_singular_value
+from covopt.model.affine import Affine
+from covopt.model.biases import centred
 from covopt.model.problem import Problem
 from covopt.model.reading import SMALLEST
 from covopt.model.weights import Cost
+from covopt.oracles.breakpoints import rows_of
+from covopt.oracles.breakpoints import strongest as best_neuron
+from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.oracles.search import ConvexConcaveOracle
 from covopt.runtime.loop import Budget
-from covopt.studies.path.free_lam_max import free_ends
 
 # Steps down end when they are shorter than this, relative; maximum number of steps.
 SHORTEST, MOST_STEPS = 1e-12, 400
 # Ascents of a search; number of searches without a larger value after which the lower end counts as found.
 ASCENTS, PATIENCE = 100, 2
+# Ascents of a search with free biases; rounding of Y minus its unpenalised part, relative to Y.
+FREE_ASCENTS, LOST = 200, 2.0**-46
 # Relative rounding of an end; ends of an exact maximum that are nearer than EXACT count as equal.
 ROUNDING, EXACT = 1e-12, 1e-9
 # A proof of the maximum is good enough at this relative distance to the attained value.
@@ -77,7 +88,7 @@ def lam_max(problem: Problem, seconds: float, seed: int = 0) -> LamMax:
     if problem.depth > 2:
         return LamMax(0.0, _deep_end(problem))
     if problem.free:
-        low, high = free_ends(problem, seconds, seed)
+        low, high = _free_ends(problem, seconds, seed)
         if not math.isfinite(high):
             return LamMax(low, None)
         return LamMax(high if high - low <= EXACT * high else min(low, high), high)
@@ -182,6 +193,45 @@ class _Family:
                 break
             before = size
         return u / beta
+
+
+def _free_ends(problem: Problem, seconds: float, seed: int) -> tuple[float, float]:
+    """Return the ends of an interval for lam_max of two layers with free biases.
+
+    They are nearly equal if an oracle is exact. The upper end is infinite if unpenalised columns depend on one another,
+    up to rounding.
+
+    Args:
+        problem: mse or cross-entropy with free biases, in float64.
+        seconds: for a slow proof of the upper end; 0: by norms.
+        seed: of the search for the lower end.
+    """
+    A = _free_slope(problem)
+    if not bool(A.any()):
+        return 0.0, 0.0
+    Xc = centred(problem.X)
+    # |sigma(X w + b)| <= 2 N^(1/2) max |x| at a breakpoint; the error of A is the rounding of Y.
+    off = LOST * float((problem.shares[:, None] * problem.Y).norm()) * 2.0 * float(Xc.norm(dim=1).max())
+    off *= math.sqrt(problem.samples)
+    if problem_has_exact_oracle(problem):
+        answer, off_space = strongest(problem, A), distance(problem, orthogonal(problem, A))
+        low, high = float(answer.values[0]), widened(problem, off_space, answer.upper_bound)
+    else:
+        neuron = best_neuron(
+            problem.X, problem.activation, A / A.norm(), rows_of(problem.X[:0], A[:0, 0]), FREE_ASCENTS, seed
+        )
+        low = 0.0 if neuron is None else neuron[2] * float(A.norm())
+        high = proved_maximum(problem, A, seconds, low, NEAR)
+    return max(0.0, low * (1.0 - ROUNDING) - off), high + off
+
+
+def _free_slope(problem: Problem) -> Float[Tensor, "N m"]:
+    """Return A = -grad C(F_0) / 2."""
+    Y, shares = problem.Y, problem.shares[:, None]
+    if problem.loss.name == "cross_entropy":  # F_0 = log p, also where a class is missing
+        return 0.5 * shares * (Y - problem.mean(Y))
+    Xc = problem.X - problem.X.mean(dim=0)
+    return shares * Affine(problem.biases.skipped(Xc / (float(Xc.abs().max()) or 1.0)), problem.weight).off(Y)
 
 
 def _lower_end(problem: Problem, family: _Family, seed: int) -> float:

@@ -12,9 +12,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from covopt.answer.questions import difference
 from covopt.answer.result import Result
 from covopt.data.arrays import LARGEST
 from covopt.model.activation import Activation
+from covopt.model.biases import PENALISED
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss, parse_loss
 from covopt.model.problem import Problem, make_problem
@@ -212,7 +214,7 @@ def _top(problem: Problem, largest: LamMax) -> float:
         top = largest.lower
     else:  # with a bias: from where the zero network would be optimal without one
         Y = problem.Y - problem.Y.mean(dim=0) * bool(problem.beta)
-        without = replace(problem, beta=0.0, free=False, skip=False, X=problem.Xt, Y=Y)
+        without = replace(problem, beta=0.0, biases=PENALISED, X=problem.Xt, Y=Y)
         top = largest.upper if largest.upper is not None else lam_max(without, 0.0).upper
     return top or 1.0
 
@@ -262,10 +264,7 @@ def _known(init: Path | None, problem: Problem) -> Path | None:
         return None
     if not isinstance(init, Path):
         raise ProblemError(f"init is {shown(init)}; give a Path, the answer of an earlier call.")
-    p, q = problem, init.problem.double()
-    keys = [(other.loss.name, other.depth, other.stated_bias, other.skip, other.activation) for other in (p, q)]
-    same = keys[0] == keys[1]
-    if not same or not (torch.equal(p.X.cpu(), q.X.cpu()) and torch.equal(p.Y.cpu(), q.Y.cpu())):
+    if difference(problem, init.problem, {"lam"}) is not None:
         raise ProblemError(
             "The earlier answer is one to another question (data, loss, depth, bias or activation); ask the same again."
         )

@@ -175,11 +175,7 @@ class Path(Drawn):
                 "width": max(end.widths),
             },
             "status": str(self.status),
-            "depth": p.depth,
-            "bias": p.stated_bias,
-            "skip": p.skip,
-            "loss": p.loss.name,
-            "activation": p.activation.name,
+            **{name: option for name, option in p.stated().items() if name != "lam"},
             **{name: self.origin.get(name) for name in ("data", "scale", "targets", "shuffle")},
             "rows": p.samples,
             "seconds": self.seconds,
@@ -231,10 +227,8 @@ class Path(Drawn):
 
     def _question(self) -> dict[str, NDArray]:
         p = self.problem
-        options = {"loss": p.loss.name, "depth": p.depth, "bias": p.stated_bias, "skip": p.skip}
-        data = record.numpy_of(X=p.X, Y=p.Y)
-        options |= {"activation": p.activation.name, "lam": 1.0}
-        return data | {name: np.array(value) for name, value in options.items()}
+        options = p.stated() | {"lam": 1.0}
+        return record.numpy_of(X=p.X, Y=p.Y) | {name: np.array(value) for name, value in options.items()}
 
 
 def curve_lines(summary: record.Summary) -> list[list[object]]:

@@ -69,11 +69,10 @@ def narrow_bounds(
     if problem.skip:
         return []
     # In a layer below the last hidden one a neuron bounds no rank; without any neuron outputs are constant.
-    N, ranks = problem.samples, 1
-    if layer in (None, problem.depth - 1) and problem.loss.name == "mse":
-        ranks = problem.Y.shape[1]
+    N, squares, penalised = problem.samples, problem.loss.name == "mse", not problem.free
+    ranks = problem.Y.shape[1] if squares and layer in (None, problem.depth - 1) else 1
     level, points = 0.0, [torch.zeros_like(problem.Y)]
-    if dual is not None and problem.depth == 2 and problem.loss.name == "mse" and not problem.free:
+    if dual is not None and problem.depth == 2 and squares and penalised:
         bound = dual_bound(problem, torch.as_tensor(dual.Lambda).to(problem.Y), dual.maximum)
         level, points = bound.lower, [points[0], bound.Lambda]
     # For mse and interpolate the bound is `offset` plus the squared distance of such outputs to a target.
@@ -86,10 +85,10 @@ def narrow_bounds(
         near: list[tuple[float, str]] = []
         if problem.interpolates:
             near += [(math.inf, why) for square, why in distances[0].squares(n) if square > allowed]
-            near += [(rank_one(problem).bound(problem.depth), ONE_NEURON)] if n == 1 and not problem.free else []
-        elif n < ranks and not problem.free:
+            near += [(rank_one(problem).bound(problem.depth), ONE_NEURON)] if n == 1 and penalised else []
+        elif n < ranks and penalised:
             near.append((spectral_bound(problem, rank=n), _rank_reason(n)))
-        if problem.loss.name == "mse":
+        if squares:
             for offset, distance in zip(offsets, distances, strict=False):
                 near += [((offset + square / N) * (1.0 - ROUNDING), why) for square, why in distance.squares(n)]
         lower, reason = max(near, key=lambda pair: pair[0], default=(0.0, ""))
