@@ -178,24 +178,6 @@ def test_a_solved_network() -> None:
     assert answer.lower == answer.upper == 3
 
 
-@pytest.mark.parametrize(
-    ("K", "Ks", "options"),
-    [
-        (np.eye(2), np.eye(3), {}),
-        (np.array([[1.0, 2.0], [0.0, 1.0]]), np.eye(2), {}),
-        (np.eye(2), np.full((2, 2), np.nan), {}),
-        (np.eye(2), np.eye(2), {"bias": -1.0}),
-        (np.eye(2), np.eye(2), {"activation": "tanh"}),
-        (np.eye(2), np.eye(2), {"tolerance": 1.0}),
-        (np.eye(2), np.eye(2), {"Z": np.ones((3, 2))}),
-        (np.eye(2), np.eye(2), {"Z": np.ones((2, 2))}),
-    ],
-)
-def test_bad_input(K: np.ndarray, Ks: np.ndarray, options: dict) -> None:
-    with pytest.raises(covopt.CovoptError):
-        sigma_rank(K, Ks, **options)
-
-
 def test_what_is_taken_off_must_not_be_negative() -> None:
     """<I, K> > 0 for every K: no pair is separated by (I, 0), but H + 100 I is positive definite."""
     forged = SeparatingPair(np.eye(2), np.zeros((2, 2)), np.zeros(2), -100.0 * np.eye(4), 1.0)

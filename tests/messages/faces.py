@@ -101,6 +101,8 @@ ROWS = rows(
     > by_Z([Z[0][:1], Z[1]])  ->  Z1 has 1 row, but X has 6; give a row for each sample.
     > by_Z([I6, Z[1]])
     Z1 cannot be computed from the layer below: ... of its norm lies outside the range of [X, 1]; project it with covopt.project_to_range, or give a tikhonov above 0.
+    > covopt.weights_of(X, [Z[0], I6])
+    Z2 cannot be computed from the layer below: ... of its norm lies outside the range of [sigma(Z1), 1]; project it with covopt.project_to_range, or give a tikhonov above 0.
     > by_Z([Z[0], np.hstack([Z[1]] * 2)])  ->  The outputs have 2 columns, but Y has 1; they must agree.
     > by_K([I6])  ->  K is not a list of pairs; give a list with one pair (K_l, Ks_l) for each hidden layer.
     > by_K([(np.eye(5), I6)])  ->  K1 has shape (5, 5), but it must have a row and a column for each of the 6 samples.

@@ -214,12 +214,6 @@ def test_a_refusal_comes_before_the_memory_is_taken() -> None:
     assert time.process_time() - started < 1.0
 
 
-@pytest.mark.parametrize("limit", [0, -1.0, math.nan, math.inf, True])
-def test_a_limit_is_a_positive_number(limit: float) -> None:
-    with pytest.raises(ProblemError, match=r"memory limit is .*; give GB above 0"):
-        covopt.solve(*data(10, 2), lam=0.1, memory_limit=limit)
-
-
 # ---- what is done without
 
 

@@ -392,13 +392,6 @@ def test_rivals_come_back_as_they_are_where_a_block_needs_no_neuron(method: str)
     assert_layers_are_those_of_the_network(result)
 
 
-@pytest.mark.parametrize("name", ["width", "max_width", "starts"])
-def test_counts_are_at_least_one(name: str) -> None:
-    for wrong in (0, -3, True):
-        with pytest.raises(covopt.CovoptError, match=name):
-            covopt.solve(np.eye(3), np.eye(3), lam=0.1, **{name: wrong})
-
-
 def test_progress_says_what_a_deep_solve_does_next() -> None:
     rng = np.random.default_rng(3)
     X, Y = rng.standard_normal((6, 1)), rng.standard_normal((6, 1))

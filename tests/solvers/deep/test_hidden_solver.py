@@ -16,7 +16,6 @@ from covopt.linalg.psd import RankRule, thin
 from covopt.model import hidden
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
-from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Status
 from covopt.solvers.deep.representations import HiddenOptions, HiddenSolver, descend_best
 
@@ -133,13 +132,6 @@ def test_the_time_limit_is_kept() -> None:
     assert found.status is Status.TIME_LIMIT
     assert found.history[-1].seconds < 5.0
     assert evaluate(digits_like(4), found.weights).total == pytest.approx(min(found.starts), rel=1e-12)
-
-
-def test_widths_that_cannot_interpolate_are_refused() -> None:
-    with pytest.raises(ProblemError, match="larger width"):
-        descend_best(digits_like(2, "interpolate"), Budget(), width=2)
-    with pytest.raises(ProblemError, match="at least 1"):
-        descend_best(digits_like(2), Budget(), starts=0)
 
 
 @settings(max_examples=10)
