@@ -1,7 +1,5 @@
 """The command line as a user runs it: with a solver made by hand where only the command line is meant, else whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """Malformed and hostile files: one sentence and exit code 2 each, no traceback, no code run, memory bounded."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

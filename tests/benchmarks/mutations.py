@@ -5,8 +5,6 @@ file (in covopt/) and its tests (`bounds::test_a` is that test of test_bounds.py
 words, the old text after `-` and the new one after `+`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """covopt.sigma_rank: known pairs, neurons found again, separating pairs, bad input."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -253,6 +253,5 @@ def test_ways_to_write_a_number(tmp_path: Path, cell: str) -> None:
 def test_shipped_sets_keep_their_names() -> None:
     iris = read_data("iris")
     assert iris.classes == ("setosa", "versicolor", "virginica")
-    assert iris.columns is not None
     assert iris.columns[0] == "sepal length (cm)"
     assert read_data("digits").columns is None

@@ -1,7 +1,5 @@
 """Networks as people have them: modules of many kinds and their state dicts, read as one or refused with the remedy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

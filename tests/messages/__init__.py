@@ -1,7 +1,7 @@
 """Every message that a user can meet, with the input that makes it: the tables, and how a row is tried.
 
 A row of a table (NAME.txt beside NAME.py) is a command line (`$ solve iris`) or a Python expression in the names of
-NAME.py (`> solve(depth=1)`), and the whole sentence that answers it, after `->` or on a line of its own. After the call,
+NAME.py (`> solve(depth=1)`), and the whole sentence that answers it, after `->` or on a line of its own. Behind it,
 `with` gives the files that are there before, and `exit` the code of a command that does not end with 2. HERE, in Python
 `here`, stands for the directory of the row, LONG for a name that is too long, and ... in a sentence for what a library
 says. Indented lines continue the line above.

@@ -1,7 +1,5 @@
 """The public faces of the loss: equal values, gradients, the way between them, and the cone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The state of a solve in a file: what goes on from it ends as if there had been no break."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

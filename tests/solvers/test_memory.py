@@ -1,7 +1,5 @@
 """The memory that a solve is said to need, against peaks of processes of their own; and limits of it."""
 
-from __future__ import annotations
-
 import logging
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """The ordinary training: its gradients, its batches, its descent, and what it reaches."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -60,10 +60,8 @@ def test_every_method_of_covopt_answers_the_same_problem() -> None:
     assert list(dict.fromkeys(seen)) == list(found.results)
     assert found.best.cost == min(result.cost for result in found.results.values())
     lower = found.lower
-    assert lower is not None
     for contender in found.contenders:
         result = contender.result
-        assert result is not None
         assert lower <= result.cost * (1 + 1e-9)
         assert result.cost <= min(contender.starts) * (1 + 1e-9)
         assert result.cost <= 1.05 * found.best.cost
