@@ -19,7 +19,6 @@ from covopt.studies import runs
 def other_numbers(run: Path) -> Iterator[Forgery]:
     """Each number of a study's summary that is said to be checked, a tenth less and more, there and in its tables."""
     file = record.kind_of(run)
-    assert file is not None
     unchecked = {part for name in covopt.verify(run).unchecked for part in (name, name.rpartition(".")[2])}
     for place, value in _numbers(json.loads((run / file).read_text())):
         if not unchecked & set(place):
@@ -109,7 +108,6 @@ def _stated_again(run: Path, swap: Callable[[Path], object]) -> Callable[[Path],
 def _summed_up(study: Path) -> None:
     """Take what a plateau, an audit or a comparison says of its solves from these."""
     file = record.kind_of(study)
-    assert file is not None
     told = json.loads((study / file).read_text())
     solves = {
         str(inner): json.loads((study / inner / record.SUMMARY).read_text()) | {"files": ...}

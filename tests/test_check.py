@@ -34,8 +34,6 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     copy = tmp_path_factory.mktemp("alone") / "copied.py"
     shutil.copy(FILE, copy)
     spec = importlib.util.spec_from_file_location("copied", copy)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -22,8 +22,6 @@ from covopt import (
     CovoptClassifierCV,
     CovoptRegressor,
     CovoptRegressorCV,
-    InfeasibleError,
-    ProblemError,
 )
 from covopt.model.problem import make_problem
 from covopt.studies.path.lam_max import lam_max
@@ -53,7 +51,6 @@ def test_the_regressor_is_solve_with_its_bounds() -> None:
     asked = covopt.solve(X, y, lam=0.01)
     assert (fitted.cost_, fitted.lower_, fitted.gap_) == (asked.cost, asked.lower, asked.gap)
     assert (fitted.certificate_, fitted.status_, fitted.widths_) == ("exact", "optimal", asked.widths)
-    assert fitted.gap_ is not None
     assert 0 <= fitted.gap_ <= 1e-4
     squared = np.mean((fitted.predict(X) - y) ** 2)
     weights = sum(float(W.square().sum()) for W in fitted.result_.weights)
@@ -63,13 +60,9 @@ def test_the_regressor_is_solve_with_its_bounds() -> None:
     assert both.predict(X).shape == (12, 2)
 
 
-def test_without_lam_the_network_fits_exactly_or_is_refused() -> None:
+def test_without_lam_the_network_fits_exactly() -> None:
     X, y = data(6)
     assert CovoptRegressor(lam=None, time_limit=20).fit(X, y).score(X, y) == pytest.approx(1.0, abs=1e-9)
-    with pytest.raises(InfeasibleError):
-        CovoptRegressor(lam=None).fit([[1.0], [1.0]], [0.0, 1.0])
-    with pytest.raises(ProblemError, match="lam"):
-        CovoptRegressor(lam=-1.0).fit(X, y)
 
 
 def test_probabilities_are_the_softmax_of_the_outputs() -> None:
@@ -172,8 +165,6 @@ def test_more_rounds_never_cost_more_and_repeat_exactly() -> None:
     costs = [covopt.solve(X, y, lam=1e-3, max_iterations=rounds, certify="none").cost for rounds in (1, 2, 4, 8)]
     assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(costs))
     assert costs[1] == covopt.solve(X, y, lam=1e-3, max_iterations=2, certify="none").cost
-    with pytest.raises(ProblemError, match="max_iterations"):
-        covopt.solve(X, y, lam=1e-3, max_iterations=0)
 
 
 @pytest.mark.filterwarnings("always::sklearn.exceptions.ConvergenceWarning")
@@ -232,5 +223,3 @@ def test_the_classifier_knows_its_classes() -> None:
     assert found.lam_ == found.lams_[found.score_path_.mean(axis=1).argmax()]
     assert set(found.predict(X)) <= {"high", "low"}
     np.testing.assert_allclose(found.predict_proba(X).sum(axis=1), 1.0)
-    with pytest.raises(ProblemError, match="lam"):
-        CovoptClassifierCV([-1.0]).fit(X, labels)

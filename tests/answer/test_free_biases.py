@@ -81,7 +81,6 @@ def test_two_inputs_close_to_the_minimum_and_below_what_penalised_biases_cost(tm
     X, Y = rng.standard_normal((12, 2)) + 3.0, rng.standard_normal((12, 2))
     found = covopt.solve(X, Y, **SQUARE, bias="free", gap=1e-7, time_limit=60)
     assert found.certificate == "exact"
-    assert found.gap is not None
     assert found.gap <= 1e-6
     moved = covopt.solve(X + 100.0, Y - 5.0, **SQUARE, bias="free", gap=1e-7, time_limit=60)
     assert moved.cost == pytest.approx(found.cost, rel=1e-6)
@@ -189,7 +188,6 @@ def test_an_audit_knows_what_was_decayed(depth: int, tmp_path: Path) -> None:
     assert audit.loss == pytest.approx(found.cost, rel=1e-9)
     if depth == 2:
         assert audit.finding == "minimum"
-        assert audit.residuals is not None
         assert max(audit.residuals) < 1e-2
         assert max(audit.inert) < 1e-6
         assert audit.layers[0].facts.stationarity == pytest.approx(1.0, abs=1e-3)

@@ -59,7 +59,6 @@ def test_regions_are_those_of_the_largest_output() -> None:
 def test_shares_and_the_bias_sum_to_the_output() -> None:
     problem, weights = network(3)
     look = look_at(problem, weights, None, None)
-    assert look is not None
     x = torch.linspace(-2.0, 2.0, 9, dtype=torch.float64)
     sums = look.shares(x).sum(dim=1) + problem.beta * weights[-1][0, -1]
     np.testing.assert_allclose(sums, look.outputs(x[:, None])[:, 0], rtol=1e-12)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas
-import pytest
 from matplotlib.figure import Figure
 from runs import toy_result
 
@@ -13,7 +12,6 @@ from covopt.answer.result import Result
 from covopt.answer.solve import solve
 from covopt.answer.stored import load
 from covopt.records import record
-from covopt.runtime.errors import ProblemError
 
 
 def test_a_result_says_itself_in_five_lines() -> None:
@@ -31,7 +29,6 @@ def test_a_result_says_itself_in_five_lines() -> None:
 
 def test_a_proved_bound_is_rounded_downwards_in_the_five_lines() -> None:
     result = toy_result(proved=True)
-    assert result.lower is not None
     shown = float(repr(result).splitlines()[2].split()[2])
     assert shown <= result.lower
     assert str(result.certificate) in repr(result)
@@ -67,7 +64,3 @@ def test_predict_follows_the_names_of_a_data_frame(tmp_path: Path) -> None:
         np.testing.assert_array_equal(network.predict(frame), outputs)
         np.testing.assert_array_equal(network.predict(turned), outputs)
         assert np.abs(network.predict(turned.to_numpy()) - outputs).max() > 0.1
-        with pytest.raises(ProblemError, match="X has no column age; give the columns that"):
-            network.predict(turned.rename(columns={"age": "years"}))
-        with pytest.raises(ProblemError, match="X has an unknown column, weight; give"):
-            network.predict(frame.assign(weight=1.0))

@@ -72,8 +72,6 @@ def test_bounds_are_those_of_expanded_rows(loss: str, beta: float) -> None:
     copies = torch.bincount(torch.as_tensor(rows)).double()[:, None]
     split = (Lambda / copies)[rows]
     oracle, other = oracle_of(weighted), oracle_of(expanded)
-    assert oracle is not None
-    assert other is not None
     maximum = oracle(Lambda, weighted.Xt[:0]).upper_bound
     assert maximum == pytest.approx(other(split, expanded.Xt[:0]).upper_bound, rel=SAME)
     mine, theirs = dual_bound(weighted, Lambda, maximum), dual_bound(expanded, split, maximum)
@@ -114,8 +112,6 @@ def test_the_lines_of_flows_lie_below_the_loss(loss: str, beta: float) -> None:
         first = torch.tensor([int((rows == i).argmax()) for i in range(weighted.samples)])
         joined = Incidence(expanded, Edges(first[pairs], edges.sizes))
         line, other = incidence.line(flow, reach), joined.line(flow, reach)
-        assert line is not None
-        assert other is not None
         assert line[1] == pytest.approx(other[1])
         assert line[0] >= other[0]  # one copy of several bears the whole slope there
 
@@ -149,8 +145,6 @@ def test_solve_answers_as_for_expanded_rows(loss: str, inputs: int) -> None:
     mine = covopt.solve(X, Y, sample_weight=0.1 * counts, **asked)  # type: ignore[arg-type]
     theirs = covopt.solve(X[rows], Y[rows], **asked)  # type: ignore[arg-type]
     assert mine.status is theirs.status is covopt.Status.OPTIMAL
-    assert mine.lower is not None
-    assert theirs.lower is not None
     assert max(mine.lower, theirs.lower) <= min(mine.cost, theirs.cost) * (1.0 + 1e-12)
     assert mine.cost == pytest.approx(theirs.cost, rel=2e-5)
     assert mine.problem.samples == len(X) - 1

@@ -1,7 +1,5 @@
 """Whether an optimum is the only one: closed cases, convex programmes over the set of optima, and exact identities."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations, product
 

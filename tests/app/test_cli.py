@@ -1,7 +1,5 @@
 """The command line as a user runs it: with a solver made by hand where only the command line is meant, else whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -179,18 +177,8 @@ def test_progress_in_a_pipe(run: Run, solver: FakeSolver, monkeypatch: pytest.Mo
     ("arguments", "message"),
     [
         ("solve digts", "did you mean digits"),
-        ("solve gone.npz", "no file gone.npz"),
-        ("solve iris --rows 0", "from 1 to 150"),
-        ("solve iris --rows many", "--rows"),
-        ("solve iris --scale huge", "'none', 'max', 'standard'"),
-        ("solve iris --target species", "leave --target out"),
         ("solve iris --device tpu", "use cpu or cuda"),
-        ("solve iris --certify perhaps", "--certify"),
         ("solve iris --init gone", "gone holds no run"),
-        ("solve iris --bogus", "No such option"),
-        ("solve", "DATA"),
-        ("bogus", "bogus"),
-        ("show", "RUN"),
         ("show gone", "gone holds no run"),
     ],
 )
@@ -221,13 +209,6 @@ def test_what_the_solver_refuses_is_said_in_one_sentence(run: Run, solver: FakeS
     assert (code, out) == (2, "")
     assert err == "covopt: Rows 3 and 7 of X are equal, but their targets differ; give lam.\n"
     assert not list(tmp_path.iterdir())
-
-
-def test_cuda_that_is_not_there(run: Run, solver: FakeSolver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    code, _, err = run("solve", "iris", "--device", "cuda")
-    assert code == 2
-    assert "no CUDA device" in err
 
 
 def test_existing_out_is_refused_before_any_work(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
@@ -266,17 +247,6 @@ def test_second_ctrl_c_does_not_stop_the_writing(
     assert run("solve", "iris", "--out", tmp_path / "run")[0] == 130
     assert covopt.load(tmp_path / "run").status is Status.INTERRUPTED
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_ctrl_c_before_there_is_a_network(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
-    def stop(*_: object, **__: object) -> Result:
-        raise KeyboardInterrupt
-
-    solver.answer = stop
-    code, out, err = run("solve", "iris", "--out", tmp_path / "run")
-    assert (code, out) == (130, "")
-    assert "nothing is written" in err
-    assert not list(tmp_path.iterdir())
 
 
 # ---- the whole programme, in a process of its own
@@ -394,17 +364,6 @@ def test_solve_then_show(tmp_path: Path) -> None:
     shown = covopt_process("show", "run", cwd=tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "wave.npz, 12 rows" in shown.stdout
-
-
-def test_infeasible_interpolation_names_the_rows(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", X=[[1.0], [2.0], [1.0]], Y=[0.0, 1.0, 2.0])
-    refused = covopt_process("solve", "a.npz", "--out", "run", cwd=tmp_path)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith("covopt: ")
-    assert refused.stderr.count("\n") == 1
-    assert "0" in refused.stderr
-    assert "2" in refused.stderr
-    assert not (tmp_path / "run").exists()
 
 
 def test_ctrl_c_at_a_terminal(tmp_path: Path) -> None:

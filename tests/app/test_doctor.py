@@ -1,7 +1,5 @@
 """`covopt doctor`, and completion in the shell."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

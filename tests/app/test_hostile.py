@@ -1,9 +1,5 @@
 """Malformed and hostile files: one sentence and exit code 2 each, no traceback, no code run, memory bounded."""
 
-from __future__ import annotations
-
-import contextlib
-import io
 import resource
 import subprocess
 import sys
@@ -14,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 from hostile import KINDS, RAN, Case
+from messages import command
 
 from covopt.app import cli
 
@@ -42,20 +39,6 @@ def bounded() -> Iterator[None]:
 
 def words(case: Case, path: Path) -> list[str]:
     return [w.replace("FILE", str(path)).replace("HERE", str(path.parent)) for w in case.command.split()]
-
-
-def run(arguments: list[str]) -> tuple[object, str, str]:
-    """Exit code, standard output and standard error; an exception that escapes is the code."""
-    out, err = io.StringIO(), io.StringIO()
-    code: object = None
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            cli.main(arguments)
-        except SystemExit as ended:
-            code = ended.code
-        except Exception as error:
-            code = repr(error)
-    return code, out.getvalue(), err.getvalue()
 
 
 def faults(code: object, out: str, err: str, here: Path) -> list[str]:
@@ -92,7 +75,10 @@ def test_malformed_files_are_refused_in_one_sentence(
         before = memory("VmRSS")
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            code, out, err = run(words(case, here / case.file))
+            try:
+                code, out, err = command(cli.main, words(case, here / case.file))
+            except Exception as error:
+                code, out, err = repr(error), "", ""
         found = faults(code, out, err, here) + [f"a warning: {each.message}" for each in warned]
         taken = memory("VmHWM") - before
         if taken > MEMORY:

@@ -1,7 +1,5 @@
 """Ctrl-C: one ends everything with what there is, two at once; and nothing is half-written."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

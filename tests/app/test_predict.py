@@ -1,7 +1,5 @@
 """Predictions for further data, and what held-out data say of a network: values from NumPy and scikit-learn."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -145,7 +143,6 @@ def test_compare_path_and_sweep_take_the_rest(run: Run) -> None:
     assert (method["test"]["data"], method["test"]["rows"]) == ("the rest of iris", 10)
     assert json.loads(run("path", *options)[1])["points"][0]["test"] > 0.0
     (test,) = make_grid({"data": "iris", "rows": 140, "shuffle": 0, "test": "rest"}).tests.values()
-    assert test is not None
     assert len(test.X) == 10
 
 

@@ -30,7 +30,6 @@ def main() -> None:
         number=tuple(options.number),
         seed=options.seed,
         limits=tuple(options.limits),
-        **({"seconds": tuple(options.seconds)} if options.seconds else {}),
     )
     for name in options.names:
         print(f"{name}: {BENCHMARKS[name].says}", file=sys.stderr)
@@ -50,10 +49,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="time limits of 4 s: shows that it runs, measures nothing")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each contender, with seeds 0, 1, ... (1)")
     parser.add_argument("--threads", type=int, default=machine.usable_cores(), help="of each contender (all cores)")
-    parser.add_argument("--seconds", type=float, nargs="+", help="time limits of digits-all (120 240 600)")
-    parser.add_argument("--reference", type=float, help="teacher: make references by runs of so many seconds (600)")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of kernels, oracle and scale (cpu)")
-    parser.add_argument("--rows", type=int, default=60_000, help="samples of scale (60000)")
+    parser.add_argument("--reference", type=float, help="growth: longer runs beside, of so many seconds (none)")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of kernels and soon (cpu)")
+    parser.add_argument("--rows", type=int, default=60_000, help="samples of soon, spread and audit-many (60000)")
     parser.add_argument(
         "--number", type=int, nargs="+", default=[330, 140, 30], help="of scales, one for each limit (330 140 30)"
     )

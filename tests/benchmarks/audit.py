@@ -13,7 +13,7 @@ import torch
 
 from tests.benchmarks import machine, works
 from tests.benchmarks.harness import Outcome, Settings, benchmark, show
-from tests.benchmarks.trainer import adam_on_batches
+from tests.benchmarks.spread import adam_on_batches
 
 LAM, WIDTH, TRAINING = 1e-4, 512, 60.0
 """Of the network that is audited, and the seconds that it is trained for."""

@@ -17,7 +17,6 @@ from covopt.runtime.loop import Budget
 from covopt.solvers.training.batch import Batch
 from covopt.solvers.training.trainer import train as train_together
 from tests.benchmarks.job import Stopwatch, run_job
-from tests.benchmarks.trainer import TrainerOptions, train, warm_up
 
 Answer = tuple[list[np.ndarray], dict]
 
@@ -27,13 +26,9 @@ def run(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
     torch.set_num_threads(job["threads"])
     if job["options"].pop("clock", None) == "processor":
         time.perf_counter = time.process_time
-    if job["contender"] == "trainer":
-        warm_up()
     watch = Stopwatch()
     runs = _CONTENDERS[job["contender"]](X, Y, job)
     spent = watch.told()
-    if torch.cuda.is_initialized():
-        spent["device_mib"] = torch.cuda.max_memory_allocated() / 2**20
     return [(weights, spent | told) for weights, told in runs]
 
 
@@ -47,15 +42,6 @@ def _covopt(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
         "history": [(line.seconds, line.cost) for line in result.history],
     }
     return [([W.cpu().numpy() for W in result.weights], told)]
-
-
-def _trainer(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
-    options, question = dict(job["options"]), job["question"]
-    asked = {"lam": question["lam"], "beta": question["bias"]}
-    asked |= {name: options.pop(name) for name in ("seconds", "seed")}
-    training = train(X, Y, **asked, options=TrainerOptions(**options))
-    told = {"width": len(training.weights[0]), "history": training.history, "starts": training.starts}
-    return [(training.weights, told)]
 
 
 def _trainings(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
@@ -103,7 +89,7 @@ def _he(sizes: list[int], generator: torch.Generator) -> list[torch.Tensor]:
     return [torch.cat([W, torch.zeros(len(W), 1)], dim=1) for W in drawn]
 
 
-_CONTENDERS = {"covopt": _covopt, "trainer": _trainer, "trainings": _trainings, "adam": _plain_adam}
+_CONTENDERS = {"covopt": _covopt, "trainings": _trainings, "adam": _plain_adam}
 
 if __name__ == "__main__":
     run_job(run)

@@ -56,9 +56,11 @@ def run_deep_penalties(settings: Settings) -> Outcome:
 def _stored(settings: Settings, number: int) -> dict[str, list[Run]]:
     """The races of a benchmark that was cut short; none of one that came to its end."""
     path = settings.directory / f"{NAME}.json"
-    runs = [Run(**run) for run in json.loads(path.read_text())["runs"]] if path.exists() else []
-    pairs = {ours.work: [ours, theirs] for ours, theirs in zip(runs[::2], runs[1::2], strict=True)}
-    return pairs if len(pairs) < number else {}
+    stored = json.loads(path.read_text())["runs"] if path.exists() else []
+    if len(stored) >= 2 * number:
+        return {}
+    runs = [Run(**run) for run in stored]
+    return {ours.work: [ours, theirs] for ours, theirs in zip(runs[::2], runs[1::2], strict=True)}
 
 
 def _outcome(known: dict[str, list[Run]], number: int) -> Outcome:

@@ -8,8 +8,6 @@ and on a busy machine. Each answer is saved, printed by `covopt show --json` and
 JSON is what is compared. Numbers may differ by 1e-9 relative, everything else must be equal.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

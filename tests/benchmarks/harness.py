@@ -22,10 +22,6 @@ from tests.benchmarks.works import Work
 sys.path.append(str(machine.ROOT / "tests"))  # for what the tests share and benchmarks run at length
 RESULTS = Path(__file__).resolve().parent / "results"
 KEPT = 60  # points of a history that are stored
-PEERS = os.environ.get("COVOPT_PEERS", sys.executable)
-"""The interpreter that has pyscnn: its dependencies do not suit every environment."""
-
-_PEERS = {"pyscnn": ("scnn", PEERS), "cvxpy": ("programme", sys.executable)}
 _OWN = {name: os.environ.get(f"COVOPT_{name.upper()}", sys.executable) for name in ("adelie", "skglm")}
 """The interpreters that have these packages."""
 LATE = 1.05  # times the time limit: a run that ends later has not met a target of so many seconds
@@ -39,17 +35,15 @@ class Settings:
         quick: time limits of seconds; shows that everything runs, and measures nothing.
         repeats: runs of each contender, with seeds 0, 1, ...
         threads: of each contender.
-        seconds: time limits of `digits-all`.
-        reference: seconds of the reference runs of `teacher`; None makes none.
+        reference: seconds of the longer runs of `growth`; None makes none.
         device: cpu or cuda, for the benchmarks that take either.
-        rows: samples of `scale`.
+        rows: samples of `soon`, `spread` and `audit-many`.
         number, limits: how many problems of `scales` with each time limit; seed: of the first one.
     """
 
     quick: bool = False
     repeats: int = 1
     threads: int = 1
-    seconds: tuple[float, ...] = (120.0, 240.0, 600.0)
     reference: float | None = None
     device: str = "cpu"
     rows: int = 60_000
@@ -74,10 +68,9 @@ class Run:
 
     Attributes:
         seconds, cpu_seconds: wall clock and processor time, without imports.
-        peak_mib: peak memory of the process, interpreter and torch included; device_mib: of its GPU.
+        peak_mib: peak memory of the process, interpreter and torch included.
         lower, certificate, gap: what the contender proved; the gap is taken from our own cost.
         history: (seconds, cost) as the contender saw them.
-        unbalanced: the largest difference of the squared norms of a neuron of the first layer, relative to their sum.
         error: what went wrong; every number is NaN then.
     """
 
@@ -88,19 +81,16 @@ class Run:
     seconds: float = math.nan
     cpu_seconds: float = math.nan
     peak_mib: float = math.nan
-    device_mib: float | None = None
     cost: float = math.nan
     fit: float = math.nan
     norm: float = math.nan
     residual: float = math.nan
-    unbalanced: float = math.nan
     width: int | None = None
     lower: float | None = None
     gap: float | None = None
     certificate: str | None = None
     status: str | None = None
     history: list[tuple[float, float]] = field(default_factory=list)
-    starts: list[dict] | None = None
     error: str | None = None
 
     def time_to(self, target: float) -> float | None:
@@ -144,9 +134,8 @@ class Benchmark:
 
 BENCHMARKS: dict[str, Benchmark] = {}
 MODULES = (
-    "suites training proofs limits scales spread deep deep_penalties free teachers width hostile copositivity faces"
-    " modules mutants plateau one_input audit sweep cores kernels oracle paths search peers rivals scale costs memory"
-    " truth signals forgeries two_programs"
+    "proofs limits scales spread deep_penalties teachers hostile copositivity modules mutants one_input audit sweep"
+    " cores kernels paths rivals scale costs memory truth signals forgeries two_programs"
 ).split()
 """Where the benchmarks are, in the order of the list."""
 
@@ -181,21 +170,20 @@ def repeated(
     contender: str, work: Work, settings: Settings, seeds: Iterable[int] | None = None, **options: object
 ) -> list[Run]:
     """Run a contender on the work for each seed, `repeats` times by default, with the options of its own."""
-    apart = 1000 if contender == "trainer" else 1  # the starts of different repeats differ
     runs = []
     for n in range(settings.repeats) if seeds is None else seeds:
-        runs += _run(contender, work, settings, n, options | {"seed": apart * n})
+        runs += _run(contender, work, settings, n, options | {"seed": n})
     return runs
 
 
-covopt, trainer, pyscnn, convex = (partial(repeated, name) for name in ("covopt", "trainer", "pyscnn", "cvxpy"))
-"""covopt.solve, training in PyTorch, pyscnn (`PEERS` has it), and the convex programme of sampled patterns in cvxpy."""
+covopt = partial(repeated, "covopt")
+"""Run covopt.solve on a work."""
 
 
 def _run(contender: str, work: Work, settings: Settings, seed: int, options: dict) -> list[Run]:
     limit = float(options.get("time_limit", options.get("seconds", 300.0)))  # type: ignore[arg-type]
     job = {"contender": contender, "question": work.question, "options": options, "threads": settings.threads}
-    module, python = _PEERS.get(contender, ("contender", sys.executable))
+    module, python = "contender", sys.executable
     if contender.startswith("rival-"):
         module, python = "rival", _OWN.get(contender.removeprefix("rival-"), sys.executable)
     try:
@@ -250,8 +238,6 @@ def judged(run: Run, work: Work, weights: list[Array], told: dict) -> Run:
     value = objective(work.X, work.Y, weights, lam=work.lam, beta=work.beta, slope=work.slope, loss=loss)
     run.cost, run.fit, run.norm, run.residual = value.cost, value.fit, value.norm, value.residual
     run.gap = None if run.lower is None else (run.cost - run.lower) / run.cost
-    squares = np.sum(weights[0] ** 2, axis=1), np.sum(weights[1][:, :-1] ** 2, axis=0)
-    run.unbalanced = float(np.max(np.abs(squares[0] - squares[1]), initial=0.0) / max(np.sum(squares[0]), 1e-300))
     return run
 
 

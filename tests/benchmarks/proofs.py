@@ -159,6 +159,7 @@ for _name, _work, _must, _aim, _limit, _says in (
     ("breast-cancer", works.table("breast-cancer", 100, 1e-2), 3e-2, 1e-2, 600.0, "100 rows of breast cancer"),
     ("diabetes", works.table("diabetes", 100, 1e-2), 1e-1, 5e-2, 600.0, "100 rows of diabetes"),
     ("iris", works.table("iris", None, 1e-2), 5e-2, 1e-2, 600.0, "iris, standardised, with a bias"),
+    ("one-input", works.one_input(), 1e-6, 1e-6, 30.0, "1,000 points on a line, two outputs"),
     ("teacher", works.teacher(0), 1e-2, 1e-4, 300.0, "the first teacher"),
     ("teacher-7", works.teacher(0, 7), 1e-2, 1e-3, 300.0, "a teacher of 7 inputs"),
     ("teacher-8", works.teacher(0, 8), 5e-2, 1e-2, 300.0, "a teacher of 8 inputs"),

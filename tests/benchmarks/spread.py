@@ -1,6 +1,7 @@
 """Rows spread over processes: the same cost as one process, time and memory of each, and states that survive kills."""
 
 import json
+import math
 import random
 import shutil
 import signal
@@ -17,7 +18,6 @@ from covopt.data.data import read_data
 from tests.benchmarks import works
 from tests.benchmarks.harness import Outcome, Settings, benchmark, show
 from tests.benchmarks.spread_part import LAM, Part
-from tests.benchmarks.trainer import adam_on_batches
 from tests.signalling import has_joined, started
 
 SAME, FASTER, SMALLER = 1e-6, 1.6, 0.6
@@ -180,3 +180,26 @@ def _adam(X: np.ndarray, Y: np.ndarray, seconds: float, rate: float) -> float:
             [(net(x) - y).square().sum(dim=1) for x, y in zip(inputs.split(8192), targets.split(8192), strict=True)]
         )
         return float(off.double().mean()) + LAM * float(sum(p.square().sum() for p in net.parameters()))
+
+
+def adam_on_batches(
+    X: np.ndarray, Y: np.ndarray, *, width: int, lam: float, seconds: float, rate: float, bias: bool
+) -> torch.nn.Sequential:
+    """A float32 network after so long on batches of 512, the rate falling to 0 with the time.
+
+    The penalty is in the loss, where the objective has it; AdamW's own decay would be another objective.
+    """
+    torch.manual_seed(0)
+    inputs, targets = torch.from_numpy(X).float(), torch.from_numpy(Y).float()
+    layers = torch.nn.Linear(X.shape[1], width, bias=bias), torch.nn.Linear(width, Y.shape[1], bias=bias)
+    net = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1])
+    adam, began = torch.optim.Adam(net.parameters(), lr=rate), time.perf_counter()
+    while (used := (time.perf_counter() - began) / seconds) < 1.0:
+        adam.param_groups[0]["lr"] = rate * 0.5 * (1.0 + math.cos(math.pi * used))
+        batch = torch.randint(len(inputs), (512,))
+        norm = torch.stack([p.square().sum() for p in net.parameters()]).sum()
+        loss = (net(inputs[batch]) - targets[batch]).square().sum(dim=1).mean() + lam * norm
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return net

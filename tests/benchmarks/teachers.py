@@ -1,10 +1,8 @@
-"""Benchmarks of large depth, and of many samples at three layers and more."""
+"""A benchmark of large depth."""
 
 import sys
-from collections.abc import Iterator
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from tests.benchmarks.harness import Outcome, Run, Settings, benchmark, covopt, repeated, show
 from tests.benchmarks.machine import ROOT
@@ -17,8 +15,6 @@ DEPTHS, EACH, TRAININGS, WIDTH = (5, 9, 13, 17, 21, 25), 20.0, 4, 60
 """Of the teacher of rank 2: the seconds of each solve, and of so many trainings of that width together."""
 THIRTEEN = (60.0, 0.063)
 """What is to be reached at 13 layers."""
-LATE = 0.05, 1.0
-"""A run may end this late: the larger of the part of its time limit and of the seconds."""
 
 
 def teacher(rank: int, depth: int) -> Work:
@@ -52,41 +48,6 @@ def run_deep_teachers(settings: Settings) -> Outcome:
         reached=f"{sum(bool(row[4]) for row in rows)} of {len(rows)}",
         met=all(bool(row[4]) for row in rows),
         columns=("teacher", "time limit", "cost", "to reach", "met", "seconds"),
-        rows=rows,
-        runs=runs,
-    )
-
-
-def many_samples() -> Iterator[tuple[Work, float]]:
-    """All digits, and a shallow teacher with and without noise; each with its time limit."""
-    pixels, classes = load_digits(return_X_y=True)
-    digits = np.asarray(pixels) / 16.0, np.eye(10)[classes]
-    for depth, seconds in ((3, 10.0), (3, 60.0), (5, 60.0)):
-        yield Work(f"digits 1,797, L = {depth}", *digits, 1e-3, 1.0, depth), seconds
-    for samples, depth, seconds in ((5_000, 4, 20.0), (60_000, 3, 10.0), (60_000, 3, 60.0)):
-        rng = np.random.default_rng(0)
-        X = rng.standard_normal((samples, 20))
-        Y = np.maximum(X @ rng.standard_normal((20, 20)), 0.0) @ rng.standard_normal((20, 2)) / 20.0**0.5
-        noisy = Y + 0.3 * rng.standard_normal(Y.shape)
-        yield Work(f"20 neurons and noise, N = {samples:,}, L = {depth}", X, noisy, 1e-3, 1.0, depth), seconds
-
-
-@benchmark("deep-many", "many samples at depth 3 to 5: time limits, and trainings of the same time")
-def run_deep_many(settings: Settings) -> Outcome:
-    """Solves with their proofs, and trainings of covopt's own choice of width in the same time."""
-    rows, runs = [], []
-    for work, seconds in many_samples():
-        ours, theirs = (_solved(work, settings, seconds, method=method) for method in ("cone", "train"))
-        punctual = ours.seconds <= seconds + max(LATE[0] * seconds, LATE[1])
-        rows.append((work.name, seconds, ours.cost, theirs.cost, ours.cost <= theirs.cost, ours.seconds, punctual))
-        runs += [ours, theirs]
-        print(f"  {work.name}: {show(ours.cost)} against {show(theirs.cost)}", file=sys.stderr, flush=True)
-    won, ended = (sum(bool(row[place]) for row in rows) for place in (4, 6))
-    return Outcome(
-        target="at or below ten trainings given the same time, and ended at most 5 % or 1 s late",
-        reached=f"{won} of {len(rows)} won, {ended} ended in time",
-        met=won == ended == len(rows),
-        columns=("work", "time limit", "cost", "training", "won", "seconds", "in time"),
         rows=rows,
         runs=runs,
     )

@@ -1,7 +1,5 @@
 """Dual bounds: below every network's loss, equal to the known optima, and honest about rounding."""
 
-from __future__ import annotations
-
 import json
 import math
 from decimal import Decimal, localcontext

@@ -1,7 +1,5 @@
 """Branch and bound over cones of directions: true bounds, tight ones, and proofs that can be replayed."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

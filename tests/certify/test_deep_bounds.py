@@ -1,7 +1,5 @@
 """Bounds of three layers and more: below every network, equal to the known values, and checked from their arrays."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -93,7 +91,6 @@ def test_neurons_sharpen_the_edges() -> None:
     """The largest eigenvalue gives 4.42 (an SDP); the oracle's neurons 6.25, with which a conic solver agrees."""
     problem = asked("sine-cosine-20", 3)
     edges = weigh(problem, problem.Y.double())
-    assert edges is not None
     assert edges.nuclear(problem) / edges.reach(problem) == pytest.approx(6.2546, rel=1e-3)
 
 
@@ -102,7 +99,6 @@ def test_the_area_about_which_a_circle_winds(samples: int, lam: float) -> None:
     """V / A = (1 - tan(pi / N) (lam^2 - 1)^(1/2))_+^2 of the unit circle."""
     X = circle(samples)
     figure = loop._Figure.of(make_problem(X, X, depth=3), loop.Loop(0.0, torch.arange(samples), torch.eye(2).double()))
-    assert figure is not None
     unit = figure.unit * lam  # the figure's own numbers have size 1
     expected = max(0.0, 1.0 - math.tan(math.pi / samples) * math.sqrt(lam**2 - 1.0)) ** 2
     assert figure._inside(unit, unit) / figure.area == pytest.approx(expected, abs=2e-3)
@@ -254,7 +250,6 @@ def test_the_ratios_of_real_data(case: str, least: float) -> None:
     (X, Y), bias = (iris_40(), 1.0) if case == "iris" else (digits_30(), float(case[-1]))
     problem = make_problem(X, Y, depth=3, bias=bias)
     edges = weigh(problem, problem.Y.double())
-    assert edges is not None
     assert edges.nuclear(problem) / edges.reach(problem) >= least
     assert Laplacian(0.0, edges).bound(problem) >= power(least, 3) * 0.999999
 
@@ -272,8 +267,6 @@ def test_units(name: str, s: float, t: float) -> None:
     for kind in DEEP:
         if kind.applies(plain):
             one, other = kind.prove(plain, Target()), kind.prove(scaled, Target())
-            assert one is not None
-            assert other is not None
             value = other.proof.lower / factor
             if plain.beta == 0.0:
                 assert value == pytest.approx(one.proof.lower, rel=1e-3)
@@ -323,7 +316,6 @@ def test_stored_proofs_are_checked(question: dict, kind: str, tmp_path: Path, mo
     assert covopt.verify(tmp_path / "run").passed
     back = covopt.load(tmp_path / "run")
     assert back.evidence.keys() == result.evidence.keys()
-    assert back.proof is not None
     assert back.proof.bound(back.problem) == pytest.approx(result.lower, rel=1e-9)
     for name, array in result.evidence.items():  # whatever is stored proves a true bound, or is refused
         for changed in (np.zeros_like(array), array[:1], array[::-1].copy(), 2 * array, np.roll(array, 1)):

@@ -3,8 +3,6 @@
 The formulas are those of MATH.md section 5. A slip of a few per cent in a bound is above its formula or far below it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -133,7 +131,6 @@ def test_a_line_is_what_its_flow_proves(seed: int, loss: str) -> None:
         if base is None:
             assert line is None
         else:
-            assert line is not None
             assert base - 1e-9 <= line[0] <= base
 
 
@@ -162,7 +159,6 @@ def test_the_height_of_a_line_is_rounded_down() -> None:
         edges = some_edges(problem, seed)
         W = np.random.default_rng(seed).standard_normal((len(edges.pairs), 2))
         line = Incidence(problem, edges).line(torch.from_numpy(W), 1.0)
-        assert line is not None
         assert Fraction(line[0]) <= mse_base(problem, dense(edges, 6), W)
 
 
@@ -371,7 +367,6 @@ def test_a_cell_of_a_loop_is_bounded_at_its_upper_end_too() -> None:
     """The bound of a range of lam is at most the value at its end; below the steepest side no area is lost."""
     Y = polygon(8, 8)
     figure = loop._Figure.of(make_problem(Y / 3.0, Y, depth=6), loop.Loop(0.0, torch.arange(8), torch.eye(2).double()))
-    assert figure is not None
     for low in np.linspace(0.1, 0.6, 6) * figure.steepest:
         high = 1.5 * low
         at_the_end = float(figure._sum(high, figure._inside(high, high)))

@@ -4,8 +4,6 @@ Numbers are chosen so that float64 alone is on the wrong side half of the time; 
 per cent, shows within a few dozen of them. The formulas are those of MATH.md section 4.
 """
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest

@@ -3,8 +3,6 @@
 The height is h(w) = |Lambda^T sigma(Xt w)| for unit w. A maximum that some direction exceeds proves a false bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The relaxation: never below the true maximum whatever made its multipliers, and never above a certified optimum."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

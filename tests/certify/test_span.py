@@ -1,7 +1,5 @@
 """Trees of the relaxation where samples are few: a maximiser lies in the span of the samples it does not switch off."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

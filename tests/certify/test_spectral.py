@@ -1,7 +1,5 @@
 """Spectral and pairwise bounds: below every network of any depth, exact where the value is known."""
 
-from __future__ import annotations
-
 import math
 
 import cvxpy as cp

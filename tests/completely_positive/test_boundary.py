@@ -1,7 +1,5 @@
 """Factors on the boundary of the cone: the few atoms that matrices of high cp-rank from the literature can have."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
@@ -30,7 +28,6 @@ def test_the_fewest_atoms_of_the_literature(name: str, seed: int) -> None:
     order, scale = rng.permutation(len(A)), np.exp(rng.uniform(-9.0, 9.0, len(A)))
     moved = (A * np.outer(scale, scale))[np.ix_(order, order)] * 10.0 ** (280 * seed - 140)
     found = factor_on_boundary(moved, seed, soon())
-    assert found is not None
     B = found.B
     assert (B >= 0.0).all()
     assert len(B) == known
@@ -42,11 +39,9 @@ def test_planted_atoms_are_found_again(name: str) -> None:
     """Other weights on the same rays: the face is the same, and its only factor is the planted one."""
     A, known = MATRICES[name]
     rays = factor_on_boundary(A, 0, soon())
-    assert rays is not None
     rng = np.random.default_rng(3)
     planted = rays.B * np.exp(rng.uniform(-2.0, 2.0, known))[:, None]
     again = factor_on_boundary(planted.T @ planted, 1, soon())
-    assert again is not None
     B = again.B
     assert len(B) == known
     found, wanted = B / B.sum(axis=1, keepdims=True), planted / planted.sum(axis=1, keepdims=True)
@@ -59,7 +54,6 @@ def test_fewer_atoms_of_the_same_face() -> None:
     """Half of the atoms: a smaller face, where the search ends with nothing, or finds the planted factor."""
     A, known = MATRICES["nine"]
     rays = factor_on_boundary(A, 0, soon())
-    assert rays is not None
     ordered = rays.B[np.lexsort(rays.B.round(6).T)]  # the order of the search is the machine's
     rng = np.random.default_rng(0)
     found = 0
@@ -79,7 +73,6 @@ def test_rounded_data_have_a_factor_within_the_rounding() -> None:
     noise = np.random.default_rng(0).standard_normal(A.shape)
     near = A * (1.0 + 1e-12 * (noise + noise.T))
     found = factor_on_boundary(near, 0, soon(), 1e-10)
-    assert found is not None
     assert len(found.B) == known
     assert residual(near, found.B) <= 1e-11
 

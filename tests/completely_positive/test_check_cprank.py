@@ -1,7 +1,5 @@
 """`covopt-check` on stored cp-ranks: what `verify` passes is proved or said to be unknown, tampering is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """covopt.cp_rank and covopt cprank: known ranks, invariance, witnesses, honest intervals, bad input."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

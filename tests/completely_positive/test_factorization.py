@@ -1,7 +1,5 @@
 """Non-negative factors: found on random instances, and proofs that are neither too weak nor too generous."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np
@@ -29,7 +27,6 @@ def random_matrix(order: int, seed: int) -> np.ndarray:
 def test_random_matrices(order: int, factor: float) -> None:
     A = random_matrix(order, order)
     B = search(A, int(factor * order), 0, forever())
-    assert B is not None
     assert B.shape == (int(factor * order), order)
     assert (B >= 0).all()
     assert np.sum((A - B.T @ B) ** 2) <= 1e-15 * np.sum(A**2)
@@ -74,7 +71,6 @@ def test_rank_deficient_exact_data() -> None:
     A = np.array([[41, 43, 80, 56, 50], [43, 62, 89, 78, 51], [80, 89, 162, 120, 93], [56, 78, 120, 104, 62]])
     A = np.vstack([A, [50, 51, 93, 62, 65]]).astype(float)
     B = search(A, 3, 0, forever())
-    assert B is not None
     assert proves(A, B)
     # Rounded data of rank 3 have rank 5, or are indefinite: no factor with three atoms exists.
     assert not proves(A / 3.0, B / np.sqrt(3.0))

@@ -1,7 +1,5 @@
 """Graphs behind completely positive matrices: against brute force, and matrices whose support has no triangle."""
 
-from __future__ import annotations
-
 import itertools
 
 import networkx as nx
@@ -52,7 +50,6 @@ def largest_fooling_set(graph: nx.Graph) -> int:
 @given(small_graphs())
 def test_clique_bounds_against_brute_force(graph: nx.Graph) -> None:
     cover = graphs.clique_cover(graph)
-    assert cover is not None
     assert cover.fooling.bound == largest_fooling_set(graph)
     assert cover.fooling.check(graph)
     assert cover.fractional.check(graph)
@@ -64,7 +61,6 @@ def test_clique_bounds_against_brute_force(graph: nx.Graph) -> None:
 def test_known_covers() -> None:
     for graph, cover in ((nx.cycle_graph(5), 5), (nx.complete_graph(6), 1), (nx.octahedral_graph(), 4)):
         found = graphs.clique_cover(graph)
-        assert found is not None
         assert found.cover_number == cover
 
 

@@ -1,7 +1,5 @@
 """Moment bounds on the cp-rank: never above a factor's size, above rank and covers where the literature says so."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """covopt.sigma_rank: known pairs, neurons found again, separating pairs, bad input."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -176,24 +174,6 @@ def test_a_solved_network() -> None:
     K, Ks = result.covariances(1)
     answer = sigma_rank(K, Ks, Z=result.representations(1), tolerance=1e-4, time_limit=10.0)
     assert answer.lower == answer.upper == 3
-
-
-@pytest.mark.parametrize(
-    ("K", "Ks", "options"),
-    [
-        (np.eye(2), np.eye(3), {}),
-        (np.array([[1.0, 2.0], [0.0, 1.0]]), np.eye(2), {}),
-        (np.eye(2), np.full((2, 2), np.nan), {}),
-        (np.eye(2), np.eye(2), {"bias": -1.0}),
-        (np.eye(2), np.eye(2), {"activation": "tanh"}),
-        (np.eye(2), np.eye(2), {"tolerance": 1.0}),
-        (np.eye(2), np.eye(2), {"Z": np.ones((3, 2))}),
-        (np.eye(2), np.eye(2), {"Z": np.ones((2, 2))}),
-    ],
-)
-def test_bad_input(K: np.ndarray, Ks: np.ndarray, options: dict) -> None:
-    with pytest.raises(covopt.CovoptError):
-        sigma_rank(K, Ks, **options)
 
 
 def test_what_is_taken_off_must_not_be_negative() -> None:

@@ -1,7 +1,5 @@
 """Zeros of copositive matrices, and the cp-ranks that they prove: 14, 18, 26 and 32 of the literature, exactly."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from fractions import Fraction
@@ -74,7 +72,6 @@ def test_minimal_zeros_of_random_matrices(seed: int) -> None:
     if n >= 5 and seed % 3 == 0:
         C[:5, :5] += HORN
     Z = minimal_zeros(C)
-    assert Z is not None
     assert (Z >= 0).all()
     assert all(z @ C.astype(int).astype(object) @ z == 0 for z in Z)
     assert sorted(tuple(np.flatnonzero(z).tolist()) for z in Z) == sorted(by_brute_force(C))
@@ -98,7 +95,6 @@ def test_any_sum_of_the_zeros_has_as_many_atoms(seed: int) -> None:
     weights = rng.integers(0, 4, len(Z)) * 2.0 ** rng.integers(-3, 4, len(Z))
     A = (Z.T * weights) @ Z
     atoms = fewest(A, SEVEN)
-    assert atoms is not None
     assert len(atoms) == (weights > 0).sum()
     assert atoms.T @ atoms == pytest.approx(A, rel=1e-14)
     assert ByZeros(SEVEN).check(A, len(atoms), 0.0)

@@ -1,7 +1,5 @@
 """A .parquet file read by several processes: the rows of each are those of reading it whole, and no others are read."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One rule says which targets are classes; the command line, `solve` and the estimators follow it alike."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path
@@ -93,7 +91,6 @@ def test_losses_of_classes_take_labels(loss: str, y: np.ndarray, tmp_path: Path)
     for run in ("run", "own"):
         stored = covopt.load(tmp_path / run)
         assert torch.equal(stored.problem.Y, problem.Y)
-        assert stored.coding is not None
         assert stored.coding.classes == labelled.problem.classes
 
 
@@ -104,7 +101,6 @@ def test_a_task_decides_against_the_rule() -> None:
         assert labels_of(THREE, "Y", "regression", "cross_entropy") is None
         for y in (np.arange(N), MANY, MANY[:, None], MANY.astype(float)):
             labels = labels_of(y, "Y", "classification")
-            assert labels is not None
             np.testing.assert_array_equal(labels.codes, np.ravel(y))
         for study in (covopt.plateau, covopt.depth):
             with pytest.raises(covopt.DataError, match="the task is"):
@@ -120,5 +116,4 @@ def test_where_integers_stop_being_classes(values: int, rows: int, few: bool) ->
 def test_held_out_labels_have_the_columns_of_the_data() -> None:
     y = np.array(["b", "a", "c"])[THREE]
     told = covopt.path(X, y, lams=[1.0], test=(X[:2], y[:2]), certify="none", max_iterations=1)
-    assert told.held_out is not None
     np.testing.assert_array_equal(told.held_out.Y, [[0, 1, 0], [1, 0, 0]])

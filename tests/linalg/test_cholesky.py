@@ -61,7 +61,6 @@ def test_trace_and_gradients_in_batches(
         assert f.device.type == device
         np.testing.assert_allclose(f.detach().cpu().double(), value[0] if alone else value, rtol=accurate)
         for leaf, expected in zip(leaves, (by_Z, by_Zs), strict=True):
-            assert leaf.grad is not None
             expected = expected[0] if alone else expected
             np.testing.assert_allclose(leaf.grad.cpu().double(), expected, atol=accurate * np.abs(expected).max())
 

@@ -1,9 +1,10 @@
 """Every message that a user can meet, with the input that makes it: the tables, and how a row is tried.
 
-A row of a table is a command line (`$ solve iris`) or a Python expression (`> solve(depth=1)`), and the whole sentence
-that answers it, after `->` or on a line of its own. After the call, `with` gives the files that are there before, and
-`exit` the code of a command that does not end with 2. HERE, in Python `here`, stands for the directory of the row, LONG
-for a name that is too long, and ... in a sentence for what a library says. Indented lines continue the line above.
+A row of a table (NAME.txt beside NAME.py) is a command line (`$ solve iris`) or a Python expression in the names of
+NAME.py (`> solve(depth=1)`), and the whole sentence that answers it, after `->` or on a line of its own. Behind it,
+`with` gives the files that are there before, and `exit` the code of a command that does not end with 2. HERE, in Python
+`here`, stands for the directory of the row, LONG for a name that is too long, and ... in a sentence for what a library
+says. Indented lines continue the line above.
 
 A row is tried in a process without the tests' checks of types, as a user would meet it (`python -m messages`).
 """
@@ -41,10 +42,10 @@ CALL = re.compile(
 )
 
 
-def rows(names: dict[str, object], table: str) -> list[Row]:
-    """The rows of a table; its expressions use the names of its module."""
-    made = []
-    lines = iter(re.sub(r"\n {5,}", "  ", table).replace("LONG", "n" * 300).splitlines())
+def rows(names: dict[str, object]) -> list[Row]:
+    """The rows of the table beside a module, of which these are the names."""
+    made, table = [], Path(str(names["__file__"])).with_suffix(".txt").read_text(encoding="utf-8")
+    lines = iter(re.sub(r"\n {2,}", "  ", table).replace("LONG", "n" * 300).splitlines())
     for line in map(str.strip, lines):
         if line and not line.startswith("#"):
             row = CALL.fullmatch(line)

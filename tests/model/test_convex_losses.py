@@ -1,7 +1,5 @@
 """Huber, logistic and losses of one's own with two layers: bounds and costs against a conic solver."""
 
-from __future__ import annotations
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -64,7 +62,6 @@ def test_the_minimum_is_that_of_the_convex_programme(loss: str, inputs: int) -> 
     asked = {"lam": 0.02, "loss": loss, "sample_weight": weight}
     found = covopt.solve(X, Y, gap=TARGET, time_limit=60.0, **asked)  # type: ignore[arg-type]
     assert (found.certificate, found.status) == (covopt.Certificate.EXACT, covopt.Status.OPTIMAL)
-    assert found.lower is not None
     least = by_all_patterns(make_problem(X, Y, **asked))  # type: ignore[arg-type]
     assert found.lower * (1.0 - 1e-7) <= least <= found.cost * (1.0 + 1e-7)
 
@@ -99,7 +96,6 @@ def test_no_network_is_below_the_bound_of_any_dual_point(name: str) -> None:
     for size in (1e-3, 0.1, 1.0, 10.0, 1e150):
         W = [size * torch.randn(n, k, generator=generator, dtype=torch.float64) for n, k in ((5, 2), (1, 6))]
         proof = network_proof(problem, W)
-        assert proof is not None
         assert 0.0 <= proof.lower <= found.cost
         random = size * torch.randn(9, 1, generator=generator, dtype=torch.float64)
         assert 0.0 <= dual_bound(problem, random, 1e-3 * size).lower < np.inf

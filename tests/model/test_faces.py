@@ -1,6 +1,7 @@
-"""One loss, three faces: equal costs, the way between them, feasibility, and every gradient."""
+"""Weights and representations: equal costs, the way between them, feasibility, gradients."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -8,30 +9,16 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from instances import Instance, condition, distance_to_kinks, gaussian, instances, slope
-from references import covariance, hidden_loss, representations
-from references.atoms import AtomSet
-from references.covariance import Pair
+from references import hidden_loss
 from torch import Tensor
 
+import covopt
 from covopt.linalg.psd import RankRule, thin
 from covopt.model import hidden, weights
-from covopt.model.problem import Problem, make_problem, with_bias
+from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import preactivations
-from covopt.runtime.errors import ProblemError
 
 TIKHONOV = RankRule(tikhonov=0.2)
-
-
-def remade(problem: Problem, X: Tensor, Y: Tensor) -> Problem:
-    return make_problem(
-        X,
-        Y,
-        lam=problem.lam,
-        loss=problem.loss,
-        depth=problem.depth,
-        bias=problem.beta,
-        activation=problem.activation,
-    )
 
 
 def directions(Z: Sequence[Tensor], seed: int) -> list[Tensor]:
@@ -52,14 +39,12 @@ def full_rank(problem: Problem, Z: Sequence[Tensor]) -> bool:
 
 
 @given(instances())
-def test_the_three_costs_agree_at_weights_of_least_norm(instance: Instance) -> None:
+def test_the_costs_agree_at_weights_of_least_norm(instance: Instance) -> None:
     problem, Z = instance.problem, instance.Z
     assume(condition(problem, Z) < 300.0)
     W = hidden.to_weights(problem, Z)
     first = weights.evaluate(problem, W).total
     assert float(hidden_loss.objective(problem, Z)) == pytest.approx(first, rel=1e-10)
-    pairs, ZL = covariance.from_representations(problem, Z)
-    assert float(covariance.objective(problem, pairs, ZL)) == pytest.approx(first, rel=1e-10)
     assert first <= weights.evaluate(problem, instance.weights).total * (1 + 1e-12)
 
 
@@ -85,20 +70,6 @@ def test_what_is_lost_acts_on_nothing(instance: Instance) -> None:
         assert abs(float(((W - V) * V).sum())) <= 1e-9 * float(W.square().sum()) + 1e-14
 
 
-@given(instances())
-def test_atoms_lead_from_covariances_to_a_network_of_the_same_cost(instance: Instance) -> None:
-    problem, Z = instance.problem, instance.Z
-    assume(condition(problem, Z) < 300.0)
-    atoms = [AtomSet.from_representation(z, problem.activation, problem.beta) for z in Z[:-1]]
-    pairs = [Pair(a.K, a.Ks) for a in atoms]
-    for mine, theirs in zip(pairs, covariance.from_representations(problem, Z)[0], strict=True):
-        torch.testing.assert_close(mine.K, theirs.K, rtol=1e-12, atol=1e-13)
-        torch.testing.assert_close(mine.Ks, theirs.Ks, rtol=1e-12, atol=1e-13)
-    back = [a.nonzero().to_representation() for a in atoms] + [Z[-1]]
-    cost = weights.evaluate(problem, hidden.to_weights(problem, back)).total
-    assert cost == pytest.approx(float(covariance.objective(problem, pairs, Z[-1])), rel=1e-10)
-
-
 def test_linear_networks_interpolate_geometrically() -> None:
     # MATH.md section 7: R = L sum s^(2/L), attained with Z_l = U S^(l/L).
     U, V = torch.linalg.qr(gaussian(5, 3, seed=0)).Q, torch.linalg.qr(gaussian(3, 3, seed=1)).Q
@@ -109,21 +80,24 @@ def test_linear_networks_interpolate_geometrically() -> None:
         Z = [U * s ** (layer / depth) for layer in range(1, depth)] + [problem.Y]
         closed_form = depth * float((s ** (2 / depth)).sum())
         assert float(hidden_loss.objective(problem, Z)) == pytest.approx(closed_form, rel=1e-13)
-        pairs, ZL = covariance.from_representations(problem, Z)
-        assert float(covariance.objective(problem, pairs, ZL)) == pytest.approx(closed_form, rel=1e-13)
+        pairs = [covopt.covariances_of(z, bias=0.0, activation="linear") for z in Z[:-1]]
+        by_K = covopt.loss_of_covariances(problem.X, problem.Y, pairs, Z[-1], bias=0.0, activation="linear")
+        assert float(by_K.norm) == pytest.approx(closed_form, rel=1e-11)
         assert weights.evaluate(problem, hidden.to_weights(problem, Z)).norm == pytest.approx(closed_form, rel=1e-13)
 
 
 def test_one_hot_targets_on_orthonormal_inputs() -> None:
-    # MATH.md section 7: R = 2 sum_c sqrt(m_c), K_1 = Ks_1 = (Y Y^T)^(1/2): atoms 1_class of weight m_c^(-1/2).
+    # MATH.md section 7: R = 2 sum_c sqrt(m_c), K_1 = Ks_1 = (Y Y^T)^(1/2): neurons 1_class m_c^(-1/4).
     Y = torch.nn.functional.one_hot(torch.tensor([0, 0, 0, 1, 1, 2])).double()
     problem = make_problem(torch.eye(6, dtype=torch.float64), Y, bias=0.0)
     sizes = Y.sum(dim=0)
-    atoms = AtomSet(Y.T.contiguous(), sizes**-0.5, problem.activation, 0.0)
-    torch.testing.assert_close(atoms.K @ atoms.K, Y @ Y.T)
+    Z = Y * sizes**-0.25
+    K, Ks = covopt.covariances_of(Z, bias=0.0)
+    torch.testing.assert_close(K @ K, Y @ Y.T)
     value = 2 * float(sizes.sqrt().sum())
-    assert float(covariance.objective(problem, [Pair(atoms.K, atoms.Ks)], Y)) == pytest.approx(value, rel=1e-13)
-    W = hidden.to_weights(problem, [atoms.to_representation(), Y])
+    by_K = covopt.loss_of_covariances(problem.X, Y, [(K, Ks)], Y, bias=0.0)
+    assert float(by_K.norm) == pytest.approx(value, rel=1e-11)
+    W = hidden.to_weights(problem, [Z, Y])
     assert weights.evaluate(problem, W).norm == pytest.approx(value, rel=1e-13)
     assert weights.evaluate(problem, W).residual < 1e-14
 
@@ -137,13 +111,11 @@ def test_invariances(instance: Instance, random: Random, seed: int) -> None:
     assume(condition(problem, Z) < 300.0)
     before = float(hidden_loss.objective(problem, Z))
     order = torch.tensor(random.sample(range(problem.samples), problem.samples))
-    permuted = remade(problem, problem.X[order], problem.Y[order])
+    permuted = replace(problem, X=problem.X[order], Y=problem.Y[order])
     assert float(hidden_loss.objective(permuted, [z[order] for z in Z])) == pytest.approx(before, rel=1e-11)
     n = problem.X.shape[1]
-    rotated = remade(problem, problem.X @ torch.linalg.qr(gaussian(n, n, seed=seed)).Q, problem.Y)
+    rotated = replace(problem, X=problem.X @ torch.linalg.qr(gaussian(n, n, seed=seed)).Q)
     assert float(hidden_loss.objective(rotated, Z)) == pytest.approx(before, rel=1e-11)
-    pairs, ZL = covariance.from_representations(rotated, Z)
-    assert float(covariance.objective(rotated, pairs, ZL)) == pytest.approx(before, rel=1e-10)
 
 
 @given(instances(losses=("mse",)), st.floats(0.2, 5.0))
@@ -164,9 +136,6 @@ def test_layers_scale_without_bias(instance: Instance, c: float) -> None:
 def test_networks_are_feasible(instance: Instance) -> None:
     problem, Z = instance.problem, instance.Z
     assume(condition(problem, Z) < 300.0)
-    assert representations.infeasibility(problem, Z) < 1e-12
-    pairs, ZL = covariance.from_representations(problem, Z)
-    assert covariance.infeasibility(problem, pairs, ZL) < 1e-9
     for z, same in zip(Z, hidden.project(problem, Z), strict=True):
         torch.testing.assert_close(same, z, rtol=1e-11, atol=1e-11)
 
@@ -177,20 +146,16 @@ def test_projection(instance: Instance, seed: int) -> None:
     Z = [gaussian(*z.shape, seed=seed + k) for k, z in enumerate(instance.Z)]
     projected = hidden.project(problem, Z)
     assume(condition(problem, projected) < 300.0)
-    assert representations.infeasibility(problem, projected) < 1e-12
     # The nearest point of the first layer's range, and of the second's given the first.
     for k, Zs in enumerate(hidden.layer_inputs(problem, projected)):
         nearest = Zs @ torch.linalg.lstsq(Zs, Z[k], driver="gelsd", rcond=1e-10).solution
         torch.testing.assert_close(projected[k], nearest, rtol=1e-10, atol=1e-10)
 
 
-def test_infeasible_points_are_measured() -> None:
+def test_what_no_layer_below_reaches_is_projected_away() -> None:
     problem = make_problem(torch.tensor([[1.0], [1.0]], dtype=torch.float64), [[1.0], [1.0]], bias=0.0)
     split = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     same = torch.ones(2, 1, dtype=torch.float64)
-    assert representations.infeasibility(problem, [split, same]) == pytest.approx(1.0, rel=1e-12)
-    pairs, ZL = covariance.from_representations(problem, [split, same])
-    assert covariance.infeasibility(problem, pairs, ZL) == pytest.approx(1.0, rel=1e-12)
     assert float(hidden.project(problem, [split, same])[0].abs().max()) < 1e-15
 
 
@@ -217,23 +182,13 @@ def test_hidden_gradient_against_differences(rule: RankRule, instance: Instance)
         assert measured == pytest.approx(float((gradients[layer] * D).sum()), rel=1e-6, abs=1e-7 * scale)
 
 
-@given(instances())
-def test_hidden_gradient_is_autograd_s(instance: Instance) -> None:
-    problem = instance.problem
-    assume(distance_to_kinks(instance.Z) > 0)
-    Z = [z.clone().requires_grad_() for z in instance.Z]
-    expected = torch.autograd.grad(hidden_loss.objective(problem, Z), Z)
-    for mine, theirs in zip(hidden_loss.gradient(problem, instance.Z), expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9 * float(theirs.abs().max()) + 1e-12)
-
-
 @st.composite
 def duplicated(draw: st.DrawFn) -> Instance:
     """Deficient ranks that every feasible movement keeps: repeated samples, and linear bottlenecks."""
     instance = draw(instances(deficient=False, activations=("relu", "leaky:-0.3", "linear")))
     X = instance.problem.X.clone()
     X[-1] = X[0]
-    return Instance(remade(instance.problem, X, instance.problem.Y), instance.weights, instance.seed)
+    return Instance(replace(instance.problem, X=X), instance.weights, instance.seed)
 
 
 @pytest.mark.parametrize("rule", [RankRule(), TIKHONOV], ids=["pseudo-inverse", "tikhonov"])
@@ -274,120 +229,3 @@ def test_forces_sum_to_zero_at_a_minimum() -> None:
     Z = [Y * Y.sum(dim=0) ** -0.25, Y]
     force = hidden_loss.gradient(problem, Z)[0]
     assert float((force * (Z[0] > 0)).abs().max()) < 1e-14
-
-
-# ------------------------------------------------------------------------------------- gradients, covariances
-
-
-def shifted(pairs: list[Pair], layer: int, which: int, step: Tensor) -> list[Pair]:
-    """The pairs with K (which = 0) or Ks (which = 1) of one layer moved by a step."""
-    K, Ks = pairs[layer]
-    moved = Pair(K + step, Ks) if which == 0 else Pair(K, Ks + step)
-    return [*pairs[:layer], moved, *pairs[layer + 1 :]]
-
-
-@given(instances())
-def test_covariance_gradient_against_differences(instance: Instance) -> None:
-    problem, Z = instance.problem, instance.Z
-    assume(condition(problem, Z) < 10.0)
-    pairs, ZL = covariance.from_representations(problem, Z)
-    by_pairs, by_ZL = covariance.gradient(problem, pairs, ZL)
-    factors = [thin(Zs) for Zs in hidden.layer_inputs(problem, Z)]
-    scale = 1.0 + float(covariance.objective(problem, pairs, ZL))
-    S = gaussian(problem.samples, problem.samples, seed=instance.seed)
-    S = S / S.norm()
-    for layer, pair in enumerate(pairs):
-        inside = factors[layer].project(factors[layer].project(S + S.T).T)
-
-        def moving_K(t: float, k: int = layer, D: Tensor = inside) -> Tensor:
-            return covariance.objective(problem, shifted(pairs, k, 0, t * D), ZL)
-
-        def moving_Ks(t: float, k: int = layer, Ks: Tensor = pair.Ks) -> Tensor:
-            # A congruence: the rank is kept exactly, and the range turns.
-            turn = torch.eye(problem.samples, dtype=torch.float64) + t * S
-            return covariance.objective(problem, shifted(pairs, k, 1, turn @ Ks @ turn.T - Ks), ZL)
-
-        by_K = float((by_pairs[layer].K * inside).sum())
-        by_Ks = float((by_pairs[layer].Ks * (S @ pair.Ks + pair.Ks @ S.T)).sum())
-        assert slope(moving_K, step=1e-3) == pytest.approx(by_K, rel=1e-7, abs=1e-8 * scale)
-        assert slope(moving_Ks, step=1e-3) == pytest.approx(by_Ks, rel=1e-7, abs=1e-8 * scale)
-    D = gaussian(*ZL.shape, seed=instance.seed + 99)
-    D = D / D.norm()
-    measured = slope(lambda t: covariance.objective(problem, pairs, ZL + t * D), step=1e-3)
-    assert measured == pytest.approx(float((by_ZL * D).sum()), rel=1e-7, abs=1e-8 * scale)
-
-
-def one_sided(f: Callable[[float], Tensor], step: float = 1e-4) -> float:
-    """f'(0+) with an error of second order in the step, f(0) included."""
-    zero, one, two = (float(f(t)) for t in (0.0, step, 2 * step))
-    return (-3 * zero + 4 * one - two) / (2 * step)
-
-
-def test_rank_raising_directions_act_by_their_schur_complement() -> None:
-    # Ks_1 of rank 2 among 4 samples; D couples its range to a third dimension.
-    problem = make_problem(gaussian(4, 4, seed=0), gaussian(4, 2, seed=1), lam=1.0, bias=0.0)
-    P = torch.linalg.qr(gaussian(4, 2, seed=2)).Q
-    Ks, ZL = P @ torch.diag(torch.tensor([1.0, 2.0], dtype=torch.float64)) @ P.T, P @ gaussian(2, 2, seed=3)
-    pairs = [Pair(Ks, Ks)]
-    by_Ks = covariance.gradient(problem, pairs, ZL)[0][0].Ks
-    v = gaussian(4, 1, seed=4)
-    inside = P @ P.T @ v
-    apart = (v - inside) @ (v - inside).T
-
-    def along(D: Tensor) -> float:
-        return one_sided(lambda t: covariance.objective(problem, shifted(pairs, 0, 1, t * D), ZL))
-
-    # A coupled atom v v^T: its Schur complement on Im Ks_1 is 0. Uncoupled, both parts count as the formula says.
-    assert along(v @ v.T) == pytest.approx(0.0, abs=1e-6)
-    assert float((by_Ks * (v @ v.T)).sum()) < -1e-2
-    for D in (inside @ inside.T, inside @ inside.T + apart, apart):
-        assert along(D) == pytest.approx(float((by_Ks * D).sum()), rel=1e-5, abs=1e-6)
-
-
-# ------------------------------------------------------------------------------------------------ atoms, input
-
-
-@given(instances(), st.integers(0, 10**6))
-def test_directions_bound_the_first_trace(instance: Instance, seed: int) -> None:
-    problem = instance.problem
-    w = gaussian(4, problem.Xt.shape[1], seed=seed)
-    c = gaussian(4, seed=seed + 1).abs()
-    atoms = AtomSet.from_directions(problem.Xt, w, c, problem.activation, problem.beta)
-    pairs = [Pair(atoms.K, atoms.Ks)]
-    two_layers = make_problem(problem.X, problem.Y, bias=problem.beta, activation=problem.activation)
-    trace = float(covariance.objective(two_layers, pairs, torch.zeros_like(problem.Y)))
-    Zs = with_bias(problem.activation(atoms.to_representation()), problem.beta)
-    torch.testing.assert_close(atoms.to_inputs(), Zs, rtol=1e-13, atol=1e-13)
-    assert trace <= float((c * w.square().sum(dim=1)).sum()) * (1 + 1e-9)
-    inside = thin(problem.Xt.T.contiguous()).project(w.T).T
-    assert trace == pytest.approx(float((c * inside.square().sum(dim=1)).sum()), rel=1e-9)
-
-
-def test_atoms_without_weight_are_dropped_and_negative_ones_refused() -> None:
-    z = torch.tensor([[1.0, -2.0], [0.0, 0.0], [3.0, 4.0]], dtype=torch.float64)
-    sigma = make_problem(z, z).activation
-    atoms = AtomSet(z, torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64), sigma, 0.5)
-    assert len(atoms) == 3
-    assert len(atoms.nonzero()) == 1
-    assert torch.equal(atoms.nonzero().Ks, atoms.Ks)
-    assert atoms.Ks.tolist() == [[1.25, 0.25], [0.25, 0.25]]
-    for bad in (-1.0, float("nan")):
-        with pytest.raises(ProblemError, match="weights of atoms"):
-            AtomSet(z, torch.tensor([1.0, bad, 1.0], dtype=torch.float64), sigma, 0.5)
-
-
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    problem = make_problem(gaussian(4, 2, seed=0), gaussian(4, 3, seed=1))
-    good = [gaussian(4, 5, seed=2), problem.Y]
-    for bad, message in (
-        (good[:1], "There are 1 representations"),
-        ([good[0][:3], good[1][:3]], "Z1 has shape .* 4 samples"),
-        ([good[0], good[0]], "Z2 has 5 columns, but Y has 3"),
-    ):
-        with pytest.raises(ProblemError, match=message):
-            hidden.check_representations(problem, bad)
-    pairs, ZL = covariance.from_representations(problem, good)
-    with pytest.raises(ProblemError, match="There are 2 pairs"):
-        covariance.objective(problem, pairs * 2, ZL)
-    with pytest.raises(ProblemError, match="layer 1 have shapes"):
-        covariance.objective(problem, [Pair(torch.eye(3, dtype=torch.float64), torch.eye(3, dtype=torch.float64))], ZL)

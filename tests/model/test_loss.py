@@ -15,7 +15,6 @@ from torch import Tensor
 
 from covopt.model.loss import LOSSES, CrossEntropy, Interpolation, Loss, MeanSquaredError, parse_loss
 from covopt.model.problem import Problem, make_problem
-from covopt.runtime.errors import ProblemError
 
 SMOOTH: list[Loss] = [MeanSquaredError(), CrossEntropy()]
 seeds = st.integers(0, 10**6)
@@ -99,8 +98,6 @@ def test_interpolation() -> None:
     F, Y = gaussian(4, 3, seed=0), gaussian(4, 3, seed=1)
     assert float(Interpolation().values(F, Y).sum()) == 0.0
     assert float(Interpolation().conjugates(F, Y).sum()) == pytest.approx(float((F * Y).sum()), rel=1e-15)
-    with pytest.raises(ProblemError, match="no gradient"):
-        Interpolation().gradients(F, Y)
 
 
 def test_names() -> None:
@@ -112,8 +109,6 @@ def test_names() -> None:
         "huber:1000.0",
     ]
     assert parse_loss(LOSSES["mse"]) is LOSSES["mse"]
-    with pytest.raises(ProblemError, match="use one of mse, cross_entropy, interpolate"):
-        parse_loss("hinge")
 
 
 def exact_conjugate(name: str, G: list[float], Y: list[float]) -> Fraction:

@@ -1,7 +1,5 @@
 """Stationarity layer by layer: what one more neuron changes, and what holds at minima (MATH.md section 5)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -70,7 +68,6 @@ def test_minima_on_kinks_are_stationary(seed: int) -> None:
     result = covopt.solve(X, Y, lam=3e-3, gap=1e-8, time_limit=20)
     assert result.certificate == "exact"
     Lambda = multiplier(result.problem, result.weights)
-    assert Lambda is not None
     assert max(residuals(result.problem, result.weights, Lambda)) < 1e-4
     assert max(residual_of_stationarity(result.problem, result.weights)) > 1e-2
 
@@ -87,7 +84,6 @@ def test_minima_are_balanced_and_stationary(depth: int) -> None:
         assert float(W.square().sum()) == pytest.approx(float(above[:, :-1].square().sum()), rel=1e-6)
         assert W.square().sum(dim=1).numpy() == pytest.approx(above[:, :-1].square().sum(dim=0).numpy(), rel=1e-6)
     Lambda = multiplier(result.problem, result.weights)
-    assert Lambda is not None
     assert max(residuals(result.problem, result.weights, Lambda)) < 1e-2
     last = find_missing_neuron(result.problem, result.weights, depth - 1, Lambda=Lambda)
     assert last.value == pytest.approx(1.0, abs=1e-3)  # the layer's own neurons attain it

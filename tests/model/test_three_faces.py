@@ -1,6 +1,4 @@
-"""The public faces of the loss: equal values, gradients, the way between them, the cone, and bad input."""
-
-from __future__ import annotations
+"""The public faces of the loss: equal values, gradients, the way between them, and the cone."""
 
 from collections.abc import Callable
 from functools import partial
@@ -346,50 +344,3 @@ def test_pairs_of_no_neurons_are_outside_the_cone(bias: float | str) -> None:
                 assert z @ witness.C1 @ z + s @ witness.C2 @ s <= 1e-12 * (z @ z)
         with pytest.raises(covopt.ProblemError, match="No neurons have these covariances"):
             covopt.representations_of(first, second, bias=bias)
-
-
-# ----------------------------------------------------------------------------------------------------------- bad input
-
-
-def _bad() -> list[tuple[Callable[[], object], str]]:
-    X, Y, W, _ = network(0, 3, widths=[4, 3])
-    Z = covopt.preactivations(X, W)
-    pairs = [covopt.covariances_of(z) for z in Z[:-1]]
-    nan = [z.copy() for z in Z]
-    nan[1][0, 0] = np.nan
-    Z_loss, K_loss, W_loss = covopt.loss_of_representations, covopt.loss_of_covariances, covopt.loss_of_weights
-    return [
-        (lambda: W_loss(X, Y, [], lam=0.1), "W is empty"),
-        (lambda: W_loss(X, Y, W[1:], lam=0.1), "W1 has 5 columns, but it must have 4"),
-        (lambda: W_loss(X, Y, W[:-1], lam=0.1), "The outputs have 3 columns, but Y has 2"),
-        (lambda: W_loss(X, Y, W[0], lam=0.1), "give a list of matrices"),
-        (lambda: W_loss(X, Y, W, lam=-1.0), "give lam > 0"),
-        (lambda: W_loss(X, Y, W, lam=0.1, bias=-1.0), "The bias is -1"),
-        (lambda: W_loss(X, Y, W, lam=0.1, bias="none"), "bias is 'none'"),
-        (lambda: W_loss(X, Y, [*W[:-1], "text"], lam=0.1), "W3 is 'text', not an array of numbers"),
-        (lambda: W_loss(X, Y, [*W[:-1], W[-1][0]], lam=0.1), "W3 has 1 dimensions"),
-        (lambda: W_loss(X, Y, [W[0][None], *W[1:]], lam=0.1), "batches of different sizes"),
-        (lambda: Z_loss(X, Y, nan, lam=0.1), "Z2 has NaN or infinite entries"),
-        (lambda: Z_loss(X, Y, [z[1:] for z in Z], lam=0.1), "Z1 has 5 rows, but X has 6"),
-        (lambda: Z_loss(X, Y, [Z[0], Z[1] + 1j, Z[2]], lam=0.1), "not an array of numbers"),
-        (lambda: Z_loss(X, Y, [Z[0] + np.eye(6, 4), *Z[1:]], lam=0.1), r"Z1 cannot be computed .* 0\.\d+ of its norm"),
-        (lambda: covopt.weights_of(X, [Z[0], Z[1] + 5 * np.eye(6, 3), Z[2]]), r"Z2 cannot .* \[sigma\(Z1\), 1\]"),
-        (lambda: Z_loss(X, Y, Z, lam=0.1, tikhonov=-1.0), "tikhonov is -1"),
-        (lambda: K_loss(X, Y, pairs[0], Z[-1], lam=0.1), "K is not a list of pairs"),
-        (lambda: K_loss(X, Y, [pairs[0][0]], Z[-1], lam=0.1), "K is not a list of pairs"),
-        (lambda: K_loss(X, Y, pairs[::-1], Z[-1], lam=0.1), "K1 cannot be computed from the layer below"),
-        (lambda: K_loss(X, Y, [pairs[0], (-pairs[1][0], pairs[1][1])], Z[-1], lam=0.1), "K2 is not positive"),
-        (lambda: K_loss(X, Y, [pairs[0], (np.triu(pairs[1][0]), pairs[1][1])], Z[-1], lam=0.1), "K2 is not symmetric"),
-        (lambda: K_loss(X, Y, [pairs[0], (pairs[1][0], pairs[1][1][1:])], Z[-1], lam=0.1), "Ks2 has shape"),
-        (lambda: K_loss(X, Y, pairs, Z[-1][1:], lam=0.1), "Z_L has 5 rows, but X has 6"),
-        (lambda: covopt.covariances_of(np.zeros(3)), "Z has 1 dimensions"),
-        (lambda: covopt.in_cone(*pairs[0], bias="none"), "bias is 'none'"),
-        (lambda: covopt.in_cone(*pairs[0], bias=-1.0), "The bias must be at least 0 or 'free'"),
-        (lambda: covopt.in_cone(pairs[0][0], np.eye(2)), "K has shape"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("ask", "sentence"), _bad(), ids=[sentence for _, sentence in _bad()])
-def test_bad_input_gets_one_sentence(ask: Callable[[], object], sentence: str) -> None:
-    with pytest.raises(covopt.CovoptError, match=sentence):
-        ask()

@@ -45,7 +45,6 @@ def test_run_comes_back_as_it_was_stored(tmp_path: Path, options: dict) -> None:
     assert np.array_equal(back.problem.X.numpy(), result.problem.X.numpy())
     assert (back.dual is None) == (result.dual is None)
     if result.dual is not None:
-        assert back.dual is not None
         assert np.array_equal(back.dual.Lambda, result.dual.Lambda)
     X = np.random.default_rng(1).standard_normal((4, 3))
     assert np.array_equal(back.predict(X), result.predict(X))

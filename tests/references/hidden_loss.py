@@ -16,7 +16,7 @@ from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.trace import trace_gradients, trace_value
 from covopt.model.hidden import Representations, _partials, layer_inputs, projected_loss
-from covopt.model.problem import Problem, with_bias
+from covopt.model.problem import Problem
 
 
 def trace_quotient(
@@ -57,30 +57,6 @@ def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -
     """The partial derivatives of L_r, shapes (N, n_l); each layer moves alone."""
     inputs = layer_inputs(problem, Z)
     return _partials(problem, Z, inputs, [factorize(Zs, rule) for Zs in inputs])
-
-
-def local_loss(
-    problem: Problem,
-    Zs_below: Float[Tensor, "N _"],
-    Z: Float[Tensor, "N n"],
-    Z_above: Float[Tensor, "N _"] | None,
-    rule: RankRule = RANK_RULE,
-) -> Float[Tensor, ""]:
-    """Return the part of L_r that depends on Z_l, for given neighbours Zs_{l-1} and Z_{l+1}.
-
-    No other layer enters:
-
-        lam |Z_l^T (Zs_{l-1}^T)^+|^2 + lam |Z_{l+1}^T (Zs_l^T)^+|^2   for l < L,
-        lam |Z_L^T (Zs_{L-1}^T)^+|^2 + C(Z_L)                         for l = L (`Z_above` None).
-
-    Differentiable; its gradient in Z_l is entry l of `gradient`, its first term attracts and its second repels.
-
-    Source: [JGHG22, section 3].
-    """
-    below = problem.lam * trace_quotient(Z, Zs_below, rule)
-    if Z_above is None:
-        return below + problem.loss_at(Z)
-    return below + problem.lam * trace_quotient(Z_above, with_bias(problem.activation(Z), problem.beta), rule)
 
 
 def feasible_gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:

@@ -205,7 +205,6 @@ def test_a_helper_dies_with_its_script_in_the_middle_of_its_work(tmp_path, numbe
     script.write_text(SCRIPT)
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         try:
-            assert run.stdout is not None
             assert run.stdout.readline() == "started\n"
             pid = int(run.stdout.readline())  # not "started" again: the helper does not run the script
             assert _is_alive(pid)

@@ -1,7 +1,5 @@
 """The state of a solve in a file: what goes on from it ends as if there had been no break."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -187,13 +185,6 @@ def test_no_other_file_is_replaced(name: str, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_no_state_is_lost_for_want_of_resume(state: Path) -> None:
-    before = state.read_bytes()
-    with pytest.raises(RecordError, match="earlier solve"):
-        covopt.solve(*data(20), checkpoint=state, **SHORT)  # type: ignore[arg-type]
-    assert state.read_bytes() == before
-
-
 def test_force_begins_anew_on_the_command_line(tmp_path: Path, run: Run) -> None:
     X, Y = data(20)
     np.savez(tmp_path / "data.npz", X=X, Y=Y)
@@ -252,8 +243,3 @@ def test_a_state_of_other_names_is_refused(state: Path) -> None:
         write(told["facts"] | facts, names)
         with pytest.raises(RecordError, match="no state"):
             resumed(state)
-
-
-def test_a_state_of_other_weights_is_refused(state: Path) -> None:
-    with pytest.raises(RecordError, match="another weights"):
-        resumed(state, sample_weight=np.arange(1.0, 21.0))

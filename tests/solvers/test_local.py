@@ -1,7 +1,5 @@
 """Adam on parts of the rows, which meet."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows spread over processes of a gloo group on the loopback: the answer of one process, and the end of a dead one."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Iterator

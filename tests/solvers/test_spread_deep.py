@@ -1,7 +1,5 @@
 """Networks of three layers and more on rows that are spread over processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -52,7 +52,6 @@ def test_a_run_as_it_was_stored_is_replaced(tmp_path: Path, kind: str) -> None:
     SAVERS[kind](tmp_path / "run", force=True)
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     listed = storing.listing(tmp_path / "run")
-    assert listed is not None
     assert sorted(listed) == sorted(content(tmp_path / "run"))
 
 
@@ -440,7 +439,6 @@ def test_a_real_disk_that_is_full(data: Path) -> None:
 def test_a_reader_who_leaves_does_not_cost_the_run(data: Path) -> None:
     words = [sys.executable, "-m", "covopt", *DATA.split(), "--out", "run"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
-        assert process.stdout is not None
         process.stdout.close()
         assert process.wait() == 141
     assert covopt.verify("run").passed

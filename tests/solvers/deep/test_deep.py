@@ -1,7 +1,5 @@
 """Deep solves: the smoothed descents, the blocks, the pruning, the exact fits, and `solve --depth L`."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -198,7 +196,6 @@ def test_linear_networks_meet_their_closed_form(depth: int) -> None:
     result = covopt.solve(X, X @ A, depth=depth, bias=0.0, activation="linear", starts=3, time_limit=90)
     assert result.cost == pytest.approx(exact, rel=1e-9)
     assert result.residual <= 1e-12 * np.abs(X @ A).max()
-    assert result.lower is not None
     assert result.lower <= exact * (1.0 + 1e-9)
 
 
@@ -222,7 +219,6 @@ def test_a_deep_solve_reports_its_layers_and_survives_storage(tmp_path) -> None:
     assert [layer.width for layer in result.layers] == result.widths
     last = result.layers[-1]
     assert last.stationarity == pytest.approx(1.0, abs=0.02)
-    assert last.gap is not None
     assert 0.0 <= last.gap < 1.0
     assert last.rank_K <= last.width
     result.save(tmp_path / "run")
@@ -390,13 +386,6 @@ def test_rivals_come_back_as_they_are_where_a_block_needs_no_neuron(method: str)
     assert result.widths == [3, 3]
     assert result.cost == pytest.approx(result.starts[0], rel=1e-12)
     assert_layers_are_those_of_the_network(result)
-
-
-@pytest.mark.parametrize("name", ["width", "max_width", "starts"])
-def test_counts_are_at_least_one(name: str) -> None:
-    for wrong in (0, -3, True):
-        with pytest.raises(covopt.CovoptError, match=name):
-            covopt.solve(np.eye(3), np.eye(3), lam=0.1, **{name: wrong})
 
 
 def test_progress_says_what_a_deep_solve_does_next() -> None:

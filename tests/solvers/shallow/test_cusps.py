@@ -1,7 +1,5 @@
 """The constructive merge of [JGHG22, Prop. 15]: same outputs, no larger norm, at most 4N neurons."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -71,7 +71,6 @@ def test_interpolation_agrees_with_a_conic_solver() -> None:
         fit.update_multiplier(mixture.Lambda, 1.0)
         eta = mixture.eta
     parts = fit.network(Phi, mixture)
-    assert parts is not None
     V, b = cp.Variable((30, 3)), cp.Variable((1, 3))
     fits = [Phi.numpy() @ V + np.ones((12, 1)) @ b == Y.numpy()]
     task = cp.Problem(cp.Minimize(2 * cp.sum(cp.norm(V, 2, axis=1)) + cp.sum_squares(b)), fits)

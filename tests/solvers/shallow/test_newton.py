@@ -1,7 +1,5 @@
 """Newton's method on the outputs of fixed neurons under cross_entropy."""
 
-from __future__ import annotations
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -50,7 +48,6 @@ def test_it_reaches_the_minimum_of_a_conic_solver() -> None:
         lam, beta = 1e-3, 0.5
         problem = make_problem(Phi, Y, lam=lam, loss="cross_entropy", bias=beta)
         found = refine(problem, Phi, V, b, 0.0, lambda: False)
-        assert found is not None
         F = Phi @ found[0] + beta * found[1]
         penalty = 2.0 * found[0].norm(dim=1).sum() + found[1].square().sum()
         cost = float(problem.loss_at(F) + lam * penalty)

@@ -1,7 +1,5 @@
 """Directions that searches and descents begin with."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

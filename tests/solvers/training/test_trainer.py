@@ -1,7 +1,5 @@
 """The ordinary training: its gradients, its batches, its descent, and what it reaches."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +15,6 @@ from scipy.optimize import minimize_scalar
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective, preactivations
 from covopt.model.weights import gradient as gradient_of
-from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.training import trainer
 from covopt.solvers.training.batch import Batch, buckets, work
@@ -263,14 +260,3 @@ def test_a_batch_that_is_interrupted_is_the_last(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(trainer, "fitting", lambda *_: 2)
     found = train_best(small(), Budget(1e4), width=6, starts=100, callback=interrupt)
     assert (found.status, len(found.starts)) == (Status.INTERRUPTED, 2)
-
-
-def test_what_cannot_be_trained_is_refused() -> None:
-    with pytest.raises(ProblemError, match="give lam"):
-        train(make_problem(gaussian(5, 2, seed=0), gaussian(5, 1, seed=1)), [4])
-    with pytest.raises(ProblemError, match="depth 3"):
-        train(small(depth=3), [(4,)])
-    with pytest.raises(ProblemError, match="at least 1"):
-        train(small(), [0])
-    with pytest.raises(ProblemError, match="no network"):
-        train(small(), [], seeds=2)

@@ -39,10 +39,8 @@ def test_proposition_19(lam: float, angle: float) -> None:
     """Their loss is twice ours at lam / 2; the missing neuron is w = -1, h = 1 / lam, and the minimum is known."""
     audit = covopt.validate(stuck(lam, angle), SIGNS, np.ones(2), lam=lam / 2, bias=0.0, time_limit=20)
     assert 2.0 * audit.loss == pytest.approx(1.0 + 2.0 * lam - lam**2, rel=1e-12)
-    assert audit.residuals is not None
     assert max(audit.residuals) < 1e-12
     layer = audit.layers[0]
-    assert layer.escape is not None
     assert layer.escape.direction.tolist() == pytest.approx([-1.0, 0.0], abs=1e-9)
     assert layer.escape.value == pytest.approx(1.0 / lam, rel=1e-9)
     assert not audit.stationary
@@ -64,7 +62,6 @@ def test_a_search_that_the_time_ends_says_so(monkeypatch: pytest.MonkeyPatch) ->
     assert whole.layers[0].verdict.startswith("No neuron is missing")
     monkeypatch.setattr(examination, "LEAST", 0.0)
     cut = covopt.validate(best, X, Y, time_limit=1e-3, **asked)
-    assert cut.layers[0].escape is not None
     assert cut.layers[0].escape.cut
     assert cut.layers[0].verdict.startswith("No neuron was found missing in hidden layer 1 before time was up: |M^T s|")
 
@@ -82,7 +79,6 @@ def test_the_solver_s_network_is_at_the_minimum(line: tuple[torch.Tensor, torch.
     assert audit.stationary
     assert audit.best == pytest.approx(result.cost, rel=1e-7)
     layer = audit.layers[0]
-    assert layer.facts.gap is not None
     assert 0.0 <= layer.facts.gap < 1e-7
     assert str(layer.facts.gap_certificate) == "exact"
     assert max(audit.inert) < 1e-6
@@ -96,7 +92,6 @@ def test_blocks_of_a_deep_network_are_at_their_minimum(line: tuple[torch.Tensor,
     audit = covopt.validate(result, *line, lam=0.05, time_limit=9)
     assert [layer.facts.layer for layer in audit.layers] == [1, 2]
     first = audit.layers[0]
-    assert first.facts.gap is not None
     assert first.facts.gap < 1e-3
     assert str(first.facts.gap_certificate) == "exact"
     assert audit.best <= audit.loss

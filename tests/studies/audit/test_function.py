@@ -168,12 +168,10 @@ def test_the_counterexample_of_the_expansion(depth: int, e: float, norm: float, 
     s = np.linalg.svd([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, -1.0, 1.0]], compute_uv=False)
     assert evaluate(problem, W).norm - 3 * depth == pytest.approx(norm, abs=6e-5)
     assert found.lower == pytest.approx(depth * (s ** (2.0 / depth)).sum(), rel=1e-9)
-    assert found.lower is not None
     assert found.lower - 3 * depth == pytest.approx(lower, abs=6e-5)
     assert found.jacobian_rank == {3: 40}
     assert found.pseudo_determinant == pytest.approx((1.0, 1.0, 1.0), rel=1e-12)
     assert found.R1_lower == pytest.approx(0.0, abs=1e-7)
-    assert found.bottleneck is not None
     assert found.bottleneck.at_most == pytest.approx(norm, abs=6e-5)
 
 
@@ -272,7 +270,6 @@ def test_no_random_network_violates_a_bound() -> None:
         found, norm = looked_at(weights, X, **options), sum(float(np.square(W).sum()) for W in weights)
         assert found.lower is None or found.lower <= norm
         low = found.bottleneck
-        assert low is not None
         assert low.sum <= low.at_most
         assert low.sum == pytest.approx(sum(float(layer.distance or 0.0) for layer in found.layers))
         shares.append(found.lower / norm if found.lower and norm else 0.0)
@@ -287,7 +284,6 @@ def test_the_bound_is_one_of_the_function(seed: int) -> None:
     rng, weights = np.random.default_rng(seed), drawn([3, 5, 4, 2], seed, 0.5)
     X = rng.standard_normal((6, 3))
     found = looked_at(weights, X).lower
-    assert found is not None
     order, factors = rng.permutation(5), rng.uniform(0.5, 2.0, 5)
     changed = [W.copy() for W in weights]
     changed[0] = (weights[0] * factors[:, None])[order]
@@ -338,7 +334,6 @@ def test_the_noise_of_a_rank_does_not_count() -> None:
     assert found.share == pytest.approx(1.0, rel=1e-9)
     assert found.share <= 1.0
     assert found.jacobian_rank == {1: 5}
-    assert found.bottleneck is not None
     assert found.bottleneck.k == 1
 
 
@@ -398,8 +393,6 @@ def test_fewer_samples_give_a_weaker_bound() -> None:
     whole = looked_at(weights, X)
     part = function_of(asked(weights, X), [torch.from_numpy(W) for W in weights], work=2000.0)
     assert 1 < part.rows < whole.rows == 40
-    assert part.lower is not None
-    assert whole.lower is not None
     assert 0.0 < part.lower <= whole.lower
     assert sum(part.jacobian_rank.values()) == part.rows
 
@@ -432,7 +425,6 @@ def test_gradient_descent_is_stable_up_to_the_step() -> None:
     Y = torch.stack([answer(W, x, 1.0, torch.relu) for x in torch.from_numpy(X)])
     problem = make_problem(X, Y, lam=1e-12)
     step = function_of(problem, W).stable_step
-    assert step is not None
     for part, grows in ((0.9, False), (1.1, True)):
         moved = [V + 1e-7 * torch.from_numpy(V0) for V, V0 in zip(W, drawn([3, 4, 1], 9), strict=True)]
         moved = [V.requires_grad_() for V in moved]
@@ -504,7 +496,6 @@ def test_zero_networks_and_single_samples(widths: list[int]) -> None:
     found = looked_at([0.0 * W for W in drawn(widths, 0)], np.ones((1, 3)))
     assert found.jacobian_rank == {0: 1}
     assert (found.lower, found.share, found.pseudo_determinant) == (0.0, None, None)
-    assert found.bottleneck is not None
     assert (found.bottleneck.k, found.bottleneck.sum) == (0, 0.0)
     assert found.ntk_trace == pytest.approx(2.0 / (len(widths) - 1))  # the biases of the outputs
     assert found.sharpness == pytest.approx(2.0)
@@ -532,7 +523,6 @@ def stored(audit: covopt.Audit, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_validate_says_what_the_network_is_as_a_function() -> None:
     weights = ridge_network(50, 0.1)
     audit = covopt.validate(weights, X, ridge(X), certify="none", time_limit=0.5)
-    assert audit.function is not None
     assert f"{audit.cost.norm:.5f}" == "155.83441"
     assert f"{audit.function.lower:.4f}" == "150.0347"
     assert f"{audit.function.share:.4f}" == "0.9628"
@@ -545,7 +535,6 @@ def test_validate_says_what_the_network_is_as_a_function() -> None:
 
 
 def test_the_function_is_looked_at_elsewhere(audit: covopt.Audit, stored: Path) -> None:
-    assert audit.function is not None
     assert (audit.function.rows, audit.function.elsewhere) == (7, True)
     problem, W = asked(D1, X[:7] + 0.5), [torch.from_numpy(each) for each in D1]
     there = function_of(problem, W, orbits=torch.from_numpy(X[:7, [1, 0, 2]] + 0.5))

@@ -50,7 +50,6 @@ def test_another_lam(multiple: float, says: str) -> None:
     weights = _trained(make_problem(X, y, lam=multiple * 3e-2))
     said = _hint(make_problem(X, y, lam=3e-2), weights)
     told = re.search(r"--lam (\S+) \((.*?)\)", said)
-    assert told is not None, said
     assert float(told[1]) == pytest.approx(multiple * 3e-2, rel=0.02)
     assert told[2].startswith(says)
 

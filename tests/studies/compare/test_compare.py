@@ -12,7 +12,7 @@ from runs import Run, toy_result
 import covopt
 from covopt.answer.result import Result
 from covopt.answer.stored import load
-from covopt.runtime.errors import ProblemError, RecordError
+from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Progress, Status
 from covopt.solvers.options import METHODS
 from covopt.studies.compare import compare as study
@@ -60,10 +60,8 @@ def test_every_method_of_covopt_answers_the_same_problem() -> None:
     assert list(dict.fromkeys(seen)) == list(found.results)
     assert found.best.cost == min(result.cost for result in found.results.values())
     lower = found.lower
-    assert lower is not None
     for contender in found.contenders:
         result = contender.result
-        assert result is not None
         assert lower <= result.cost * (1 + 1e-9)
         assert result.cost <= min(contender.starts) * (1 + 1e-9)
         assert result.cost <= 1.05 * found.best.cost
@@ -94,16 +92,6 @@ def test_the_table_holds_best_and_median_and_what_cannot_be_done(solvers: Solver
     assert len(told[2]["starts"]) == 3
 
 
-def test_bad_questions_are_refused(solvers: Solvers) -> None:
-    X, Y = data()
-    with pytest.raises(ProblemError, match="magic"):
-        study.compare(X, Y, methods=("magic",))
-    with pytest.raises(ProblemError, match="methods"):
-        study.compare(X, Y, methods=())
-    with pytest.raises(ProblemError, match="needs a penalty"):
-        study.compare(X, Y, methods=("hidden",))
-
-
 def test_ctrl_c_ends_the_comparison_with_what_there_is(solvers: Solvers, run: Run, tmp_path: Path) -> None:
     solvers.status = Status.INTERRUPTED
     code, out, _ = run("compare", "iris", "--rows", 9, "--lam", 0.1, "--out", tmp_path / "c")
@@ -127,8 +115,6 @@ def test_the_directory_holds_runs_history_and_a_picture(solvers: Solvers, tmp_pa
     assert {line["method"] for line in lines} == {"cone", "train"}
     assert len(lines) == sum(len(result.history) for result in found.results.values())
     assert load(tmp_path / "c" / "train").cost == pytest.approx(found.results["train"].cost)
-    with pytest.raises(RecordError, match="exists already"):
-        found.save(tmp_path / "c")
     found.save(tmp_path / "c", force=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 

@@ -61,7 +61,6 @@ def test_no_upper_end_where_free_columns_depend_on_one_another() -> None:
     x = np.repeat(np.random.default_rng(4).normal(size=(9, 1)), 2, axis=1)
     ends = lam_max(make_problem(x, np.sin(3.0 * x[:, :1]), lam=1.0, bias="free", free=True, skip=True), 0.3)
     assert ends.upper is None
-    assert ends.lower is not None
     assert 0.0 < ends.lower < np.inf
     along = covopt.path(x, np.sin(3.0 * x[:, :1]), points=3, ratio=0.1, bias="free", skip=True, time_limit=3)
     assert max(along.lams) == pytest.approx(ends.lower)
@@ -73,8 +72,6 @@ def test_lam_max_with_free_biases_is_an_interval_beyond_three_inputs() -> None:
     for skip in (False, True):
         x, targets = rng.normal(size=(10, 4)), rng.normal(size=(10, 2))
         ends = lam_max(make_problem(x, targets, lam=1.0, bias="free", free=True, skip=skip), 0.3)
-        assert ends.lower is not None
-        assert ends.upper is not None
         assert ends.lower < ends.upper
         asked = {"bias": "free", "skip": skip, "certify": "none", "time_limit": 2}
         assert covopt.solve(x, targets, lam=1.001 * ends.upper, **asked).widths == [0]
@@ -126,13 +123,11 @@ def test_a_step_down_never_passes_a_lam_that_needs_neurons(part: float) -> None:
     rng = np.random.default_rng(17)
     problem = make_problem(rng.normal(size=(6, 1)), rng.normal(size=(6, 1)) + 1.0, lam=1.0)
     oracle, family = oracle_of(problem), _Family(problem)
-    assert oracle is not None
 
     def maximum(Lambda: torch.Tensor) -> float:
         return oracle(Lambda, problem.Xt[:0]).upper_bound
 
     end = lam_max(problem, 0.0).upper
-    assert end is not None
     assert maximum(family.at(0.999 * end)) > 1.0
     spread = maximum(torch.ones_like(problem.Y))
     assert family.step(part * end, maximum(family.at(part * end)), spread) >= end * (1.0 - 1e-9)
@@ -142,8 +137,6 @@ def test_lam_max_is_an_interval_where_no_oracle_is_exact() -> None:
     data = covopt.read_data("digits", rows=30, scale="max")
     problem = make_problem(data.X, data.Y, lam=1.0, bias=0.0)
     ends = lam_max(problem, 20.0)
-    assert ends.upper is not None
-    assert ends.lower is not None
     assert ends.lower < ends.upper <= 1.05 * ends.lower
     for lam, needed in ((0.97 * ends.lower, True), (1.01 * ends.upper, False)):
         result = covopt.solve(data.X, data.Y, lam=lam, bias=0.0, certify="none", max_iterations=3)
@@ -164,7 +157,6 @@ def test_lam_max_where_a_bias_alone_is_best_at_every_lam(loss: str, activation: 
     targets = np.array([[0.4, 0.5, 0.1]]) if loss == "cross_entropy" else np.array([[0.1, 0.2]])
     ends = lam_max(make_problem(data, targets, lam=1.0, loss=loss, bias=bias, activation=activation), 0.0)
     assert ends.lower == 0.0
-    assert ends.upper is not None
     assert 0.0 <= ends.upper < 1e-150
     along = covopt.path(data, targets, points=2, loss=loss, bias=bias, activation=activation, time_limit=2)
     assert all(point.width == 0 for point in along.points)
@@ -174,7 +166,6 @@ def test_lam_max_is_not_where_steps_run_out() -> None:
     """One sample, linear: H = y |Xt| / beta^2 is 0.914 at every lam, each step gains 4 %; the lower end was 8e-4."""
     ends = lam_max(make_problem([[-0.376]], [[914.0]], lam=1.0, bias=1000.0, activation="linear"), 0.0)
     assert ends.lower == 0.0
-    assert ends.upper is not None
     assert ends.upper > 0.0
     at = covopt.solve([[-0.376]], [[914.0]], lam=1e-4, bias=1000.0, activation="linear", time_limit=2)
     assert (at.status, at.widths) == ("optimal", [0])
@@ -221,7 +212,6 @@ def test_one_sample_follows_its_closed_form() -> None:
         exact = 2.0 * lam * 3.0 - lam**2
         assert lower <= exact * (1.0 + 1e-12)
         assert upper >= exact * (1.0 - 1e-12)
-    assert path.largest_gap is not None
     assert path.largest_gap < 0.01
 
 
@@ -244,7 +234,6 @@ def test_dual_points_between_two_bound_what_is_solved_there(loss: str) -> None:
 
 def test_a_path_bounds_what_is_solved_between_its_points(found: covopt.Path) -> None:
     assert len(found.points) == 8
-    assert found.largest_gap is not None
     assert found.largest_gap <= 0.01
     assert found.lams == sorted(found.lams, reverse=True)
     assert found.lams[0] == found.lam_max[1]
@@ -264,12 +253,10 @@ def test_a_path_bounds_what_is_solved_between_its_points(found: covopt.Path) -> 
 def test_free_biases_along_a_path(skip: bool, tmp_path: Path) -> None:
     asked = {"bias": "free", "skip": skip, "time_limit": 20}
     along = covopt.path(X, Y + 2.0 * X, points=8, ratio=1e-2, interpolate=True, **asked)
-    assert along.largest_gap is not None
     assert along.largest_gap < 0.03
     for upper, lower in pairwise(along.lams):
         lam = float(np.sqrt(upper * lower))
         cold = covopt.solve(X, Y + 2.0 * X, lam=lam, **asked)
-        assert cold.lower is not None
         low, high = along.bounds(lam)
         assert low <= cold.cost * (1.0 + 1e-12)
         assert high >= cold.lower * (1.0 - 1e-12)
@@ -282,8 +269,6 @@ def test_three_layers_of_one_sample_follow_theirs() -> None:
     # min over f of (f - 2)^2 + 3 lam f^(2/3): R = L |y|^(2/L).
     path = covopt.path([[1.0]], [[2.0]], bias=0.0, depth=3, points=5, ratio=0.05, time_limit=15)
     low, high = path.lam_max
-    assert low is not None
-    assert high is not None
 
     def minimum(lam: float) -> float:
         inside = minimize_scalar(lambda f: (f - 2.0) ** 2 + 3.0 * lam * abs(f) ** (2.0 / 3.0), (1.0, 2.0)).fun

@@ -48,7 +48,6 @@ def test_what_is_left_of_the_start_is_in_the_weights() -> None:
     """An input that is always 0: its column of W_1 is kept times that of the start, with momentum too."""
     for options in ({"momentum": 0.9, "nesterov": True, "rate": 0.02}, {"rate": 0.1}):
         for cell in small(batch_size=5, steps=400, **options).cells:
-            assert cell.start is not None
             expected = float(cell.kept or 0.0) * cell.start[0][:, 3]
             torch.testing.assert_close(cell.weights[0][:, 3], expected, rtol=1e-11, atol=0.0)
 
