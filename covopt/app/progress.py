@@ -72,7 +72,7 @@ class _Needs(logging.Handler):
 
 @contextmanager
 def telling_needs(following: bool) -> Iterator[None]:
-    """Print the estimated needs of a solve (solvers/needs.py) in this block, if progress is shown."""
+    """Print the estimated needs of a solve (solvers/needs.py), where progress is followed."""
     if not following:
         yield
         return
