@@ -1,7 +1,7 @@
-"""The command line: reads options, calls one function, prints.
+"""The command line: a command reads its options, calls one function and prints the answer.
 
 Standard output holds the answer alone; progress and errors go to standard error. The commands (covopt/app/) import
-what they need, so that `covopt --help` answers before torch is loaded.
+what they need inside their functions, so that `covopt --help` does not load torch.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def _program(
 
 
 def check_shared(command: str) -> None:
-    """Raise a ProblemError for a command that each process of torchrun would do again."""
+    """Raise a ProblemError if every process of torchrun would run the same command."""
     together = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
     if together and command != "solve" and not command.startswith("-"):
         raise ProblemError(f"covopt {command} is not shared by processes; start it without torchrun.")
 
 
 def _meant(error: typer.TyperException) -> str:
-    """Return a hint with the option that a misspelt one is close to; empty without one."""
+    """Return a hint with the option that a misspelt one is closest to; "" if none is close."""
     options = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or []}
     close = difflib.get_close_matches(getattr(error, "option_name", "").lstrip("-"), options, n=1)
     return f"; did you mean {options[close[0]]}" if close else ""
@@ -88,11 +88,11 @@ def _meant(error: typer.TyperException) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code of its outcome.
 
-    0: finished, 2: bad input in one sentence, 130: Ctrl-C, 143: terminated. If the reader closes the pipe, the command
-    still runs to its end, and the code is 141.
+    0: finished, 2: bad input, explained in one sentence, 130: Ctrl-C, 143: terminated, 141: the reader has closed the
+    pipe; the command has still run to its end.
 
     Args:
-        arguments: what follows the program's name; None reads it from the process.
+        arguments: the words after the program's name; None takes those of this process.
     """
     with ending(), standard_streams():
         _run(list(sys.argv[1:] if arguments is None else arguments))
@@ -102,7 +102,7 @@ def _run(words: list[str]) -> None:
     COMMAND.set(["covopt", *words])
     warnings.showwarning = tell_warning
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a name that cannot be encoded must not cost an answer
+        if isinstance(stream, TextIOWrapper):  # print an answer even if a name in it cannot be encoded
             stream.reconfigure(errors="backslashreplace")
     try:
         check_shared(words[0] if words else "-")
@@ -115,7 +115,7 @@ def _run(words: list[str]) -> None:
         message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
         message = message.replace("Value error, ", "").replace(". Did", "; did").rstrip(".?")
         complain(f"{message}{_meant(error)}; see covopt --help.", BAD_INPUT)
-    except OSError as error:  # files are written elsewhere, with errors of their own
+    except OSError as error:  # of standard output; files raise RecordError
         if error.errno not in NO_ROOM:
             raise
         unwritten(error)

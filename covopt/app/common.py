@@ -1,4 +1,4 @@
-"""Shared parts of the commands: storing and printing, progress, Ctrl-C and complaints."""
+"""Shared parts of the commands: printing and storing answers, Ctrl-C and error messages."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ COMMAND: ContextVar[list[str]] = ContextVar("command")
 def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None:
     """Print an answer, then write the requested files, whatever ended the solve.
 
-    Only a second Ctrl-C ends that. A failure does not stop the other steps: an answer is printed before it is stored,
-    and stored if nobody reads it.
+    Only a second Ctrl-C stops this. If one step fails, the others still run, so that an answer is stored even if it
+    cannot be printed.
     """
     failures: list[CovoptError | OSError] = []
     with gently():
@@ -49,7 +49,7 @@ def print_pairs(pairs: list[tuple[str, str]]) -> None:
     """Print a label and its text on each line; on a terminal, fold long texts."""
     pairs = [(label, printable(text)) for label, text in pairs]
     console = Console(highlight=False, markup=False)
-    if not console.is_terminal:  # one line for each entry, whatever its length
+    if not console.is_terminal:  # one line for each pair, however long
         print("\n".join(f"{label:<13}{text}" for label, text in pairs))
         return
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -61,7 +61,7 @@ def print_pairs(pairs: list[tuple[str, str]]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print named columns, numbers short; the same plain text on a terminal and in a pipe."""
+    """Print named columns with shortened numbers, as plain text on a terminal and in a pipe."""
     shown = [tuple(columns), *(tuple(_cell(value) for value in row) for row in rows)]
     widths = [max(len(row[i]) for row in shown) for i in range(len(columns))]
     for row in shown:
@@ -75,13 +75,13 @@ def _cell(value: object) -> str:
 
 
 def check_force(force: bool, *targets: Path | None) -> None:
-    """Refuse a --force that has nothing to replace: its user thinks that something is written."""
+    """Raise a RecordError for --force without a file to write: its user expects one."""
     if force and not any(targets):
         raise RecordError("There is nothing to replace, because nothing is to be written; leave --force out.")
 
 
 def check_device(device: str) -> None:
-    """Raise a ProblemError unless torch can compute there."""
+    """Raise a ProblemError unless torch can compute on this device."""
     from covopt.model.reading import parse_device
 
     parse_device(device)
@@ -89,7 +89,7 @@ def check_device(device: str) -> None:
 
 @contextmanager
 def interruptible(message: str = "Interrupted before there was an answer; nothing is written.") -> Iterator[None]:
-    """Complain when Ctrl-C comes twice, or before the solver answers it."""
+    """Exit with this message if Ctrl-C comes twice, or before the solver can answer it."""
     try:
         with loading():
             import_module("torch")
@@ -99,7 +99,7 @@ def interruptible(message: str = "Interrupted before there was an answer; nothin
 
 
 def flush() -> None:
-    """Flush standard output, and report a full disk behind it."""
+    """Flush standard output; exit with a message if that fails, as on a full disk."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -107,18 +107,18 @@ def flush() -> None:
 
 
 def unwritten(error: OSError) -> NoReturn:
-    """Say that standard output did not take the answer."""
+    """Exit with the message that the answer cannot be written to standard output."""
     discard_output()
     complain(f"The answer cannot be written ({error.strerror}); send it elsewhere, or make room.", BAD_INPUT)
 
 
 def is_memory(error: Exception) -> bool:
-    """Return True if memory was refused, by Python or by torch, which has no class for it."""
+    """Return True if Python or torch, which has no class for this error, ran out of memory."""
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
 def tell_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning as one sentence; `warnings.showwarning` would print a line of source."""
+    """Print a warning as one sentence; `warnings.showwarning` would add a line of source code."""
     print(f"covopt: warning: {printable(str(message))}", file=sys.stderr)
 
 
@@ -128,6 +128,6 @@ def say(message: str) -> None:
 
 
 def complain(message: str, code: int) -> NoReturn:
-    """Say what is wrong, and exit."""
+    """Print a message on standard error, and exit."""
     say(message)
     sys.exit(code)

@@ -15,7 +15,7 @@ Matrix = Annotated[
     Path,
     typer.Argument(metavar="MATRIX", help="A symmetric matrix: .npy, .csv of numbers, or .npz with A (or one array)."),
 ]
-Atoms = Annotated[int | None, typer.Option(help="Look for a factor with R atoms, not for the fewest.", metavar="R")]
+Atoms = Annotated[int | None, typer.Option(help="Look for a factor with R atoms, instead of the fewest.", metavar="R")]
 Tolerance = Annotated[float, typer.Option(help="Relative accuracy of the matrix.", metavar="TOL")]
 Target = Annotated[
     Path | None,
@@ -27,9 +27,9 @@ Target = Annotated[
 ]
 Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz, or an earlier run in DIR.")]
 SINGLE = (".npz", ".npy", ".csv", ".txt")
-"""Endings of file names, of which only .npz is written; no directory has such a name."""
+"""Suffixes that mean a file, not a directory; only .npz can be written."""
 HELD = "B|C"
-"""The arrays of a file that --out wrote, and that --force replaces."""
+"""The names of the arrays in a file that --out writes and --force may replace."""
 
 
 def cprank_command(
@@ -42,10 +42,10 @@ def cprank_command(
     force: Replace = False,
     as_json: options.Json = False,
 ) -> None:
-    """Is a matrix completely positive, A = B^T B with B >= 0, and how few rows does B take (its cp-rank)?
+    """Is a matrix completely positive, A = B^T B with B >= 0, and how few rows can B have (its cp-rank)?
 
-    Both ends of the interval come with the reason for them. A matrix that is not completely positive gets a witness:
-    a copositive C with <A, C> < 0.
+    The answer is an interval, with a reason for each end. A matrix that is not completely positive gets a witness: a
+    copositive C with <A, C> < 0.
     """
     with interruptible("Interrupted before there was an answer; nothing is written."):
         from covopt.completely_positive import completely_positive

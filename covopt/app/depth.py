@@ -45,7 +45,7 @@ def depth_command(
 ) -> None:
     """Show what depth changes: costs, proved bounds and the dimensions that pass, depth by depth.
 
-    The time limit is for all depths together; each depth hands its networks to its neighbours.
+    The time limit is for all depths together; the networks of each depth are starts for its neighbours.
     """
     chosen = depths_of(depths or ["2:8"])
     with interruptible():
@@ -84,14 +84,10 @@ def depth_command(
 
 
 def depths_of(texts: list[str]) -> list[int]:
-    """Return the depths of several texts together: 2:5 is 2, 3, 4, 5; 2,3,9 a list.
-
-    Raises:
-        ProblemError: a text is neither.
-    """
+    """Return all depths of some texts, each a range (2:5) or a list (2,3,9); raise a ProblemError otherwise."""
     least, most = 2, 1000
     depths: set[int] = set()
-    for part in (part for text in texts for part in text.split(",")):
+    for part in ",".join(texts).split(","):
         first, colon, last = part.partition(":")
         ends = [end.strip() for end in ((first, last) if colon else (first, first))]
         if not all(end.isascii() and end.isdigit() and len(end) <= len(str(most)) for end in ends):

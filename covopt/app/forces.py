@@ -14,7 +14,7 @@ from covopt.runtime.errors import printable
 
 def forces_command(
     run: options.Run,
-    out: Annotated[Path, typer.Option(help="The picture, a PNG.", metavar="FILE")] = Path("forces.png"),
+    out: Annotated[Path, typer.Option(help="The picture, a .png file.", metavar="FILE")] = Path("forces.png"),
     layer: Annotated[int, typer.Option(help="Hidden layer, from 1.", metavar="l")] = 1,
     tikhonov: Annotated[
         float | None,
@@ -37,6 +37,6 @@ def forces_command(
 
     def draw() -> None:
         files.write_file(out, lambda draft: draw_forces(picture, draft), force, figures.is_picture)
-        print(printable(f"They are drawn in {out}."))
+        print(printable(f"The picture is {out}."))
 
     deliver(lambda: print(f"{printable(picture.title)}."), draw)

@@ -1,6 +1,6 @@
-"""The options that several commands share, each declared once, in groups.
+"""The options that several commands share, in groups.
 
-Annotations are evaluated as they are read: as texts they would cost `covopt --help` 15 ms.
+Annotations are evaluated at once: evaluated from texts, they would cost `covopt --help` 15 ms.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ _data, asking, solving, _output = (
 
 
 class Method(StrEnum):
-    """Ways to solve. Other words are Literals, of which typer takes no list."""
+    """Ways to solve; an enumeration, because typer has no lists of Literals."""
 
     CONE = "cone"
     HIDDEN = "hidden"
@@ -45,7 +45,7 @@ Device = Annotated[str, solving(help="Device: cpu or cuda.", metavar="NAME")]
 
 
 def _amount_of_bias(text: str | float) -> float | str:
-    """Return a number, or the text, which `make_problem` explains better."""
+    """Return a number, or the text, for which `make_problem` has the better message."""
     try:
         return float(text)
     except ValueError:
@@ -57,7 +57,9 @@ Bias = Annotated[
     asking(parser=_amount_of_bias, help="Amount of bias; 0: none; free: biases without a penalty.", metavar="BETA"),
 ]
 Depth = Annotated[int, asking(help="Layers of weights.", metavar="L")]
-Skip = Annotated[bool, asking("--skip", help="A linear function of the inputs is free too; with --bias free.")]
+Skip = Annotated[
+    bool, asking("--skip", help="Add a linear function of the inputs without a penalty; needs --bias free.")
+]
 Lam = Annotated[
     float | None,
     asking(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),
@@ -81,7 +83,7 @@ Test = Annotated[
     ),
 ]
 Json = Annotated[bool, _output("--json", help="Print one JSON object.")]
-Resume = Annotated[bool, _output("--resume", help="Go on from the run in DIR of --out, and replace it.")]
+Resume = Annotated[bool, _output("--resume", help="Continue the run in DIR of --out, and replace it.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory written by --out.")]
 
 
@@ -164,7 +166,7 @@ class Solving:
 
 @dataclass(frozen=True)
 class Output:
-    """The place of the result, and the reports of progress."""
+    """Where the result goes, and how progress is shown."""
 
     out: Annotated[Path | None, _output(help="Write the run into a new directory.", metavar="DIR")] = None
     force: Annotated[bool, _output("--force", help="Replace an earlier run in DIR.")] = False
@@ -174,7 +176,7 @@ class Output:
     as_json: Json = False
 
     def check(self, *targets: Path | None) -> None:
-        """Refuse early what could not be written in the end."""
+        """Raise a RecordError early if the answer could not be written in the end."""
         from covopt.records import storing
 
         check_force(self.force, *targets, self.out)
@@ -182,11 +184,11 @@ class Output:
             storing.check_free(self.out, self.force)
 
     def following(self, time_limit: float | None) -> "AbstractContextManager[Callback | None]":
-        """Return the line of progress; none without a time limit."""
+        """Return the block that shows progress; it shows nothing without a time limit."""
         return nullcontext() if time_limit is None else progress_line(time_limit, self.progress)
 
     def start(self, resume: bool, init: Path | None, kind: type, what: str, barred: str = "--force") -> Any:
-        """Return the stored answer that --resume or --init goes on from; None without them."""
+        """Return the stored answer that --resume or --init starts from; None without them."""
         from covopt.records import storing
         from covopt.studies import runs
 
@@ -197,7 +199,7 @@ class Output:
             raise RecordError(f"--resume goes on from the run in DIR of --out; give --out DIR, without {barred}.")
         storing.check_free(self.out, force=True)
         start = runs.load(self.out)
-        if not isinstance(start, kind):  # it would be replaced
+        if not isinstance(start, kind):  # the new run would replace it
             raise RecordError(f"{self.out} holds no {what} to go on from; choose another directory.")
         return start
 
@@ -224,7 +226,7 @@ class Output:
             raise typer.Exit(INTERRUPTED)
 
     def store(self, answer: Any, name: str, data: "Dataset | None" = None) -> None:
-        """Store an answer with its report, if --out asks for it, and print where."""
+        """Store an answer with its report if --out is given, and print where."""
         if self.out is None:
             return
         from covopt.records import record
@@ -232,7 +234,7 @@ class Output:
 
         names = (None, None) if data is None else (data.columns, data.classes)
         others: dict[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), *names)}
-        if not interrupted():  # else the report is omitted, whose libraries take a second to load
+        if not interrupted():  # after Ctrl-C there is no time to load the report's libraries
             from covopt.studies.runs import report_writer
 
             others[record.REPORT] = report_writer(self.out)
@@ -245,12 +247,10 @@ class Output:
 
 
 def flat(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn a command that takes groups of options into one that takes the options.
-
-    That is the form that typer wants.
+    """Turn a command that takes groups of options into one that takes the options, as typer needs.
 
     Args:
-        defaults: of this command, where they differ from those of its groups.
+        defaults: defaults of this command that differ from those of its groups.
     """
 
     def flatten(command: Callable[..., None]) -> Callable[..., None]:
@@ -276,7 +276,7 @@ def flat(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., No
 
 
 def _options(hint: Any, parameter: Parameter) -> Iterator[Parameter]:
-    """Yield a parameter of a command, or the fields of a group in its place."""
+    """Yield a parameter of a command, or the fields of its group."""
     if not (isinstance(hint, type) and is_dataclass(hint)):
         yield parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint)
         return

@@ -19,13 +19,15 @@ class Range:
         list[float] | None, typer.Option("--lam", help="A strength of the penalty; repeatable.", metavar="LAM")
     ] = None
     ratio: Annotated[float, typer.Option(help="Without --lam: the smallest lam over lam_max.", metavar="R")] = 1e-4
-    points: Annotated[int, typer.Option(help="Without --lam: how many values.", metavar="N")] = 50
+    points: Annotated[int, typer.Option(help="Without --lam: the number of values.", metavar="N")] = 50
     interpolate: Annotated[
-        bool, typer.Option("--interpolate", help="Also the representation cost, the end of the path at lam = 0.")
+        bool, typer.Option("--interpolate", help="Add the representation cost, the end of the path at lam = 0.")
     ] = False
 
 
-Folds = Annotated[int | None, typer.Option("--folds", help="Score by K folds of the data instead.", metavar="K")]
+Folds = Annotated[
+    int | None, typer.Option("--folds", help="Score by K-fold cross-validation instead of --test.", metavar="K")
+]
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def path_command(
 ) -> None:
     """Find the minimum for all lam of a range: its networks, bounds at every lam, and the best lam.
 
-    Held-out data pick the best lam. The range begins at lam_max, from which on no hidden neurons are needed.
+    The best lam is chosen on held-out data. The range begins at lam_max, above which no hidden neurons are needed.
     The time limit is for all values together.
     """
     with interruptible():

@@ -1,4 +1,4 @@
-"""Processes that torchrun starts for one command, each with rows of its own."""
+"""The processes that torchrun starts for one command; each has its own rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from covopt.runtime.errors import ProcessError
 
 @dataclass(frozen=True)
 class Place:
-    """One of the processes that solve together: this one.
+    """The place of this process among those that solve together.
 
     Attributes:
         device: where it computes.
-        share: its place and the number of processes; None if it is alone.
+        share: its rank and the number of processes; None if it is alone.
     """
 
     device: str
@@ -31,9 +31,7 @@ class Place:
 
 @contextmanager
 def joined(device: str) -> Iterator[Place]:
-    """Join the group of processes that torchrun started this one in, for this block.
-
-    Without torchrun this process is alone.
+    """Join the group of processes that torchrun started, in this block; without torchrun, stay alone.
 
     Raises:
         ProblemError: there is no such device here.

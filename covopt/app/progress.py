@@ -1,4 +1,4 @@
-"""The progress of a command: one line on a terminal, or lines in a pipe with --progress."""
+"""The progress of a command: one line on a terminal, or with --progress a line every few seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from covopt.records import numerals
 from covopt.runtime.loop import Callback, Progress
 
 EVERY = 5.0
-"""Seconds between the lines in a pipe."""
+"""Seconds between two lines that are not on a terminal."""
 
 
 class ProgressLine:
@@ -29,7 +29,7 @@ class ProgressLine:
         self._latest: Progress | None = None
 
     def follow(self, progress: Progress) -> None:
-        """Take over a solver's progress; a callback of `covopt.solve`."""
+        """Show this progress from now on; a callback for `covopt.solve`."""
         self._latest, self._since = progress, time.perf_counter()
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class ProgressLine:
 
 @contextmanager
 def progress_line(time_limit: float, in_pipe: bool) -> Iterator[Callback | None]:
-    """Follow a solve on standard error: a line on a terminal, else one every few seconds."""
+    """Provide the callback that shows a solve on standard error; None if nothing is to be shown."""
     console = Console(stderr=True, highlight=False)
     if not (console.is_terminal or in_pipe):
         yield None
@@ -55,7 +55,7 @@ def progress_line(time_limit: float, in_pipe: bool) -> Iterator[Callback | None]
 
 
 def progress_text(line: Progress, time_limit: float) -> str:
-    """Return cost, bound and width of the best network so far, the phase, and the time."""
+    """Describe the progress: cost, bound and width of the best network, the phase, and the time."""
     cost = f"{line.cost:.6g}" if math.isfinite(line.cost) else "none yet"
     bound = "none yet" if line.lower is None else numerals.down(line.lower, 6)
     parts = [f"cost {cost}", f"bound {bound}", f"width {line.width}", line.phase]
@@ -63,7 +63,7 @@ def progress_text(line: Progress, time_limit: float) -> str:
 
 
 class _Needs(logging.Handler):
-    """Says what a solve will need as soon as that is known."""
+    """Prints what a solve will need as soon as it is known."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError, ValueError):  # nobody reads, or the stream is closed
@@ -89,7 +89,7 @@ def telling_needs(following: bool) -> Iterator[None]:
 
 @contextmanager
 def _telling(line: ProgressLine) -> Iterator[None]:
-    """Print the line every few seconds, until nobody reads it any more."""
+    """Print the line every few seconds in this block, as long as somebody reads it."""
     ended = threading.Event()
 
     def tell() -> None:

@@ -22,9 +22,7 @@ class Networks:
             help="Audit this network, a state dict (.pt) or W1 ... WL (.npz), and train none.", metavar="FILE"
         ),
     ] = None
-    start: Annotated[Path | None, typer.Option(help="The first weights of the network of --net.", metavar="FILE")] = (
-        None
-    )
+    start: Annotated[Path | None, typer.Option(help="The initial weights of the --net network.", metavar="FILE")] = None
     lam: Annotated[
         list[float] | None,
         typer.Option("--lam", help="Strength of the penalty, half of PyTorch's weight_decay; 0: none; repeatable."),
@@ -41,11 +39,15 @@ class Networks:
     ] = None
     nesterov: Annotated[bool, typer.Option("--nesterov", help="Nesterov's form of the momentum.")] = False
     kept: Annotated[
-        float | None, typer.Option(help="Train until this part of the start is left. Default: 1e-4.", metavar="PART")
+        float | None,
+        typer.Option(help="Train until this part of the initial weights remains. Default: 1e-4.", metavar="PART"),
     ] = None
-    epochs: Annotated[float | None, typer.Option(help="Train for so many epochs instead.", metavar="E")] = None
+    epochs: Annotated[float | None, typer.Option(help="Train for this number of epochs instead.", metavar="E")] = None
     steps: Annotated[
-        int | None, typer.Option(help="Train for so many steps instead; of --net, how many it took.", metavar="T")
+        int | None,
+        typer.Option(
+            help="Train for this number of steps instead; with --net, the number it was trained for.", metavar="T"
+        ),
     ] = None
     depth: Annotated[int | None, typer.Option(help="Layers of weights. Default: 3.", metavar="L")] = None
     width: Annotated[int | None, typer.Option(help="Neurons of every hidden layer. Default: 100.", metavar="N")] = None
@@ -66,7 +68,7 @@ class Networks:
     ] = None
     reference: Annotated[
         float | None,
-        typer.Option(help="Time for the solver's answer. Default: a third of the limit; 0: none.", metavar="SECONDS"),
+        typer.Option(help="Time for the solver's network. Default: a third of the limit; 0: none.", metavar="SECONDS"),
     ] = None
     time_limit: options.TimeLimit = 300.0
     seed: options.Seed = 0
@@ -77,8 +79,8 @@ class Networks:
 def ranks_command(*, data: options.Data, networks: Networks, output: options.Output) -> None:
     """Find the rank that SGD ends with, what explains it, and the rank of the solver's network.
 
-    Trains every combination of the repeated options until little is left of the start, and audits each network; or
-    audits the network of --net.
+    Trains a network for each combination of the repeated options until little remains of its initial weights, and
+    audits it; or audits the network of --net.
     """
     with interruptible():
         from covopt.studies.ranks import ranks as study

@@ -1,4 +1,4 @@
-"""covopt show and covopt verify: the content of a stored run, its report, and its truth."""
+"""covopt show and covopt verify."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def show_command(run: options.Run, report: Page = None, force: Force = False, as
 def verify_command(run: options.Run, as_json: options.Json = False) -> None:
     """Check a stored run from its files alone: its network's cost, its bound, and its other statements.
 
-    Exit code 0 if the files prove it, 1 if they do not. Anything that is not checked is named.
+    The exit code is 0 if the files prove the run, 1 if they do not. The answer names what is not checked.
     """
     from covopt.records import record
     from covopt.studies import runs

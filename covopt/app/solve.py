@@ -30,13 +30,11 @@ class Searching:
     max_width: Annotated[
         int | None, options.solving(help="Largest width of a hidden layer, for cone at depth >= 3.", metavar="N")
     ] = None
-    starts: Annotated[
-        int | None, options.solving(help="Number of random draws, descents or trainings.", metavar="N")
-    ] = None
+    starts: Annotated[int | None, options.solving(help="Number of random starts.", metavar="N")] = None
     tol: Annotated[
         float | None,
         options.solving(
-            help="End cone once rounds gain less than this part of the cost; default: when they find nothing.",
+            help="End cone once rounds gain less than this part of the cost; default: when they gain nothing.",
             metavar="TOL",
         ),
     ] = None
@@ -44,26 +42,28 @@ class Searching:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Options of the stored state of a search, and of memory, with the keywords of `covopt.solve`."""
+    """Options of checkpoints and memory, with the keywords of `covopt.solve`."""
 
     checkpoint: Annotated[
         float | None,
         options.solving(
-            help="Keep the state of the search beside --out, in DIR.checkpoint.npz, every so many seconds.",
+            help="Store the state of the search in DIR.checkpoint.npz, beside DIR of --out, at this interval.",
             metavar="SECONDS",
         ),
     ] = None
-    resume: Annotated[bool, options.solving("--resume", help="Go on from the state that --checkpoint kept.")] = False
+    resume: Annotated[bool, options.solving("--resume", help="Continue from the state that --checkpoint stored.")] = (
+        False
+    )
     memory_limit: Annotated[
         float | None,
         options.solving(
-            help="GB of memory for the solve, in each process: it does without what would take more, or is refused.",
+            help="Memory of each process in GB; the solve omits steps that need more, or is refused.",
             metavar="GB",
         ),
     ] = None
 
     def keywords(self, output: options.Output, tells: bool) -> dict[str, Any]:
-        """Return the keywords of `covopt.solve`; --force makes room for the file of the state."""
+        """Return the keywords of `covopt.solve`; --force deletes an earlier state."""
         from covopt.solvers.checkpoint import is_state
 
         if self.checkpoint is None and not self.resume:
@@ -139,7 +139,7 @@ def solve_command(
             return
     if not place.tells:
         return
-    if place.share is not None and output.out is not None:  # stored results are proved again from their data
+    if place.share is not None and output.out is not None:  # `verify` proves stored results from all their data
         dataset = data.read(question.loss)
         result = answer.on_all_rows(result, dataset.X, dataset.Y)
     result.describe_data(dataset)

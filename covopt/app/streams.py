@@ -1,4 +1,4 @@
-"""The program's standard streams: readers who leave, closed streams, and full disks."""
+"""The program's standard streams: closed pipes, and streams that are closed at the start."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 
 class _Read(io.RawIOBase):
-    """Standard output for as long as it is read; then nothing, and the command goes on.
+    """Standard output that discards the rest once its reader has closed the pipe.
 
-    `covopt solve ... --out run | head -1` stores its run like any other.
+    So `covopt solve ... --out run | head -1` stores its run like any other.
 
     Attributes:
-        left: True if the reader has left.
+        left: True if the reader has closed the pipe.
     """
 
     def __init__(self, raw: io.FileIO) -> None:
@@ -42,7 +42,7 @@ class _Read(io.RawIOBase):
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Open closed streams on nothing, lest a file take their number; survive leaving readers."""
+    """Open closed streams on os.devnull, so that no file gets their number; survive a closed pipe."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -52,15 +52,15 @@ def standard_streams() -> Iterator[None]:
     sys.stdout, sys.stderr = (open(os.devnull, "w") if stream is None else stream for stream in before)  # noqa: SIM115
     output = sys.stdout
     buffer = getattr(output, "buffer", None)
-    raw = getattr(buffer, "raw", buffer)  # the same where Python runs unbuffered
-    if isinstance(raw, io.FileIO):  # a test's stand-in is none
+    raw = getattr(buffer, "raw", buffer)  # the buffer itself if Python runs unbuffered
+    if isinstance(raw, io.FileIO):  # tests replace it
         at_once = raw is buffer or raw.isatty()
         kind = {"encoding": output.encoding, "errors": output.errors, "line_buffering": at_once}
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Read(raw)), **kind)
     try:
         yield
     finally:
-        with suppress(OSError):  # commands flush their answers themselves, and print what was wrong
+        with suppress(OSError):  # commands have flushed their answers and reported errors
             sys.stdout.flush()
         sys.stdout, sys.stderr = before
 
@@ -72,7 +72,7 @@ def reader_left() -> bool:
 
 
 def discard_output() -> None:
-    """Let what is still written to standard output go nowhere."""
+    """Discard all further output to standard output."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)

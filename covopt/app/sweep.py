@@ -42,7 +42,7 @@ def sweep_command(
     force: Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Many solves: every combination of the values in SPEC, each stored as soon as it is done.
+    """Solve every combination of the values in SPEC, and store each as soon as it is done.
 
     A stopped sweep continues with --resume, whatever stopped it. Several processes may share one sweep.
     """
@@ -81,7 +81,7 @@ def sweep_command(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Counts], None] | None]:
-    """Show on a terminal how many cells are done, and about how long the others will take."""
+    """Show on a terminal how many cells are done, and an estimate of the remaining time."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

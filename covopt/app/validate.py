@@ -24,15 +24,15 @@ Better = Annotated[
 At = Annotated[
     Path | None,
     typer.Option(
-        help="Look at the network as a function at these inputs, not at DATA's: .npz (X), .npy, or .csv of numbers;"
-        " as the network takes them, --scale does not change them.",
+        help="Inputs at which the network is examined as a function, instead of DATA's: .npz (X), .npy, or .csv of"
+        " numbers; --scale does not change them.",
         metavar="FILE",
     ),
 ]
 Orbits = Annotated[
     Path | None,
     typer.Option(
-        help="The same inputs after a transformation, row by row: how far each layer identifies the two.",
+        help="The inputs after a transformation, row by row, to measure how far each layer identifies the two.",
         metavar="FILE",
     ),
 ]
@@ -42,7 +42,7 @@ _training = partial(typer.Option, rich_help_panel="Training")
 
 @dataclass(frozen=True)
 class Training:
-    """The networks that are trained without --net; the training of that of --net, by SGD at a constant rate."""
+    """The networks to train if --net is missing; or how SGD at a constant rate trained that of --net."""
 
     width: Annotated[
         int | None, typer.Option(help="Hidden neurons of the networks trained without --net.", metavar="N")
@@ -50,7 +50,7 @@ class Training:
     starts: Annotated[int | None, typer.Option(help="Number of networks trained without --net.", metavar="N")] = None
     batch_size: Annotated[
         int | None,
-        _training(help="Samples in a batch: tells a network that its batches move from an untrained one.", metavar="B"),
+        _training(help="Samples in a batch; shows whether only the noise of SGD still moves the network.", metavar="B"),
     ] = None
     rate: Annotated[float | None, _training(help="Learning rate; with --batch-size.", metavar="MU")] = None
     steps: Annotated[int | None, _training(help="Steps of the training; with --batch-size.", metavar="T")] = None
@@ -66,7 +66,7 @@ class Question(options.Question):
     ] = None
     decay: Annotated[
         Literal["all", "weights"],
-        typer.Option(help="What the penalty is on; weights: biases are free, as by --bias free."),
+        typer.Option(help="The penalised parameters; weights: biases are free, as with --bias free."),
     ] = "all"
     activation: Annotated[
         str, typer.Option(help="Activation of the network: relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")
@@ -75,7 +75,7 @@ class Question(options.Question):
 
 @dataclass(frozen=True)
 class Output(options.Output):
-    """The place of the result, beside the better network."""
+    """Where the result goes; --force also replaces the file of the better network."""
 
     force: Annotated[bool, typer.Option("--force", help="Replace FILE, and an earlier run in DIR.")] = False
 

@@ -55,16 +55,16 @@ class CPRank(Answer):
     Attributes:
         verdict: says if the matrix is completely positive.
         exact: the verdict and the upper end are proved for the matrix itself; false: within the residual.
-        lower: no factor of the matrix, as it is given, has fewer atoms; None where it is not completely positive.
-        upper: some factor has at most so many, or a theorem says so; None without a verdict, or with the opposite one.
-        lower_reason, upper_reason: why.
+        lower: no factor of the given matrix has fewer atoms; None if the matrix is not completely positive.
+        upper: a factor with at most this number of atoms exists; None unless the verdict is completely positive.
+        lower_reason, upper_reason: the reasons for both ends.
         B: the factor found (r, n), one atom in each row, or None.
         residual: |A - B^T B| / |A| of that factor, or None.
         witness: separates a matrix that is not completely positive from those that are, or None.
-        tolerance: that of the call; at least a few units of rounding.
+        tolerance: the tolerance of the call, at least a few units of rounding.
         parts: the answers for the components of the support graph, with the proofs of their ends.
-        least: where entries were too small to count and the parts are those of the matrix without them, the lower end
-            of the matrix with them.
+        least: if the parts are those of the matrix without entries below the tolerance, the lower end of the matrix
+            with them.
         A, rank, seed: the matrix (n, n), its rounding asymmetry averaged, and the options of `cp_rank`.
     """
 
@@ -88,10 +88,9 @@ class CPRank(Answer):
     seed: int = 0
 
     def check(self, A: ArrayLike | torch.Tensor | None = None) -> bool:
-        """Return True if all claims can be proved again from this object and the matrix A (n, n).
+        """Return True if this object and the matrix A (n, n) prove all claims again; None: the matrix of the call.
 
-        Checked are the witness, or the factor's residual, and both ends of the interval, component by component. None
-        is the matrix of the call.
+        The witness is checked, or the factor's residual and both ends of the interval, component by component.
 
         Raises:
             DataError: as `cp_rank`.
@@ -177,9 +176,7 @@ class CPRank(Answer):
         }
 
     def files(self) -> dict[str, Writer]:
-        """Return the writers of matrix.npz (A), and of proof.json and proof.npz.
-
-        These hold all that `check` needs, with the factor B and the witness C.
+        """Return the writers of matrix.npz (A), and of proof.json and proof.npz with all else that `check` needs.
 
         Raises:
             RecordError: the answer does not hold its matrix.
@@ -210,7 +207,7 @@ def measured(answer: CPRank) -> dict[str, float]:
 
 
 def facts(A: Matrix) -> list[tuple[str, object]]:
-    """Return numbers of a matrix and of its support graph that interest a reader."""
+    """Return numbers of a matrix and of its support graph for the report."""
     graph, values = support_graph(A), np.linalg.eigvalsh(A)
     return [
         ("least eigenvalue, up to rounding", float(values[0])),

@@ -1,4 +1,4 @@
-"""Load a stored cp-rank, and check it with nothing but its matrix and its proofs."""
+"""Load a stored cp-rank, and check it from its matrix and its proofs alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from covopt.records.record import Summary
 UNCHECKED = ("tolerance", "rank", "seed", "version", "the words of lower_reason and upper_reason")
 """Entries of the summary that no file proves."""
 SAME = 1e-12
-"""Maximum difference of a residual between machines: they round differently."""
+"""The largest difference of a residual between machines, which round differently."""
 
 
 def load(directory: Path) -> CPRank:

@@ -1,22 +1,22 @@
 """Decide whether a matrix is completely positive, and how few atoms it takes.
 
-`cp_rank` answers with proofs of both ends. A (n, n) is completely positive if A = B^T B = sum_k b_k b_k^T with B (r, n)
->= 0; the least r is its cp-rank. The questions are taken in this order:
+`cp_rank` proves both ends of its answer. A (n, n) is completely positive if A = B^T B = sum_k b_k b_k^T with B (r, n)
+>= 0; the least r is its cp-rank. The steps are:
 
-1. A negative entry or eigenvalue: not completely positive.
-2. A is scaled by powers of two (no digit is lost) to a diagonal between 1/2 and 2 and taken apart into the connected
+1. A matrix with a negative entry or eigenvalue is not completely positive.
+2. A is scaled by powers of two (no digit is lost) to a diagonal between 1/2 and 2 and split into the connected
    components of its support graph, whose cp-ranks add up.
 3. A component without triangles is decided by its comparison matrix (`triangle_free`).
 4. For others the lower end comes from the rank, edge-clique covers (`graphs`) and moments (`moments`), the upper end
-   from a factor (`factorization`) and from theorems. Where no factor is found, a copositive witness is searched for
+   from a factor (`factorization`) and from theorems. If no factor is found, a copositive witness is sought
    (`copositive`).
 
-**What is meant by exact.** A factor is a floating-point matrix, so that A = B^T B up to a residual. `exact` says that a
-matrix B' >= 0 with B'^T B' = A and no more atoms is proved to exist: by a theorem whose condition holds by a margin or
-in exact arithmetic, or by `factorization.proves`. On the boundary of the cone there is often no such proof, and the
-upper end then holds for a matrix within the residual. A witness is always a proof. The lower end always holds for A
-itself, to its last digit. Entries below the tolerance, which a factor may leave out, therefore count for it twice: they
-need not be covered, but they join vertices (`connected.lower_of_given`).
+**Exact.** A factor is a floating-point matrix, so A = B^T B up to a residual. `exact` means that a matrix B' >= 0 with
+B'^T B' = A and no more atoms is proved to exist: by a theorem whose condition holds by a margin or in exact arithmetic,
+or by `factorization.proves`. On the boundary of the cone there is often no such proof, and the upper end then holds for
+a matrix within the residual. A witness is always a proof. The lower end always holds for A itself, to its last digit.
+It treats entries below the tolerance, which a factor may leave out, with care: they need not be covered, but they join
+vertices (`connected.lower_of_given`).
 """
 
 from __future__ import annotations
@@ -53,19 +53,17 @@ def cp_rank(
     time_limit: float = 60.0,
     seed: Seed = 0,
 ) -> CPRank:
-    """Decide whether A is completely positive, and bound its cp-rank from both sides.
-
-    Each end comes with its reason.
+    """Decide whether A is completely positive, and bound its cp-rank from both sides, with reasons.
 
     Args:
-        A: a symmetric matrix (n, n), n up to about 100. One that is not positive semi-definite, or has negative
-            entries, is a question like any other: it is not completely positive.
-        rank: the number of atoms to look for in a factor; None: as few as can be found. Where that search fails, the
+        A: a symmetric matrix (n, n), n up to about 100. It may be indefinite or have negative entries; then it is not
+            completely positive.
+        rank: the number of atoms to look for in a factor; None: as few as can be found. If that search fails, the
             factor has as many as it needs.
-        tolerance: a factor's residual |A - B^T B| may be so large, relative to |A|, and entries below it, relative to
-            sqrt(A_ii A_jj), are first left out (then nothing is exact but the lower end, which holds for A itself).
-        time_limit: seconds after which nothing new is tried; Ctrl-C ends it as well, with what is proved by then.
-        seed: of the random starts.
+        tolerance: the largest residual |A - B^T B| of a factor, relative to |A|. Entries below it, relative to
+            sqrt(A_ii A_jj), are first left out; then only the lower end is exact, which holds for A itself.
+        time_limit: seconds after which nothing new is tried; Ctrl-C ends the search as well, with what is proved.
+        seed: the seed of the random starts.
 
     Returns:
         The verdict, both ends of the interval with their reasons, and a factor (r, n) or a witness (n, n).
@@ -88,7 +86,7 @@ def cp_rank(
 
 
 def _answer(matrix: Matrix, search: Search) -> CPRank:
-    """Return the answer for a matrix, by the steps of this module's text."""
+    """Return the answer for a matrix, by the steps of this module's docstring."""
     powers = powers_of_two(matrix)
     scaled = matrix / np.outer(powers, powers)
     cheap = copositive.find_cheap(scaled, search.tolerance)
@@ -99,7 +97,7 @@ def _answer(matrix: Matrix, search: Search) -> CPRank:
     clean = original.without_small(search.tolerance)
     if clean is original:
         return _decide(matrix, original, search)
-    # The matrix without its small entries comes first, and leaves time for that with them.
+    # The matrix without its small entries is decided first, and leaves time for the matrix with them.
     first = replace(search, deadline=search.share(0.6 if original.faithful else 1.0))
     answer = _decide(matrix, clean, first)
     if answer.verdict is Verdict.UNDECIDED and original.faithful:

@@ -2,9 +2,9 @@
 
     S = cone { (z z^T, sigma(z) sigma(z)^T) : z in R^N } + (0, beta^2 11^T)
 
-A pair (K, Ks) lies in S when neurons Z (N, n) have K = Z Z^T and Ks = sigma(Z) sigma(Z)^T + beta^2 11^T. Inside, such a
-Z is found; outside, a linear function separates the pair from S and is checked from its arrays alone. Deciding
-membership is hard in general, as for completely positive matrices, which are the pairs with K = Ks and beta = 0.
+A pair (K, Ks) lies in S if neurons Z (N, n) have K = Z Z^T and Ks = sigma(Z) sigma(Z)^T + beta^2 11^T. Inside S, such
+a Z is sought; outside, a linear function that separates the pair from S, which can be checked from its arrays alone.
+Deciding membership is hard in general, as for completely positive matrices: the pairs with K = Ks and beta = 0.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def in_cone(
         Ks: covariance of the activations with their bias column (N, N), symmetric.
         bias: amount of bias beta >= 0, or "free" (beta = 1); Ks contains beta^2 11^T.
         activation: relu, leaky:A or linear.
-        tolerance: relative error up to which the covariances are known.
+        tolerance: relative error of the covariances.
         time_limit: seconds after which nothing new is tried.
         seed: of the random starts of the search.
 
     Returns:
-        The verdict with neurons (N, n) or a witness; true as a condition if the pair is known to lie in the cone.
+        The verdict with neurons (N, n) or a witness; its truth value is True if the pair is found to be in the cone.
 
     Raises:
         DataError: a matrix is not finite, symmetric and square, or the shapes differ.
@@ -119,15 +119,13 @@ def representations_of(
     time_limit: float = 10.0,
     seed: int = 0,
 ) -> Float[np.ndarray, "N n"]:
-    """Return representations Z of one hidden layer with given covariances.
-
-    This is the way back from `covariances_of`.
+    """Return representations Z of one hidden layer with given covariances: the inverse of `covariances_of`.
 
     Args:
         K, Ks: the pair of covariances, both (N, N).
         bias: amount of bias beta >= 0, or "free" (beta = 1); Ks contains beta^2 11^T.
         activation: relu, leaky:A or linear.
-        tolerance: relative error up to which the covariances are known.
+        tolerance: relative error of the covariances.
         time_limit: seconds.
         seed: of the random starts of the search.
 
@@ -157,7 +155,7 @@ def representations_of(
 
 
 def _decide(K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, deadline: float) -> Membership:
-    """Decide `in_cone` of a pair in units in which no square is lost, S without the bias."""
+    """Decide `in_cone` for a scaled pair, whose squares do not underflow, S without the bias."""
     if not K.any() and not S.any():
         return Membership(Realisable.YES, np.zeros((len(K), 0)), 0.0)
     first_search = 0.3  # seconds: most pairs inside the cone take less, and a witness against one outside comes next
@@ -178,7 +176,7 @@ def _decide(K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, dea
 def _neurons(
     K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, deadline: float
 ) -> Float[np.ndarray, "N n"] | None:
-    """Return neurons, N (N + 1) at most, that realise the pair within the tolerance; or None."""
+    """Return at most N (N + 1) neurons that realise the pair within the tolerance; or None."""
     n, most = max(1, *(int(np.linalg.matrix_rank(A, hermitian=True)) for A in (K, S))), len(K) * (len(K) + 1)
     while not past(deadline):
         Z = pairs.search(K, S, slope, n, seed, deadline)

@@ -1,6 +1,6 @@
-"""One component of the support graph: its verdict, and both ends of its cp-rank.
+"""Decide one component of the support graph, and bound its cp-rank from both sides.
 
-See `completely_positive`, which takes matrices apart and puts the answers together.
+`completely_positive` splits matrices into components and combines the answers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Part:
     """The answer for one component; `lower` and `upper` as in CPRank.
 
     Attributes:
-        vertices: the component's, in the whole matrix.
+        vertices: the rows of the whole matrix that the component has.
     """
 
     verdict: Verdict
@@ -99,7 +99,7 @@ def decide(A: Matrix, search: Search) -> Part:
     graph = support_graph(A)
     if is_triangle_free(graph):
         return _without_triangles(A, graph.number_of_edges(), search)
-    # Of equal lower ends the first one counts, the simplest to check.
+    # Among equal lower ends, `max` takes the first, which is the simplest to check.
     ends = [End(rank(A, search.tolerance), "rank", ByRank()), *_by_cliques(graph, graph, search)]
     lower, bound = max(ends, key=lambda end: end.value), by_order(A)
     options = factorization.SearchOptions(noise=0.01 * search.tolerance)
@@ -161,16 +161,16 @@ def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
 
 
 def lower_of_given(A: Matrix, clean: Matrix, distance: float, search: Search) -> End:
-    """Return a lower end for a matrix from which small entries were left out.
+    """Return a lower end for a matrix whose small entries were left out.
 
-    It must hold for every matrix between the original and the clean one. A small entry joins vertices, so that one
-    atom may hold more of them than in the clean graph, but it need not be covered.
+    It holds for every matrix between the original and the clean one. A small entry need not be covered, but it joins
+    vertices, so that an atom can have a larger support than in the clean graph.
 
     Args:
         A: the matrix itself, non-negative, with a positive diagonal.
-        clean: the same without the small entries.
-        distance: no matrix in question is further than this from the clean one (Frobenius norm).
-        search: for its deadline and tolerance.
+        clean: the matrix without its small entries.
+        distance: a bound on the distance of these matrices to the clean one (Frobenius norm).
+        search: its deadline and tolerance are used.
     """
     ends = [End(certain_rank(clean, distance), "rank, beyond the tolerance", ByRank())]
     ends += _by_cliques(support_graph(A), support_graph(clean), search)
@@ -201,7 +201,7 @@ def by_moments(A: Matrix, search: Search) -> list[End]:
 
 
 def _upper(A: Matrix, B: Float[np.ndarray, "r n"], proved: bool) -> End:
-    """Return the number of the factor's atoms, or fewer where a theorem says so."""
+    """Return the upper end by the factor's atoms, or by a theorem if it is lower."""
     # Theorems need the rank of the matrix that is proved to be completely positive: A, or else B^T B.
     theorem = general_bound(len(A), most_rank(A)) if proved else general_bound(len(A), min(B.shape), B)
     ends = [End(len(B), "a factor with so many atoms", ByFactor(B)), theorem]
@@ -209,7 +209,7 @@ def _upper(A: Matrix, B: Float[np.ndarray, "r n"], proved: bool) -> End:
 
 
 def _counts(n: int, lower: int, rank: int | None) -> Iterator[int]:
-    """Return the numbers of atoms to try for a first factor."""
+    """Yield the numbers of atoms to try for a first factor."""
     if rank is not None and rank >= lower:
         yield rank
     tried = {rank}

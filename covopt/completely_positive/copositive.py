@@ -1,16 +1,14 @@
-"""Witnesses that a matrix is not completely positive.
+"""Witnesses that a matrix A is not completely positive: copositive C with <A, C> < 0.
 
-C is copositive (x^T C x >= 0 for x >= 0) with <A, C> < 0.
-
-What proves that C is copositive (`why_copositive`):
+C is copositive if x^T C x >= 0 for all x >= 0. The proofs of this (`why_copositive`) are:
 * no entry is negative, or C is positive definite;
 * **signs**: C >= D (J - 2 T) D entry by entry, D = diag(d) >= 0, J all ones and T the adjacency matrix of a graph
   without triangles. On the simplex y^T T y <= 1/2 for such a graph (Motzkin, Straus 1965), so that y^T (J - 2 T) y
   is not negative for y >= 0. The Horn matrix is J - 2 T of the five-cycle (Haynsworth, Hoffman 1969);
 * **enumeration**: exact arithmetic on all supports that a violation could have (`supports`), order at most 25.
 
-How they are searched for: a negative entry, a negative eigenvalue, signs by turns of d and T, and at last cutting
-planes (`cutting_planes`).
+The search tries a negative entry, a negative eigenvalue, signs by alternating over d and T, and cutting planes
+(`cutting_planes`).
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from covopt.runtime.loop import past
 Vector = Float[np.ndarray, " n"]
 
 SLACK = 1e-9
-"""The margin of the negative entries of a witness by signs, relative."""
+"""The relative margin of the negative entries of a witness by signs."""
 ENUMERATED, NODES = 25, 100_000
 """Largest order, and largest number of nodes, of a proof by enumeration: 10 to 30 seconds."""
 
@@ -48,7 +46,7 @@ class Witness:
     Attributes:
         C: the matrix (n, n).
         proof: why it is copositive: `non-negative`, `positive definite`, `signs` or `enumeration`.
-        value: <A, C> / sum_ij |A_ij C_ij|, between -1 and 0; the same however the rows and columns are scaled.
+        value: <A, C> / sum_ij |A_ij C_ij|, between -1 and 0; it does not depend on the scaling of rows and columns.
     """
 
     C: Matrix
@@ -56,13 +54,12 @@ class Witness:
     value: float
 
     def check(self, A: Matrix) -> bool:
-        """Return True if C and A prove that C is copositive and <A, C> < 0 beyond rounding."""
-        again = witness(A, self.C)
-        return again is not None
+        """Return True if C is proved copositive again and <A, C> < 0 beyond rounding."""
+        return witness(A, self.C) is not None
 
 
 def why_copositive(C: Matrix, deadline: float = math.inf) -> str | None:
-    """Return the name of a proof that C is copositive, or None where none is found in time."""
+    """Return the name of a proof that C is copositive, or None if none is found in time."""
     if not (C == C.T).all():
         return None
     if (C >= 0.0).all():
@@ -84,7 +81,7 @@ def _holds_by_signs(C: Matrix) -> bool:
     powers = np.exp2(rational.halves(C))
     whole, C = C, C / np.outer(powers, powers)
     if not (C * np.outer(powers, powers) == whole).all():
-        return False  # digits are lost among numbers as far apart as these
+        return False  # the entries differ too much in size: scaling loses digits
     d = np.sqrt(np.diag(C)) * (1.0 - SLACK)
     ceiling = np.outer(d, d)
     below = np.minimum(C - ceiling, 0.0)
@@ -94,11 +91,11 @@ def _holds_by_signs(C: Matrix) -> bool:
 def witness(A: Matrix, C: Matrix, tolerance: float = 0.0, deadline: float = math.inf) -> Witness | None:
     """Return C as a witness against A, if it proves that A is not completely positive.
 
-    That is, <A, C> < -tolerance |A| |C| beyond rounding and C is proved to be copositive. No completely positive matrix
-    then lies within tolerance |A| of A.
+    This holds if <A, C> < -tolerance |A| |C| beyond rounding and C is proved to be copositive. Then no completely
+    positive matrix lies within tolerance |A| of A.
     """
     product, total = float((A * C).sum()), float(np.abs(A * C).sum())
-    if not total * EPS >= np.finfo(np.float64).tiny:  # products may have lost digits below the smallest numbers
+    if not total * EPS >= np.finfo(np.float64).tiny:  # products may have underflowed
         return None
     if not product < -max(tolerance * float(np.linalg.norm(A) * np.linalg.norm(C)), A.size * EPS * total):
         return None
@@ -107,7 +104,7 @@ def witness(A: Matrix, C: Matrix, tolerance: float = 0.0, deadline: float = math
 
 
 def find_cheap(A: Matrix, tolerance: float) -> Witness | None:
-    """Return a witness from a negative entry or eigenvalue, whichever separates more; or None."""
+    """Return a witness from a negative entry or eigenvalue, the one that separates more; or None."""
     n = len(A)
     i, j = divmod(int(A.argmin()), n)
     entry = np.zeros((n, n))
@@ -119,9 +116,9 @@ def find_cheap(A: Matrix, tolerance: float) -> Witness | None:
 
 
 def signed(d: Vector, T: np.ndarray) -> Matrix:
-    """Return D (J - 2 T) D of the module's text, but for `SLACK`.
+    """Return D (J - 2 T) D of the module's docstring, with the margin SLACK.
 
-    For a matrix A without triangles and T its graph, <A, C> = d^T M d, M the comparison matrix.
+    If T is the graph of A, without triangles, <A, C> is d^T M d with the comparison matrix M.
     """
     return np.outer(d, d) * np.where(T & ~np.eye(len(d), dtype=bool), -1.0 + 4.0 * SLACK, 1.0)
 
@@ -130,8 +127,8 @@ def find(A: Matrix, tolerance: float, seed: int, deadline: float) -> Witness | N
     """Search by signs, then by cutting planes; None proves nothing.
 
     Args:
-        A: non-negative and positive semi-definite (`find_cheap` is for the others), with a positive diagonal.
-        tolerance: <A, C> is to be below -tolerance |A| |C|.
+        A: non-negative and positive semi-definite (others: `find_cheap`), with a positive diagonal.
+        tolerance: <A, C> must be below -tolerance |A| |C|.
         seed: of the random starts.
         deadline: of time.perf_counter().
     """

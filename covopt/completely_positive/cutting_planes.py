@@ -1,9 +1,9 @@
 """Copositive C with <A, C> < 0 by cutting planes, for A that is not completely positive.
 
 The master problem is min <A, C> over |C_ij| <= 1 and x^T C x >= 0 for the x found so far, a linear programme. New x are
-points of the simplex where x^T C x is negative: up to order 10 its critical points on all faces, beyond it local
-minima. With delta at least -min x^T C x over the simplex, C + delta J is copositive, J all ones. That delta is large
-enough, is for the caller to prove: local minima may all miss the least.
+points of the simplex where x^T C x is negative: its critical points on all faces up to order 10, local minima beyond.
+With delta at least -min x^T C x over the simplex, C + delta J is copositive, J all ones. The caller has to prove that
+delta is large enough, because local minima can all miss the global minimum.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
     be copositive: cuts are deeper there than at the solution, a vertex far outside the cone.
 
     Args:
-        A: with unit diagonal.
-        seed: of the starts of the searches for local minima.
+        A: with a unit diagonal.
+        seed: the seed of the starts for local minima.
         deadline: of time.perf_counter().
     """
     n, rng = len(A), np.random.default_rng(seed)
@@ -96,7 +96,7 @@ def least_product(
 
 
 def _critical_points(C: Matrix) -> tuple[Float[np.ndarray, " m"], Points]:
-    """Return negative values of x^T C x at critical points inside faces, and the points."""
+    """Return the negative values of x^T C x at critical points inside faces, and these points."""
     n = len(C)
     values, points = [], []
     for size in range(1, n + 1):
@@ -122,8 +122,8 @@ def _local_minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray
 def descended(C: Matrix, rng: np.random.Generator) -> Points:
     """Return points near local minima of x^T C x over the simplex.
 
-    Each step goes from the worst vertex to the best. A step takes weight from the vertex of the support where the
-    gradient is highest to that where it is lowest, as much as lowers the value most (pairwise Frank-Wolfe steps).
+    A pairwise Frank-Wolfe step moves weight from the vertex of the support with the highest gradient to the vertex with
+    the lowest, as much as lowers the value most.
     """
     starts, steps = 300, 150
     x = rng.dirichlet(np.full(len(C), 0.3), size=starts)

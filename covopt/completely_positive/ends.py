@@ -1,9 +1,9 @@
 """Ends of an interval for the cp-rank, each with its proof.
 
-Every proof can be checked again, from it and A alone. A is a component of the support graph as `completely_positive`
-prepares it: non-negative, connected, its diagonal between 1/2 and 2. A lower end holds for A as it is given, to its
-last digit; other matrices within the tolerance, such as B^T B of a factor B, may have a lower cp-rank. An upper end
-holds for A itself where the answer is exact, else for B^T B.
+A proof can be checked again from its own arrays and A. A is a component of the support graph as `completely_positive`
+prepares it: non-negative, connected, its diagonal between 1/2 and 2. A lower end holds for the given A, to its last
+digit; other matrices within the tolerance, such as B^T B for a factor B, may have a lower cp-rank. An upper end holds
+for A itself if the answer is exact, else for B^T B.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from covopt.completely_positive.zeros import ByZeros
 from covopt.linalg.rounding import EPS
 
 COVERING = 10.0
-"""Seconds after which the search for the smallest edge-clique cover gives up."""
+"""Time limit in seconds for the smallest edge-clique cover."""
 
 
 @runtime_checkable
 class Proof(Protocol):
-    """Why the cp-rank is at least, or at most, a number."""
+    """A proof that the cp-rank is at least, or at most, a number."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
         """Return True if this proves the number for A."""
@@ -62,7 +62,7 @@ class ByRank:
 
 @dataclass(frozen=True)
 class ByEdges:
-    """The number of edges, as the cp-rank of a connected triangle-free graph with a cycle."""
+    """The number of edges, which is the cp-rank if the graph is connected and triangle-free with a cycle."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
         """Return True if the graph is of this kind and has that many edges."""
@@ -73,7 +73,7 @@ class ByEdges:
 
 @dataclass(frozen=True)
 class ByEdgeWeights:
-    """Weights, at most 1 on each clique: there are at least as many atoms as their sum."""
+    """Weights of edges, at most 1 on each clique; their sum is a lower bound on the number of atoms."""
 
     weights: EdgeWeights
 
@@ -84,7 +84,7 @@ class ByEdgeWeights:
 
 @dataclass(frozen=True)
 class ByCover:
-    """The atoms' supports are cliques and cover all edges."""
+    """The edge-clique cover number: the supports of the atoms are cliques that cover all edges."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
         """Return True if the integer programme, solved again, gives at least the value."""
@@ -94,7 +94,7 @@ class ByCover:
 
 @dataclass(frozen=True)
 class ByMoments:
-    """See `moments`."""
+    """A bound from moments; see `moments`."""
 
     bound: MomentBound
 
@@ -108,7 +108,7 @@ class ByMoments:
 
 @dataclass(frozen=True)
 class ByFactor:
-    """A factor B >= 0 of so many rows: B^T B = A up to the tolerance, or exactly near B."""
+    """The rows of a factor B >= 0: B^T B is A up to the tolerance, or an exact factor is near B."""
 
     B: Float[np.ndarray, "r n"]
 
@@ -148,7 +148,7 @@ class ByTheorem:
         return near and self.rank >= ranked and general_bound(len(A), self.rank).value <= value
 
 
-# ---- what they rest on
+# ---- ranks and theorems
 
 
 def rank(A: Matrix, tolerance: float) -> int:
@@ -170,13 +170,13 @@ def most_rank(A: Matrix) -> int:
 
 
 def certain_rank(A: Matrix, distance: float) -> int:
-    """Return how many eigenvalues every matrix so close to A has (Weyl), rounding included."""
+    """Return a lower bound on the rank of every matrix within `distance` of A (Weyl), rounding included."""
     rounding = 16 * len(A) * EPS * float(np.linalg.norm(A))
     return int((np.linalg.eigvalsh(A) > distance + rounding).sum())
 
 
 def by_order(A: Matrix) -> End | None:
-    """Return the end for order <= 4, if A >= 0 is proved semi-definite (Maxfield, Minc 1962)."""
+    """Return the upper end for order <= 4 if A is proved semi-definite (Maxfield, Minc 1962)."""
     n = len(A)
     if n > 4:
         return None
@@ -205,8 +205,8 @@ def general_bound(n: int, ranked: int, B: Float[np.ndarray, "r n"] | None = None
 def is_exact(A: Matrix, upper: End, B: Float[np.ndarray, "r n"] | None) -> bool:
     """Return True if A itself is proved to have a factor within the upper end.
 
-    By a theorem whose condition holds by a margin or in exact arithmetic (no triangles; order at most 4), or because
-    an exact factor is proved to lie beside B.
+    The proof is a theorem (no triangles, or order at most 4) whose condition holds by a margin or in exact arithmetic,
+    or an exact factor near B.
     """
     graph = support_graph(A)
     if is_triangle_free(graph):

@@ -1,10 +1,10 @@
-"""Factors A = B^T B, B >= 0, of matrices on the boundary of the completely positive cone.
+"""Find factors A = B^T B, B >= 0, of matrices on the boundary of the completely positive cone.
 
 A matrix C is copositive if x^T C x >= 0 for all x >= 0, and such an x is a zero of C if x^T C x = 0. A copositive C
 exposes A if <A, C> = 0. Then in A = sum_k b_k b_k^T every term of <A, C> = sum_k b_k^T C b_k is 0: each atom b_k is a
-zero of C. Often C has finitely many zeros up to length, so that hardly any atoms are possible. Matrices of high cp-rank
-are of this kind, and a search that starts anywhere (`factorization`) rarely finds their factors. So C is found first,
-then its zeros, then the factor.
+zero of C. Often C has finitely many zeros up to length, so that few atoms are possible. Matrices of high cp-rank are of
+this kind, and a search from random starts (`factorization`) rarely finds their factors. So C is computed first, then
+its zeros, then the factor.
 
 **C** is the solution of a linear programme, min <A, C> over copositive C with <C, core> = 1, for a matrix `core` inside
 the cone. The minimum is 0 where A is on the boundary. The programme begins with a few conditions x^T C x >= 0, and each
@@ -23,7 +23,7 @@ semi-definite, so that C d_k = 0 there. If the ray of b_k is isolated, this leav
 sum_k t_k b_k b_k^T = 0, and D = 0 if the b_k b_k^T are linearly independent. Three or four steps of least norm end at
 rounding.
 
-Nothing here is proved: the factor is judged by its residual, and C by `zeros`.
+Nothing is proved here: the residual judges the factor, and `zeros` judges C.
 
 Source of the atoms being zeros: Bomze, Schachinger, Ullrich, From seven to eleven, Linear Algebra Appl. 459 (2014),
 who make matrices of high cp-rank from the zeros of copositive ones. The regular system is ours.
@@ -80,7 +80,7 @@ def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = SE
 
 
 def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> tuple[Matrix, Points] | None:
-    """Return a matrix that exposes A, of diagonal 1, and its zeros, one for each support; None: none found in time."""
+    """Return a matrix that exposes A (diagonal 1) and its zeros, one for each support; None: none found in time."""
     rows, columns = np.nonzero(np.triu(A > 0.0))
     joined = (A > 0.0).astype(np.float64)
     core = joined + np.diag(joined.sum(axis=1))  # inside the cone of those with A's zeros: edges and vertices
@@ -96,7 +96,7 @@ def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> tuple[Matrix
         size = float(np.abs(C).max())
         if float((A * C).sum()) > clear * size:
             return None
-        raised = np.where(joined > 0.0, C, 10.0 * size)  # an atom has no two entries where A has a zero
+        raised = np.where(joined > 0.0, C, 10.0 * size)  # no atom has two entries i, j with A_ij = 0
         values, minima = _minima(raised, rng)
         if values.min() > -ENDED * size:
             ended = float((A * C).sum()) > -clear * size
@@ -106,13 +106,13 @@ def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> tuple[Matrix
 
 
 def _minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"], Points]:
-    """Return x^T C x at local minima over the simplex, and the minima x.
+    """Return x^T C x at local minima over the simplex, and these points x.
 
-    Descents end near them. The minimum itself is the critical point on the same support.
+    A descent ends near a minimum, which is the critical point on the same support.
     """
     x = np.maximum(descended(C, rng), 0.0)
     points = []
-    for rounded in (1e-3, 1e-8):  # an entry below this counts as zero, on its way down
+    for rounded in (1e-3, 1e-8):  # an entry below this counts as zero
         supports, places = np.unique(x > rounded, axis=0, return_index=True)
         points += [_critical(C, support, x[place]) for support, place in zip(supports, places, strict=True)]
     minima = np.unique(points, axis=0)
@@ -130,7 +130,7 @@ def _zeros(C: Matrix, near: Points, size: float) -> Float[np.ndarray, "zeros n"]
 def _critical(C: Matrix, support: Bool[np.ndarray, " n"], x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Return the critical point of x^T C x on the face of the simplex with this support.
 
-    It solves (C x)_i = lambda on the support and sum(x) = 1. Where it is not positive there, return x itself.
+    It solves (C x)_i = lambda on the support and sum(x) = 1. If it is not positive there, return x itself.
     """
     S = np.flatnonzero(support)
     K = np.ones((len(S) + 1, len(S) + 1))
@@ -158,13 +158,13 @@ def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
     except RuntimeError:  # too many iterations
         return None
     used = weights > 1e-9 * weights.max()
-    if off > 1e-2 * np.linalg.norm(A):  # Newton's steps would not lead from there to a factor
+    if off > 1e-2 * np.linalg.norm(A):  # too far for Newton's steps
         return None
     return np.sqrt(weights[used])[:, None] * units[used]
 
 
 def _together(A: Matrix, B: Atoms, C: Matrix, enough: float) -> OnBoundary | None:
-    """Make B and C exact by Newton steps on both (see the module's text); None if the residual stays above `enough`."""
+    """Make B and C exact by joint Newton steps; None if the residual stays above `enough`."""
     support = B > 0.0
     rows, columns = places = np.nonzero(np.triu(A > 0.0))
     count, sizes = len(rows), lengths(rows, columns)

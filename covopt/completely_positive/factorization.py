@@ -1,17 +1,16 @@
-"""Non-negative factors A = B^T B: a search, its polishing, and a proof.
+"""Non-negative factors A = B^T B: a search, polishing, and a proof that an exact factor is near a computed one.
 
-The proof is that an exact factor lies beside a computed one. Atoms are the rows of B (r, n): A = sum_k b_k b_k^T. A
-search that fails proves nothing.
+Atoms are the rows of B (r, n): A = sum_k b_k b_k^T. A search that fails proves nothing.
 
 **Search.** All B with B^T B = A are Q R, where R^T R = A and Q has orthonormal columns; the nearest one to a given P is
 Q = the polar factor of P R^T. Douglas and Rachford's iteration x <- x + proj(2 x_+ - x) - x_+ between this set and the
 cone B >= 0 finds a common point of random instances in about ten steps, where alternating projections take fifty
 (docs/notes/2026-11-completely-positive.md).
 
-**Polishing.** Where the sets only touch, it converges slowly. Newton steps of least norm on the entries that are
-positive, B^T D + D^T B = A - B^T B, then end it to rounding.
+**Polishing.** Where the sets only touch, the iteration converges slowly. Newton steps of least norm on the positive
+entries, B^T D + D^T B = A - B^T B, then reduce the residual to rounding.
 
-**Proof.** See `proved_radius`.
+**Proof.** See `proves`.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Limits of the search for a common point of two sets; none of these touches a proof.
+    """Limits of the search for a common point of two sets; no proof depends on them.
 
     Attributes:
-        iterations: of Douglas and Rachford, from one start.
+        iterations: the maximum number of Douglas-Rachford iterations from one start.
         patience: a start ends when the residual has not halved within this many iterations.
         starts: random starts for each number of atoms.
         noise: eigenvalues up to this, relative to the largest, are left out before the search.
         goal: relative residual that ends a search.
-        polish_after: iterations before polishing, which costs more than they do where they converge fast.
+        polish_after: iterations before polishing, which takes longer than fast convergence.
         polish_below: relative residual below which polishing is tried, and again after each further factor of 10.
-        polished: unknowns of one polishing, at most.
+        polished: the maximum number of unknowns of one polishing.
     """
 
     iterations: int = 3000
@@ -63,7 +62,7 @@ SEARCH = SearchOptions()
 
 
 def residual(A: Matrix, B: Atoms) -> float:
-    """Return |A - B^T B| / |A| in Frobenius norm, in units in which no square is lost."""
+    """Return |A - B^T B| / |A| in Frobenius norm, scaled so that no square underflows."""
     if not A.any():
         return float(np.linalg.norm(B))
     root = root_of_unit(A)
@@ -83,8 +82,8 @@ def meet(
 ) -> np.ndarray | None:
     """Search for a common point of two sets by Douglas and Rachford's iteration; None if none is found.
 
-    `start` makes a state of the iteration from random numbers, `point` projects it to the second set, and `move` leads
-    from both to the next state. `residual` is 0, relatively, for points of the first set, near which `polish` ends.
+    `start` makes a state of the iteration from random numbers, `point` projects it onto the second set, and `move`
+    returns the next state from both. `residual`, relative, is 0 on the first set; near it `polish` ends the search.
     """
     for number in range(options.starts):
         state = start(np.random.default_rng((*seeds, number)))
@@ -119,8 +118,8 @@ def newton(
 ) -> np.ndarray | None:
     """Take Newton steps of least norm that preserve every sign on a support; None if they miss the goal.
 
-    `linearised` returns the derivative of the equations in the entries of the support, and what the equations miss.
-    Residuals below `stalled` that hardly fall end the steps.
+    `linearised` returns the derivative of the equations in the entries of the support, and their residuals. The steps
+    end if a residual below `stalled` hardly falls.
     """
     signs, point = np.where(support, np.sign(point), 0.0), np.where(support, point, 0.0)
     last, steps = np.inf, 12
@@ -146,14 +145,14 @@ def significant_root(A: Matrix, noise: float) -> Float[np.ndarray, "rank n"]:
 def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions = SEARCH) -> Atoms | None:
     """Search for B >= 0 (r, n) of relative residual at most 10 times the goal; None if none is found.
 
-    The residual does not count the noise that is left out.
+    The residual is that of A without its noise.
 
     Args:
         A: positive semi-definite up to rounding, and non-negative, with a positive diagonal.
-        r: atoms.
-        seed: of the random starts.
+        r: the number of atoms.
+        seed: the seed of the random starts.
         deadline: of time.perf_counter(); then None.
-        options: how hard to try.
+        options: the limits of the search.
     """
     unit, scale = to_unit_diagonal(A)
     root = significant_root(unit, options.noise)
@@ -213,7 +212,7 @@ def derivative(B: Atoms, support: Bool[np.ndarray, "r n"], rows: Places, columns
 
 
 def fewest(A: Matrix, counts: Iterable[int], seed: int, deadline: float, options: SearchOptions) -> Atoms | None:
-    """Return the factor of the first of these numbers of atoms for which a search succeeds."""
+    """Return a factor with the first of these numbers of atoms for which the search succeeds."""
     for r in counts:
         if past(deadline):
             break
@@ -224,7 +223,7 @@ def fewest(A: Matrix, counts: Iterable[int], seed: int, deadline: float, options
 
 
 def split(B: Atoms, r: int) -> Float[np.ndarray, "more n"]:
-    """Return the same matrix from r atoms, no fewer than now: b becomes m times b / sqrt(m)."""
+    """Return r atoms of the same matrix, if there are fewer now: b becomes m times b / sqrt(m)."""
     if not len(B) or r <= len(B):
         return B
     parts = np.full(len(B), r // len(B)) + (np.arange(len(B)) < r % len(B))
@@ -232,7 +231,7 @@ def split(B: Atoms, r: int) -> Float[np.ndarray, "more n"]:
 
 
 def proves(A: Matrix, B: Atoms) -> bool:
-    """Return True if a B' >= 0 with B'^T B' = A, exactly, is proved to lie near B.
+    """Return True if a B' >= 0 with B'^T B' = A, exactly, is proved to exist near B.
 
     B' has B's shape. Let A = U^T M U with M = A[J, J] positive definite and U = M^{-1} A[J, :], the identity on J: J is
     everything where A is positive definite by a margin, and comes from exact elimination where A is exact data. With C
@@ -282,8 +281,8 @@ def _proves_regular(A: Matrix, B: Atoms) -> bool:
         return False
     J = derivative(B, support, rows, columns)
     gram = (J.T @ J).toarray()
-    # Positive definite after a shift, by a Cholesky factor: cheaper than eigenvalues, and enough here. Its
-    # backward error, and that of the Gram matrix, are below (q + 1) eps times the trace (Higham, Theorem 10.3).
+    # A Cholesky factor, cheaper than eigenvalues, proves the shifted matrix positive definite. Its backward error, and
+    # that of the Gram matrix, are below (q + 1) eps times the trace (Higham, Theorem 10.3).
     shift = needed + 4 * (len(gram) + 1) * EPS * float(np.trace(gram))
     gram[np.diag_indices_from(gram)] -= shift
     try:

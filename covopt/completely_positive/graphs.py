@@ -1,13 +1,13 @@
-"""Graphs behind completely positive matrices: support graphs and clique covers.
+"""Support graphs of completely positive matrices, and bounds on the cp-rank from clique covers.
 
-Covers prove bounds on the cp-rank. If A = sum_k b_k b_k^T with b_k >= 0, the support of each b_k is a clique of A's
+If A = sum_k b_k b_k^T with b_k >= 0, the support of each b_k is a clique of A's
 support graph, and these cliques cover every edge. With the maximal cliques as rows and the edges as columns of a 0-1
 matrix M,
 
     fooling set <= fractional cover <= edge-clique cover number <= cp-rank,
 
-where a fooling set (edges of which no two lie in one clique) is an integral, and the fractional cover any, solution of
-max { 1^T y : M y <= 1, y >= 0 }, and a cover one of min { 1^T x : M^T x >= 1 }, x integral.
+where a fooling set (edges of which no two lie in one clique) is an integral solution of max { 1^T y : M y <= 1,
+y >= 0 }, the fractional cover any solution, and a cover an integral solution of min { 1^T x : M^T x >= 1 }.
 
 Source: Berman, Shaked-Monderer, Completely Positive Matrices (2003), section 3; Fawzi, Parrilo (2016), section 4.
 """
@@ -51,8 +51,8 @@ class EdgeWeights:
     """Weights y >= 0 on edges and vertices, at most 1 on each clique: cp-rank >= sum(y).
 
     Attributes:
-        edges: pairs of vertices; a vertex without edges (that are to be covered) stands alone.
-        weights: y (k,). All 1: a fooling set.
+        edges: pairs of vertices to cover, and single vertices that are in no such pair.
+        weights: y (k,); all 1 for a fooling set.
     """
 
     edges: tuple[Edge, ...]
@@ -83,7 +83,7 @@ class CliqueCover:
     """The number of cliques that cover a graph's edges, and lower bounds on it.
 
     Attributes:
-        cover_number: the fewest cliques of a cover, by HiGHS' branch and bound; None where it ran out of time.
+        cover_number: the fewest cliques of a cover, by HiGHS' branch and bound; None if it ran out of time.
         fooling: edges of which no two lie in one clique, weight 1 each.
         fractional: the best weights of edges.
     """
@@ -94,15 +94,12 @@ class CliqueCover:
 
 
 def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | None = None) -> CliqueCover | None:
-    """Solve the three programmes of the module's text.
-
-    None for a graph with more than 4000 maximal cliques.
+    """Solve the three programmes of the module's docstring; None if there are more than 4000 maximal cliques.
 
     Args:
-        graph: whose cliques cover.
+        graph: the graph whose cliques cover.
         time_limit: seconds for the three together.
-        needed: what is to be covered, the edges and lone vertices of this subgraph on the same vertices; None: of
-            the graph itself.
+        needed: a subgraph on the same vertices, whose edges and lone vertices must be covered; None: the graph.
     """
     most = 4000
     cliques = list(itertools.islice(nx.find_cliques(graph), most + 1))

@@ -1,6 +1,6 @@
-"""A lower bound on the cp-rank from moments, by semidefinite programming.
+"""A lower bound on the cp-rank from moments, by semidefinite programming; the solver is not trusted.
 
-Its proof does not trust the solver. Let A = sum_k b_k b_k^T, b_k >= 0, be scaled to a diagonal of ones. Each atom b
+Let A = sum_k b_k b_k^T, b_k >= 0, be scaled to a diagonal of ones. Each atom b
 lies on a clique c of A's support graph, and
 
     b_i <= s_i,   b_i b_j <= U_ij,   b^T Q b <= kappa      (the region of c),
@@ -58,7 +58,7 @@ Monomial = tuple[int, ...]
 Polynomial = dict[Monomial, float]
 
 CLIQUES = 300
-"""The most cliques."""
+"""The maximum number of cliques."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class MomentBound:
 
     Attributes:
         Lambda: (n, n), for A scaled to a diagonal of ones.
-        odd: True if moments of odd degree take part.
+        odd: True if moments of odd degree are used.
         factors: for each clique, the F_j.
         weights: for each clique, the w.
     """
@@ -137,7 +137,7 @@ class MomentBound:
         return math.ceil(self.value(A, tolerance) * (1.0 - margin))
 
     def _error(self, region: Region, factors: tuple[np.ndarray, ...], weights: np.ndarray) -> float:
-        """Return the sum of the residual's absolute coefficients; infinite for false multipliers."""
+        """Return the sum of the residual's absolute coefficients; infinity for invalid multipliers."""
         system = _inequalities(region, self.odd)
         shapes = [F.ndim == 2 and F.shape[1] == B for F, (_, B) in zip(factors, system.forms, strict=False)]
         if len(factors) != len(system.forms) or not all(shapes):
@@ -161,7 +161,7 @@ class MomentBound:
 
 
 def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | None:
-    """Solve the relaxation; None where it is too large, out of time, or Clarabel fails.
+    """Solve the relaxation; None if it is too large, there is no time, or Clarabel fails.
 
     Args:
         A: non-negative with a positive diagonal; `tolerance` as for `MomentBound.value`.
@@ -185,8 +185,8 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
         _second(entries, region, system) @ y for region, system, y in zip(regions, systems, moments, strict=True)
     )
     values = unit[tuple(entries.T)]
-    # The moments of degree 2 may miss A by so much: it keeps Lambda from growing without bound. Where A is nearly
-    # singular, the relaxation would have no interior without more of it.
+    # The moments of degree 2 may differ from A by this, which bounds Lambda. If A is nearly singular, the relaxation
+    # needs more of it to have an interior.
     loose = 1e-7 if np.linalg.eigvalsh(unit)[0] > 1e-5 else 1e-5
     over, under = cp.NonNeg(values + loose - second), cp.NonNeg(second - values + loose)
     constraints = [*itertools.chain(*forms), *products, over, under]
@@ -196,7 +196,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an inexact solution is as good: nothing of it is trusted
+            warnings.simplefilter("ignore")  # an inexact solution is proved like an exact one
             solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=remaining_time)], deadline)
     except cp.SolverError:
         return None
@@ -229,7 +229,7 @@ def _cliques(A: Matrix) -> list[tuple[int, ...]]:
 
 
 def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:
-    """Return True if the interior-point steps, of time (largest form)^3, are affordable."""
+    """Return True if the interior-point steps, whose time is cubic in the largest form, are affordable."""
     largest = 8 if odd else 9
     if len(cliques) > CLIQUES or max(map(len, cliques)) > largest:
         return False
@@ -261,7 +261,7 @@ def _region(A: Matrix, clique: tuple[int, ...], slack: float) -> Region:
 
 
 def _basis(k: int, degree: int, odd: bool) -> list[Monomial]:
-    """Return the monomials up to this degree in order; without `odd`, of one parity only."""
+    """Return the monomials up to this degree in order; without `odd`, those of its parity alone."""
     degrees = range(degree + 1) if odd else range(degree % 2, degree + 1, 2)
     return [m for d in degrees for m in itertools.combinations_with_replacement(range(k), d)]
 

@@ -21,7 +21,7 @@ CHECKED = {
 ROUNDING = "These are computations in float64 with their rounding estimated and charged, not interval arithmetic."
 BOUNDED = (
     "⟨A, C⟩ is computed in float64 with a bound on its rounding; that C is copositive is proved in whole numbers, or"
-    " with more to spare than rounding can take."
+    " with a larger margin than rounding can use up."
 )
 
 

@@ -1,14 +1,12 @@
-"""Neurons that realise a pair of covariances, and fewer of them.
+"""Find neurons Z (N, n) with Z Z^T = K and sigma(Z) sigma(Z)^T = S, and reduce their number.
 
-Z (N, n) has Z Z^T = K and sigma(Z) sigma(Z)^T = S.
-
-**Search** (`search`). Douglas and Rachford's iteration as in `factorization`, for (Z, V) between
-{Z Z^T = K} x {V V^T = S}, two polar factors, and the graph V = sigma(Z), entry by entry the nearer of two rays. Newton
-steps at fixed signs end it. A search that fails proves nothing.
+**Search** (`search`). Douglas and Rachford's iteration as in `factorization` for (Z, V), between the sets
+{Z Z^T = K} x {V V^T = S} (projection: two polar factors) and {V = sigma(Z)} (projection: for each entry the nearer of
+two rays). Newton steps at fixed signs end it. A search that fails proves nothing.
 
 **Reduction** (`fewer`). Atoms of one direction are merged; Caratheodory's theorem leaves as many as the pairs
-(z z^T, sigma(z) sigma(z)^T) have dimensions, as a vertex of the linear programme would; and for few atoms a
-mixed-integer programme takes the fewest of those given.
+(z z^T, sigma(z) sigma(z)^T) have dimensions, as a vertex of the linear programme would; for few atoms a mixed-integer
+programme then chooses the fewest.
 """
 
 from __future__ import annotations
@@ -115,7 +113,7 @@ def polish(K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float) -> Neur
 
 
 def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarray, "N less"]:
-    """Return neurons with the same K and S, up to rounding, and no more of them."""
+    """Return at most as many neurons with the same K and S, up to rounding."""
     alive = Z[:, (Z != 0.0).any(axis=0)]
     if not alive.size:
         return np.zeros((len(Z), 0))
@@ -131,7 +129,7 @@ def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarra
 
 
 def _pairs_of(units: Neurons, slope: float) -> Float[np.ndarray, "q n"]:
-    """Return the triangles of (z z^T, sigma(z) sigma(z)^T) in columns, with Frobenius norms."""
+    """Return the upper triangles of (z z^T, sigma(z) sigma(z)^T) as columns, scaled to Frobenius norms."""
     rows, columns = np.triu_indices(len(units))
     products = [Z[rows] * Z[columns] for Z in (units, sigma(units, slope))]
     return np.concatenate(products) * np.tile(lengths(rows, columns), 2)[:, None]

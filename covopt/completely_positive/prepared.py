@@ -40,7 +40,7 @@ def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
     if np.abs(matrix).max() > LARGEST:
         raise DataError(f"The matrix has entries beyond {LARGEST:g}; divide it by its largest entry.")
     size = np.sqrt(np.abs(np.diag(matrix)))
-    # A_ij and A_ji may differ by so much, relative to themselves or to sqrt(A_ii A_jj): rounding, which is averaged.
+    # A_ij and A_ji may differ by rounding, relative to themselves or to sqrt(A_ii A_jj); their mean is used.
     off = np.abs(matrix - matrix.T) - 1e-12 * np.maximum(
         np.maximum(np.abs(matrix), np.abs(matrix.T)), np.outer(size, size)
     )
@@ -72,20 +72,20 @@ def lengths(i: np.ndarray, j: np.ndarray) -> np.ndarray:
 
 
 def root_of_unit(*matrices: Matrix) -> float:
-    """Return a power of two u, the largest entry about u^2: A / u^2 loses no square."""
+    """Return a power of two u with u^2 near the largest entry; squares of A / u^2 do not underflow."""
     largest = max(float(np.abs(A).max(initial=0.0)) for A in matrices)
     return float(np.exp2(np.round(np.log2(largest) / 2.0))) if 0.0 < largest < 1.0 else 1.0
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A matrix as its components are decided.
+    """A matrix, scaled so that its components can be decided.
 
     Attributes:
         A: non-negative, its diagonal between 1/2 and 2; rows and columns whose diagonal is not positive are zero.
-        powers: A_ij times those of i and j is the entry of the matrix that was given.
-        faithful: whether it is so for every entry, to the last digit.
-        lost: |the matrix that was given, scaled - A| where an entry was not positive, in Frobenius norm.
+        powers: A_ij powers_i powers_j is the entry of the given matrix.
+        faithful: True if this holds for every entry, to the last digit.
+        lost: the Frobenius norm of A less the scaled matrix, over the entries of that matrix.
     """
 
     A: Matrix
@@ -95,22 +95,21 @@ class Prepared:
 
     @property
     def components(self) -> list[tuple[int, ...]]:
-        """Return the components of the support graph, without vertices that are zero."""
+        """Return the components of the support graph, without zero rows."""
         candidates = (tuple(sorted(c)) for c in nx.connected_components(support_graph(self.A)))
         return [c for c in candidates if self.A[c[0], c[0]] > 0.0]
 
     def without_small(self, tolerance: float) -> Prepared:
-        """Return the matrix with zeros for entries too small to count; itself where none is."""
+        """Return the matrix with zeros for entries below the tolerance; itself if there are none."""
         size = np.sqrt(np.diag(self.A))
         clean = np.where(tolerance * np.outer(size, size) < self.A, self.A, 0.0)
         return self if (clean == self.A).all() else replace(self, A=clean, faithful=False)
 
 
 def prepare(matrix: Matrix) -> Prepared:
-    """Scale the matrix, with an entry wherever the matrix has one.
+    """Scale the matrix and preserve its support graph.
 
-    Entries that would be below zero or the smallest numbers become a tiny positive one. The support graph is then that
-    of the matrix. Negative entries come here within the tolerance only.
+    Entries that are negative (within the tolerance), or underflow, become a tiny positive number.
     """
     powers = powers_of_two(matrix)
     scaled = matrix / np.outer(powers, powers)
@@ -122,13 +121,13 @@ def prepare(matrix: Matrix) -> Prepared:
 
 def whole(original: Prepared, clean: Prepared, tolerance: float) -> tuple[Matrix, Matrix, float]:
     """Return both matrices without zero rows, and a bound on the distance to the clean one."""
-    there = np.flatnonzero(np.diag(original.A) > 0.0)
-    A, cleaned = (matrix[np.ix_(there, there)] for matrix in (original.A, clean.A))
+    nonzero = np.flatnonzero(np.diag(original.A) > 0.0)
+    A, cleaned = (matrix[np.ix_(nonzero, nonzero)] for matrix in (original.A, clean.A))
     return A, cleaned, tolerance * float(np.linalg.norm(A)) + float(np.linalg.norm(A - cleaned)) + original.lost
 
 
 def unscaled(C: Matrix, powers: Float[np.ndarray, " n"]) -> Matrix:
-    """Return a witness against the scaled matrix as one against the matrix, largest entry 1."""
-    with np.errstate(all="ignore"):  # values beyond float64 are no witness, and do not count as one
+    """Return the witness against the given matrix from one against the scaled matrix, largest entry 1."""
+    with np.errstate(all="ignore"):  # an overflow gives no valid witness, and is refused later
         C = C / np.outer(powers, powers)
         return C / np.abs(C).max()

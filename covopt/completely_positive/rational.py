@@ -1,10 +1,8 @@
-"""Exact arithmetic for small symmetric matrices.
+"""Exact arithmetic for small symmetric matrices: every float64 is a fraction.
 
-Every float64 is a fraction, so nothing is rounded here.
-
-* `elimination`: whether A is positive semi-definite, its rank, and rows that span the others.
-* `is_definite`, `is_semidefinite`: by a Cholesky factor in floating point that has more to spare than it can have lost,
-  else by elimination.
+* `elimination`: decides if A is positive semi-definite; finds its rank, and rows that span the others.
+* `is_definite`, `is_semidefinite`: by a Cholesky factor in floating point with a margin above its rounding, else by
+  elimination.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ def integers(A: Float[np.ndarray, "n m"]) -> Whole:
 
 
 def scaled_integers(A: Float[np.ndarray, "n m"], rows: list[int], columns: list[int]) -> Whole:
-    """Return A_ij / 2^(rows_i + columns_j), times a power of two that makes all of it whole."""
+    """Return A_ij / 2^(rows_i + columns_j), times a power of two that makes all entries whole."""
     T = np.zeros(A.shape, dtype=object)
     shifts = np.zeros(A.shape, dtype=np.int64)
     for i, j in np.ndindex(*A.shape):
@@ -57,16 +55,16 @@ def halves(A: Float[np.ndarray, "n n"]) -> list[int]:
 def elimination(A: Float[np.ndarray, "n n"]) -> list[int] | None:
     """Return rows J with A = A[:, J] A[J, J]^{-1} A[J, :] and A[J, J] positive definite.
 
-    None: A is not semi-definite. Their number is the rank.
+    Their number is the rank. None: A is not positive semi-definite.
     """
     return eliminate(integers(A).tolist())
 
 
 def eliminate(M: list[list[int]]) -> list[int] | None:
-    """Eliminate as `elimination` does, for whole numbers, which are overwritten.
+    """Return the result of `elimination` for a matrix of whole numbers, which is overwritten.
 
-    Fraction-free (Bareiss) elimination with the largest diagonal entry as the pivot: each entry on the way is a minor,
-    so that all divisions come out even.
+    Fraction-free (Bareiss) elimination with the largest diagonal entry as the pivot: each intermediate entry is a
+    minor, so all divisions are exact.
     """
     rows, pivots, previous = list(range(len(M))), [], 1
     while rows:
@@ -94,10 +92,9 @@ def is_definite(A: Float[np.ndarray, "n n"]) -> bool:
 
 
 def is_semidefinite(M: Whole, near: Float[np.ndarray, "n n"], definite: bool = False) -> bool:
-    """Return True if a symmetric matrix is proved to be positive (semi-)definite.
+    """Return True if a symmetric M of whole numbers with a positive diagonal is proved (semi-)definite.
 
-    It has whole numbers and a positive diagonal. near = rounded(M): where its least eigenvalue is clearly negative,
-    nothing exact is tried.
+    `near` is rounded(M); if its least eigenvalue is clearly negative, no exact arithmetic is tried.
     """
     pivots = _pivots(M, near)
     return pivots is not None and (len(pivots) == len(M) or not definite)
@@ -112,8 +109,8 @@ def _pivots(M: Whole, near: Float[np.ndarray, "n n"]) -> list[int] | None:
 def rounded(M: Whole) -> Float[np.ndarray, "n n"]:
     """Return S M S in floating point, S the powers of two that bring the diagonal into [1, 4).
 
-    The diagonal of M is positive. An entry is wrong by 2^-52 max(1, |entry|) at most; one beyond 2^100 stands for those
-    that are larger.
+    The diagonal of M is positive. The error of an entry is at most 2^-52 max(1, |entry|); larger entries than 2^100 are
+    set to 2^100.
     """
     halved = np.array([(int(entry).bit_length() - 1) // 2 for entry in np.diag(M)], dtype=object)
     scaled = (M << 64) >> np.add.outer(halved, halved)
@@ -123,9 +120,9 @@ def rounded(M: Whole) -> Float[np.ndarray, "n n"]:
 def has_factor(near: Float[np.ndarray, "n n"]) -> bool:
     """Return True if a Cholesky factor proves every M with rounded(M) = near definite.
 
-    The factor, if the algorithm finds one, is that of a matrix no further off than (n + 1) eps / 2 times the trace,
-    which is below 4 n (Higham, Accuracy and Stability of Numerical Algorithms, Theorem 10.3), and the rounding of
-    entries below 4 changes no eigenvalue by more than 4 n eps. The margin taken off the diagonal is more than both.
+    If the algorithm ends, its factor is that of a matrix within (n + 1) eps / 2 times the trace, which is below 4 n
+    (Higham, Accuracy and Stability of Numerical Algorithms, Theorem 10.3), and the rounding of entries below 4 changes
+    no eigenvalue by more than 4 n eps. The margin that is subtracted from the diagonal is larger than both.
     """
     try:
         np.linalg.cholesky(near - _margin(near) * np.eye(len(near)))

@@ -1,6 +1,6 @@
-"""Pairs (K, S) that no neurons realise.
+"""Prove that no neurons realise a pair (K, S), by a separating pair (C1, C2).
 
-A separating pair (C1, C2) is proved to be non-positive on every neuron. With s = max(z, 0) and t = max(-z, 0), z = s -
+A separating pair is non-positive on every neuron. With s = max(z, 0) and t = max(-z, 0), z = s -
 t and sigma(z) = s - a t, so that on u = (s, t) >= 0, where s_i t_i = 0,
 
     <C1, z z^T> + <C2, sigma(z) sigma(z)^T> = u^T G u,    G = L1^T C1 L1 + L2^T C2 L2,  L1 = [I, -I],  L2 = [I, -a I].
@@ -37,7 +37,7 @@ Matrix = Float[np.ndarray, "N N"]
 class SeparatingPair:
     """A pair (C1, C2) with <C1, z z^T> + <C2, sigma(z) sigma(z)^T> <= 0 for every z.
 
-    On the pair that it separates, the sum is positive.
+    On the pair that it separates from the cone, the sum is positive.
 
     Attributes:
         C1, C2: symmetric (N, N).
@@ -53,7 +53,7 @@ class SeparatingPair:
     value: float
 
     def check(self, K: Matrix, S: Matrix, slope: float) -> bool:
-        """Return True if all of this holds, from the arrays alone; S without the bias."""
+        """Return True if the arrays prove that they separate (K, S), S without the bias."""
         product = float((self.C1 * K).sum() + (self.C2 * S).sum())
         total = float(np.abs(self.C1 * K).sum() + np.abs(self.C2 * S).sum())
         if not product > 4 * K.size * EPS * total or (self.P < 0.0).any():
@@ -64,7 +64,7 @@ class SeparatingPair:
 
 
 def _left(C1: Matrix, C2: Matrix, lam: Float[np.ndarray, " N"], slope: float) -> Float[np.ndarray, "two_N two_N"]:
-    """Return H of the module's text."""
+    """Return H of the module's docstring."""
     D = np.diag(lam)
     return np.block([[-(C1 + C2), C1 + slope * C2 + D], [C1 + slope * C2 + D, -(C1 + slope**2 * C2)]])
 
@@ -72,8 +72,8 @@ def _left(C1: Matrix, C2: Matrix, lam: Float[np.ndarray, " N"], slope: float) ->
 def separate(K: Matrix, S: Matrix, slope: float, tolerance: float, time_limit: float) -> SeparatingPair | None:
     """Search for a separating pair with a value above the tolerance, proved.
 
-    None proves nothing. The programme is the dual of the doubly non-negative relaxation of the cone, and finds what
-    this separates.
+    None proves nothing. The programme is the dual of the doubly non-negative relaxation of the cone, and finds a pair
+    if this relaxation excludes (K, S).
     """
     N = len(K)
     if N > 30:  # the semidefinite programme, of order 2 N, takes too long

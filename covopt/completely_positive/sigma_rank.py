@@ -1,12 +1,12 @@
-"""Rank_sigma(K, Ks), the fewest neurons that realise a pair of covariances.
+"""An interval for Rank_sigma(K, Ks), the fewest neurons that realise a pair of covariances.
 
-It is returned as an interval with reasons. Rank_sigma(K, Ks) is the least n with Z (N, n), Z Z^T = K and sigma(Z)
-sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq. 4.1). With S = Ks - beta^2 11^T:
+Rank_sigma(K, Ks) is the least n with Z (N, n), Z Z^T = K and sigma(Z) sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq.
+4.1). With S = Ks - beta^2 11^T:
 
 * n >= rank(K) and n >= rank(S); for the ReLU also n >= cp-rank(S), as sigma(Z) >= 0. Where K = S, every z is
   non-negative and Rank_sigma is the cp-rank of K itself;
 * n <= N (N + 1) for every pair in the cone ([JGHG22], Prop. 8), and n <= the number of neurons found (`pairs`);
-* a pair outside the cone has a separating pair (`separation`), or S a copositive witness.
+* a pair outside the cone has a separating pair (`separation`), or S has a copositive witness.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Realisable(StrEnum):
 
 @dataclass(frozen=True)
 class End:
-    """One end of the interval, and why."""
+    """One end of the interval, and the reason for it."""
 
     value: int
     reason: str
@@ -61,12 +61,12 @@ class SigmaRank:
 
     Attributes:
         verdict: says if the pair lies in the cone. `realisable` is within the residual; `not realisable` is proved.
-        lower, upper: ends of the interval; None where nothing is proved, or the pair is not realisable.
-        lower_reason, upper_reason: why.
+        lower, upper: ends of the interval; None if nothing is proved, or the pair is not realisable.
+        lower_reason, upper_reason: the reasons for both ends.
         Z: neurons that realise the pair, one in each column (N, n), or None.
         residual: the larger of |K - Z Z^T| and |S - sigma(Z) sigma(Z)^T|, over |K|, or None.
         witness: a separating pair, or a copositive matrix that separates S from the completely positive ones.
-        tolerance: that of the call.
+        tolerance: the tolerance of the call.
     """
 
     verdict: Realisable
@@ -93,16 +93,14 @@ def sigma_rank(
     time_limit: float = 60.0,
     seed: int = 0,
 ) -> SigmaRank:
-    """Bound the fewest neurons Z with Z Z^T = K and sigma(Z) sigma(Z)^T + bias^2 11^T = Ks.
-
-    Z are the pre-activations.
+    """Bound the fewest neurons with pre-activations Z, Z Z^T = K and sigma(Z) sigma(Z)^T + bias^2 11^T = Ks.
 
     Args:
         K, Ks: symmetric (N, N).
         bias: beta; Ks contains beta^2 11^T.
         activation: relu, leaky:A or linear.
-        Z: neurons (N, n) that realise the pair, such as `Result.representations(1)`; their number, after merging and
-            Caratheodory's theorem, is an upper end.
+        Z: neurons (N, n) that realise the pair, such as `Result.representations(1)`; their number, after they are
+            merged and reduced by Caratheodory's theorem, is an upper end.
         tolerance: relative error of the covariances.
         time_limit: seconds after which nothing new is tried.
         seed: of the random starts.
@@ -138,7 +136,7 @@ def check_matrices(K: ArrayLike | torch.Tensor, Ks: ArrayLike | torch.Tensor) ->
 
 
 def _rank(K: Matrix, S: Matrix, slope: float, Z: Float[np.ndarray, "N n"] | None, search: Search) -> SigmaRank:
-    """Bound `sigma_rank` of a pair in units in which no square is lost, S without the bias."""
+    """Bound `sigma_rank` of a scaled pair, whose squares do not underflow, S without the bias."""
     tolerance, seed, deadline = search.tolerance, search.seed, search.deadline
     if Z is not None and (off := pairs.residual(K, S, Z, slope)) > max(tolerance, 1e-12):
         raise ProblemError(
@@ -222,7 +220,7 @@ def _lower(K: Matrix, S: Matrix, chain: CPRank | None, tolerance: float) -> End:
 def _fewest(
     K: Matrix, S: Matrix, slope: float, lower: int, best: Float[np.ndarray, "N n"] | None, seed: int, deadline: float
 ) -> Float[np.ndarray, "N fewest"] | None:
-    """Return the fewest neurons found, from the lower end upwards, or else `best`."""
+    """Search with growing numbers of neurons from the lower end on; return the first found, else `best`."""
     most, n = len(K) * (len(K) + 1), max(1, lower)
     while n <= most and not past(deadline) and (best is None or n < best.shape[1]):
         neurons = pairs.search(K, S, slope, n, seed, deadline)

@@ -3,22 +3,22 @@
 **Smallest supports.** If C is not copositive, take an x >= 0 with x^T C x < 0 whose support S has the fewest entries.
 Then every principal submatrix of C_S but C_S itself is positive semi-definite. For if v^T C v < 0 for a v with a
 smaller support, move from x along v or -v, whichever does not raise the value: a face of the orthant is reached at a
-negative value, that is, at a smaller support. So it is enough to look for such S.
+negative value, that is, at a smaller support. So only such S have to be searched.
 
 **The tree.** A node is a pair of disjoint sets (I, R) of rows with C_I positive definite. It stands for all S that
 contain I and lie in I + R. The root is I = {}, R = all rows. For x with the part y on R let
 
     P = C_I^{-1} C_IR,    B = C_RR - C_RI P.
 
-The best part of x on I is x_I = -P y, and the value of x is then y^T B y. If y is that of a vector with a smallest
-support, x_I is positive: otherwise the way from that vector to (x_I, y), which lowers the value, would leave the
-orthant at a smaller support. So the following is known of the S of a node:
+The best part of x on I is x_I = -P y, and the value of x is then y^T B y. If y belongs to a vector with a smallest
+support, x_I is positive: otherwise the segment from that vector to (x_I, y), which lowers the value, would leave the
+orthant at a smaller support. So the supports S of a node obey:
 
 1. If B_rr < 0 for an r in S, then S = I + r. The vector x = (-P_r, 1) has a negative value: it is the answer if it is
    not negative. No other S contains r.
 2. If B_rr = 0 for an r in S, then S = I + r + s with B_rs < 0. For in a larger S all B_rs would be 0, and S without r
    would do.
-3. If B_rr > 0 and B_rs >= 0 for all s in R, no S contains r: the value does not rise on the way to y_r = 0.
+3. If B_rr > 0 and B_rs >= 0 for all s in R, no S contains r: lowering y_r to 0 does not raise the value.
 4. If P_ir >= 0 for all r in R, then x_i <= 0, and the node is empty.
 5. Replace the positive entries of B off its diagonal by zeros. If the result is positive semi-definite, y^T B y >= 0
    for all y >= 0, and the node is empty.
@@ -30,7 +30,7 @@ for r_j the first that it contains. Nothing is lost.
 
 **Nothing is rounded.** All entries are whole numbers: det(C_I) times P and B, which a pivot step without fractions
 (Bareiss) turns into those of a child. Floating point chooses the r_j. It proves that a matrix is semi-definite only by
-a Cholesky factor that has more to spare than rounding can have taken.
+a Cholesky factor with a margin above its rounding.
 
 Source: the systems that decide are those of Hadeler, On copositive matrices, Linear Algebra Appl. 49 (1983).
 """
@@ -74,7 +74,7 @@ class Copositivity:
     Attributes:
         verdict: proved in exact arithmetic, unless it is `undecided`.
         x: whole numbers, none of them negative, with x^T C x < 0; None unless the matrix is not copositive.
-        nodes: of the tree over supports.
+        nodes: the number of nodes of the tree over supports.
         C: the matrix (n, n), its rounding asymmetry averaged.
     """
 
@@ -133,10 +133,7 @@ class Node:
     determinant: int
 
     def violation(self) -> dict[int, int] | None:
-        """Return an x >= 0 with x^T C x < 0, by rules 1 and 2; None if they give none.
-
-        Only entries of x that are not zero are returned, each with its row of C.
-        """
+        """Return an x >= 0 with x^T C x < 0 by rules 1 and 2, as its nonzero entries by row of C; None: no such x."""
         k = len(self.inside)
         P, B = self.T[:k], self.T[k:]
         for r in range(len(self.undecided)):
@@ -165,7 +162,7 @@ class Node:
     def reduced(self) -> Node | None:
         """Return the node without the vertices of R that rules 1, 2 and 3 exclude, where `violation` is None.
 
-        None is returned if nothing is left of R, or the node is empty by rule 4.
+        Return None if R becomes empty, or if the node is empty by rule 4.
         """
         k = len(self.inside)
         alive = (np.diag(self.T[k:]) > 0).astype(bool)
@@ -182,10 +179,10 @@ class Node:
         return Node(self.inside, undecided, self.T[np.ix_(rows, places)], self.determinant)
 
     def children(self, definite: bool = False) -> Iterator[Node]:
-        """Yield the children of the module's text; none if the node is empty by rule 5 or 6.
+        """Yield the children; none if the node is empty by rule 5 or 6.
 
         Args:
-            definite: rules 5 and 6 ask for positive definite matrices, not only for semi-definite ones.
+            definite: rules 5 and 6 require positive definite matrices, not only semi-definite ones.
         """
         free = np.ones(len(self.undecided), dtype=bool)
         for r in _first(self.T[len(self.inside) :], definite):
@@ -231,7 +228,7 @@ def _first(B: Table, definite: bool) -> list[int]:
 def _removed(M: Table, choose: Callable[[Matrix], int], most: int, definite: bool) -> list[int] | None:
     """Return at most `most` rows of M without which M is proved to be positive (semi-)definite; or None.
 
-    `choose` picks them one by one, from what is left of M at a diagonal of ones.
+    `choose` picks them one by one, from the remaining rows of M scaled to a unit diagonal.
     """
     rounded = rational.rounded(M)
     sizes = np.sqrt(np.diag(rounded))

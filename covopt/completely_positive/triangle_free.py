@@ -1,4 +1,4 @@
-"""Matrices whose support graph has no triangle: verdict, cp-rank and a factor to match.
+"""Matrices whose support graph has no triangle: verdict, cp-rank and a factor with that many atoms.
 
 Let A be symmetric and non-negative with a connected triangle-free graph, and M its comparison matrix (the diagonal of
 A, minus A elsewhere). A is completely positive exactly when M is positive semi-definite, and its cp-rank is then the
@@ -30,7 +30,7 @@ from covopt.linalg.rounding import EPS
 
 
 def comparison_matrix(A: Matrix) -> Matrix:
-    """Return the diagonal of A, minus |A_ij| elsewhere."""
+    """Return the comparison matrix: the diagonal of A, and -|A_ij| elsewhere."""
     return 2.0 * np.diag(np.diag(A)) - np.abs(A)
 
 
@@ -46,7 +46,7 @@ def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
 
     Args:
         A: with a connected triangle-free graph and a positive semi-definite comparison matrix, up to rounding.
-        rank: of A. That of a tree is n or n - 1; in the second case nothing but rounding is left at the root.
+        rank: the rank of A. For a tree it is n or n - 1; in the second case only rounding remains at the root.
     """
     graph = support_graph(A)
     _, d = perron(A)
@@ -75,21 +75,21 @@ def _leaves_first(graph: nx.Graph, roots: list[int]) -> list[tuple[int, int]]:
 
 
 def _rest(A: Matrix, w: Matrix, i: int) -> float:
-    """Return the part of A_ii that the edges do not use."""
+    """Return rest_i, the part of A_ii that the edges do not use."""
     near = np.flatnonzero(A[i])
     near = near[near != i]
     return float(A[i, i] - A[i, near] @ np.exp(w[i, near]))
 
 
 def _settle(A: Matrix, w: Matrix, i: int, j: int) -> None:
-    """Set w_ij such that nothing is left at i."""
+    """Set w_ij such that rest_i is 0."""
     share = A[i, j] * np.exp(w[i, j]) + _rest(A, w, i)
     w[i, j] = np.log(max(share, np.finfo(np.float64).tiny) / A[i, j])
     w[j, i] = -w[i, j]
 
 
 def _turn(A: Matrix, w: Matrix, cycle: list[int]) -> None:
-    """Choose w on the cycle's first edge so that, all others settled, nothing of A_ii remains."""
+    """Choose w on the cycle's first edge such that all rests on the cycle are 0."""
     steps = list(itertools.pairwise([*cycle, cycle[0]]))
 
     def excess(value: float) -> float:
@@ -100,7 +100,7 @@ def _turn(A: Matrix, w: Matrix, cycle: list[int]) -> None:
 
     low = float(w[cycle[0], cycle[1]])
     if excess(low) <= 4 * len(A) * EPS * A[cycle[0], cycle[0]]:
-        return  # the comparison matrix is singular: nothing but rounding remained anywhere
+        return  # the comparison matrix is singular: all rests are rounding
     step = 1.0
     while excess(low + step) > 0.0:
         step *= 2.0

@@ -1,4 +1,4 @@
-"""The answer of `covopt cprank` in sentences, from its summary alone; no more is said than is proved."""
+"""The answer of `covopt cprank` in sentences, from its summary alone; they claim no more than is proved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COPOSITIVE = {
 
 
 def pairs(s: Summary) -> Pairs:
-    """Return the answer as a person reads it: labels with texts."""
+    """Return the answer for people: labels with texts."""
     rows = [("verdict", str(s["verdict"]))]
     if s["verdict"] == POSITIVE:
         rows[0] = ("verdict", f"{POSITIVE}, {'proved' if s['exact'] else 'within the residual'}")
@@ -34,7 +34,7 @@ def pairs(s: Summary) -> Pairs:
 
 
 def answer(s: Summary) -> str:
-    """Return a sentence with the verdict and the interval, and no more than is proved."""
+    """Return a sentence with the verdict and the interval."""
     lower, upper = s["lower"], s["upper"]
     if s["verdict"] == NOT:
         return "A is not completely positive, which is proved: a copositive matrix C has ⟨A, C⟩ < 0."

@@ -1,4 +1,4 @@
-"""The cp-rank of a matrix that is a sum over the zeros of a copositive one, exactly.
+"""The exact cp-rank of a matrix that is a sum over the zeros of a copositive matrix.
 
 Let C be copositive and <A, C> = 0. In A = sum_k b_k b_k^T, b_k >= 0, every b_k^T C b_k is 0. Where the zeros of C are
 finitely many rays z_1, ..., z_m, the cp-rank of A is the least number of positive w_i in A = sum_i w_i z_i z_i^T with
@@ -61,11 +61,11 @@ class ByZeros:
 
 
 def prove(A: Matrix, C: Matrix, deadline: float = math.inf) -> tuple[Float[np.ndarray, "r n"], ByZeros] | None:
-    """Return the fewest atoms of A and the proof, from a rough exposing C; None: no proof.
+    """Return the fewest atoms of A and the proof, from a rough C that exposes A; None: no proof.
 
     Args:
         A: non-negative.
-        C: exposes A up to rounding; its entries where A is zero do not count.
+        C: exposes A up to rounding; its entries where A is zero are ignored.
         deadline: of time.perf_counter().
     """
     if not rational.is_exact_data(A):
@@ -73,7 +73,7 @@ def prove(A: Matrix, C: Matrix, deadline: float = math.inf) -> tuple[Float[np.nd
     whole = _whole(np.where(A > 0.0, C, 0.0))
     if whole is None:
         return None
-    # An atom has no two entries where A is zero, and <A, C> does not involve them: C may be as large there as needed.
+    # No atom has two entries i, j with A_ij = 0, and <A, C> does not involve C_ij: it may be as large as needed.
     whole = np.where(A > 0.0, whole, 4.0 * np.abs(whole).max())
     atoms = fewest(A, whole, deadline)
     return None if atoms is None else (atoms, ByZeros(whole))
@@ -96,7 +96,7 @@ def _whole(C: Matrix) -> Matrix | None:
 
 
 def fewest(A: Matrix, C: np.ndarray, deadline: float = math.inf) -> Float[np.ndarray, "r n"] | None:
-    """Return the fewest atoms of A, rounded, if C proves them (the module's text); else None."""
+    """Return the fewest atoms of A, rounded, if C proves that they are the fewest; else None."""
     if C.shape != A.shape or C.dtype != np.float64 or len(A) > 25:  # C may come from a file
         return None
     if not np.isfinite(C).all() or not (C == C.T).all():

@@ -1,4 +1,4 @@
-"""Arrays in files from strangers: nothing is unpickled, sizes are checked first."""
+"""Read arrays from files that are not trusted: nothing is unpickled, and sizes are checked first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from covopt.runtime import files
 from covopt.runtime.errors import DataError, RecordError, listed
 
 DEFLATE_LIMIT = 1032
-"""The most bytes that one compressed byte can unfold to (the limit of the deflate format)."""
+"""The maximum number of bytes that one compressed byte can expand to, by the deflate format."""
 
 
 def check_readable(path: Path) -> None:
@@ -40,11 +40,11 @@ def check_readable(path: Path) -> None:
 
 
 LARGEST = 1e75
-"""The largest magnitude of data: the fourth powers of larger numbers are beyond float64."""
+"""The largest magnitude of data: fourth powers of larger numbers overflow float64."""
 
 
 def check_unfolding(path: Path, size: int) -> None:
-    """Raise a DataError where a small file declares that its content takes very much memory.
+    """Raise a DataError if the content of a small file would take very much memory.
 
     Args:
         path: the file.
@@ -59,7 +59,7 @@ def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
 
     Args:
         path: the file.
-        mapped: True leaves arrays that are not compressed in the file, from which their rows are read on demand.
+        mapped: leave uncompressed arrays in the file, and read their rows on demand.
 
     Raises:
         DataError: no such file, not a zip archive, damaged, an array of Python objects, or a header that declares
@@ -108,16 +108,14 @@ def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
 
 
 def _declared(stream: IO[bytes] | zipfile.ZipExtFile | BufferedReader) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Return the declared shape, column order and type of an array that begins here."""
+    """Return the declared shape, column order and type of the array that begins in the stream."""
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     return read(stream)
 
 
 def read_matrix(path: Path, name: str = "A") -> NDArray:
-    """Read a matrix of numbers from a `.npz`, `.npy` or `.csv` file.
-
-    Of a `.npz` file it is the array `name`, or the only one.
+    """Read a matrix of numbers from a `.npy` or `.csv` file, or the array `name` (or the only one) of a `.npz` file.
 
     Raises:
         DataError: no such file, of another kind, damaged, or without a matrix.
@@ -154,7 +152,7 @@ def _read_npy(path: Path) -> NDArray:
 
 
 def csv_lines(path: Path) -> list[list[str]]:
-    """Return the cells of each line of a .csv file that is not empty."""
+    """Return the cells of each line of a .csv file, without empty lines."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             return [line for line in csv.reader(stream) if line]
@@ -163,7 +161,7 @@ def csv_lines(path: Path) -> list[list[str]]:
 
 
 def _read_numbers(path: Path) -> NDArray:
-    """Read rows of numbers with commas between them, and no line of names."""
+    """Read a .csv file of numbers without a line of names."""
     check_readable(path)
     lines = csv_lines(path)
     if len({len(line) for line in lines}) > 1:
@@ -178,9 +176,9 @@ def check_free(path: Path, force: bool = False, names: str = "") -> None:
     """Raise a RecordError unless arrays may be written: no file exists, or `force` is set.
 
     Args:
-        path: of the file.
+        path: the file to write.
         force: replace an earlier file.
-        names: of the arrays in it, a regular expression; a file with others is not replaced.
+        names: a regular expression for the names of its arrays; a file with other arrays is not replaced.
     """
     if path.suffix.lower() != ".npz":
         raise RecordError(f"{path} is to hold arrays; give a name that ends in .npz.")
@@ -196,10 +194,10 @@ def _holds_only(path: Path, names: str) -> bool:
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray], force: bool = False, names: str = "") -> None:
-    """Write arrays by name, the file whole or not at all; the rest as for `check_free`.
+    """Write arrays by name, the file whole or not at all; `force` and `names` as for `check_free`.
 
     Raises:
-        RecordError: as `check_free`, or the disk refuses.
+        RecordError: as `check_free`, or writing fails.
     """
     check_free(path, force, names)
 

@@ -1,4 +1,4 @@
-"""Cells of tables as read from files: numbers, 0 and 1 for each text, and targets."""
+"""Convert the cells of tables to numbers, to codes of texts, and to targets."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def floats(values: Column) -> NDArray[np.float64]:
 
 
 def codes_of(values: Column, name: str, path: Path) -> tuple[NDArray[np.int64], list[str]]:
-    """Return for each row the index of its text, and the sorted texts that the column holds."""
+    """Return the index of each row's text among the sorted texts of the column, and these texts."""
     texts = [str(value) for value in values]
     kinds = sorted(set(texts))
     if len(kinds) > 1000:
@@ -70,8 +70,8 @@ def codes_of(values: Column, name: str, path: Path) -> tuple[NDArray[np.int64], 
 def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArray:
     """Return whole numbers as integers, booleans and texts unchanged, other numbers as floats.
 
-    Numbers with texts among them are classes only where `task` says so: one mistyped cell must not make classes of a
-    column of numbers.
+    Numbers with texts among them are classes only if `task` says so: a mistyped cell must not turn a column of numbers
+    into classes.
     """
     if any(is_missing(value) for value in values):
         raise DataError(f"The target '{name}' of {path} has missing values; remove those rows.")
@@ -98,7 +98,7 @@ def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArra
 
 
 def is_number(value: object) -> bool:
-    """Return True if a cell is a number, or a text that is written like one."""
+    """Return True if a cell is a number or a text that reads as one."""
     return isinstance(value, _KINDS) or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
 
 

@@ -1,4 +1,4 @@
-"""The coding of a data set as numbers of a problem, so that new data are coded alike."""
+"""The coding of a data set as inputs and targets, so that new data can be coded alike."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SHIFT, FACTOR = "shift", "factor"
 _TEXTS: tuple[str, ...] = ("columns", "classes", "labels", "target")
 TASKS = ("regression", "classification")
 CLASSIFYING = ("cross_entropy", "logistic")
-"""The losses of classes."""
+"""The losses for classes."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Classes in their order, and the place of each row's class among them."""
+    """Classes in their order, and the index of each row's class."""
 
     classes: tuple[str, ...]
     codes: Int64[np.ndarray, " N"]
@@ -36,21 +36,21 @@ class Labels:
 def labels_of(Y: NDArray, name: str, task: str | None = None, loss: str | None = None) -> Labels | None:
     """Return the labels if the targets are classes, or None if they are numbers.
 
-    This is the one rule of covopt. Texts and booleans are classes, and so are integers of at most 20 values if there
-    are five times as many rows. Otherwise targets are numbers, as are those of two dimensions, unless they are texts.
-    A task decides against the rule, and without one a loss of classes does: then whole numbers are classes.
+    Texts and booleans are classes, and so are integers of at most 20 values on five times as many rows. All other
+    targets are numbers, and so is each matrix except a column of texts. A task overrides this rule; without a task, a
+    loss for classes reads whole numbers as classes.
 
     Args:
         Y: targets of all rows (N,) or (N, n_L).
-        name: of the targets, in messages.
+        name: the name of the targets in messages.
         task: regression, classification or None.
         loss: the name of the loss, if it is known.
 
     Raises:
-        DataError: targets that are not what the task says, or more classes than one-hot rows can hold.
+        DataError: the targets do not suit the task, or there are too many classes for one-hot rows.
 
     Warns:
-        CovoptWarning: the rule decided what integers are.
+        CovoptWarning: the rule decided whether integers are classes.
     """
     if task is not None and task not in TASKS:
         raise DataError(f"The task {shown(task)} is unknown; use {' or '.join(TASKS)}.")
@@ -72,7 +72,7 @@ def labels_of(Y: NDArray, name: str, task: str | None = None, loss: str | None =
 
 
 def _are_classes(column: NDArray, flat: bool, name: str, task: str | None, loss: str | None) -> bool:
-    """Return True if a column holds classes; `flat` says that it was no matrix."""
+    """Return True if a column holds classes; `flat` is True if Y was a vector."""
     kind = column.dtype.kind
     if kind == "U":
         return True
@@ -101,7 +101,7 @@ def _counted(classes: int) -> str:
 
 
 def _plain(Y: NDArray, name: str) -> NDArray:
-    """Return objects that are all texts, booleans or integers as such an array; else Y."""
+    """Return an array of objects that are all texts, booleans or integers with that type; else Y."""
     if Y.dtype.kind == "T":
         return Y.astype(np.str_)
     if Y.dtype.kind != "O":
@@ -119,7 +119,7 @@ def _plain(Y: NDArray, name: str) -> NDArray:
 
 
 def targets_in_words(Y: NDArray[np.float64], classes: tuple[str, ...] | None) -> str | None:
-    """Describe how targets are read; None for numbers that nobody would take for classes."""
+    """Describe how targets are read; None for numbers that cannot be mistaken for classes."""
     if classes is None:
         return "targets read as numbers" if not (Y % 1.0).any() else None
     rows = Y.sum(axis=0) if Y.shape[1] == len(classes) else np.array([(Y < 0.0).sum(), (Y > 0.0).sum()])
@@ -133,11 +133,11 @@ class Coding:
     """Inputs become (X - shift) * factor, and labels one-hot rows.
 
     Attributes:
-        shift, factor: one for each input.
-        columns: the names of the inputs; None where the source had none.
-        classes: the name of each column of Y; None where the targets are numbers.
-        labels: the classes as the source writes them; the same, but for sets that name their numbers.
-        target: the table's column that held the targets; None for other sources.
+        shift, factor: one number for each input.
+        columns: the names of the inputs; None if the source had none.
+        classes: the name of each column of Y; None if the targets are numbers.
+        labels: the classes as the source writes them; they differ from `classes` if the source names its numbers.
+        target: the column of a table that held the targets; None for other sources.
     """
 
     shift: Float64[np.ndarray, " n0"]
@@ -161,10 +161,10 @@ class Coding:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray], inputs: int, outputs: int) -> Coding | None:
-        """Return the coding that `arrays` stored; None if the file holds none.
+        """Return the coding that `arrays` stored; None if the file has none.
 
         Raises:
-            DataError: the arrays are of other kinds or sizes.
+            DataError: the arrays have wrong types or sizes.
         """
         if SHIFT not in arrays and FACTOR not in arrays:
             return None
@@ -182,11 +182,7 @@ class Coding:
         return cls(numbers[0], numbers[1], columns, classes, labels, None if target is None else target[0])
 
     def inputs(self, X: NDArray, source: str) -> Float64[np.ndarray, "M n0"]:
-        """Return inputs shifted and scaled as those of the problem.
-
-        Raises:
-            DataError: another number of columns.
-        """
+        """Return the inputs, shifted and scaled; raise a DataError for another number of columns."""
         if X.shape[1] != len(self.shift):
             raise DataError(
                 f"{source} has {counted(X.shape[1], 'input')} and the network takes {len(self.shift)}; give the columns"
@@ -195,11 +191,7 @@ class Coding:
         return (X.astype(np.float64) - self.shift) * self.factor
 
     def one_hot(self, y: NDArray, source: str) -> Float64[np.ndarray, "M nL"]:
-        """Return labels as one-hot rows, each class in its column of the problem.
-
-        Raises:
-            DataError: a label that is none of the classes.
-        """
+        """Return labels as one-hot rows; raise a DataError for a label that is not one of the classes."""
         if self.classes is None or self.labels is None:
             raise ValueError("the targets are numbers")
         places = {_key(label): place for place, label in enumerate(self.classes)}
@@ -215,7 +207,7 @@ class Coding:
 
 
 def _key(label: object) -> object:
-    """Return a key by which files of several formats agree: 1, 1.0 and their texts are equal."""
+    """Return a key that is the same for 1, 1.0 and their texts, as file formats differ in these."""
     try:
         return float(str(label))
     except ValueError:

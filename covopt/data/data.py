@@ -1,7 +1,7 @@
-"""Sources of data: files, the data sets that scikit-learn ships, and MNIST.
+"""Sources of data: files, the data sets that scikit-learn ships, and MNIST; none is trusted.
 
-All are checked, none is trusted. Classes become one-hot (`labels_of` in coding.py says which targets are classes); the
-columns are taken from the whole set, before `rows` takes N rows. Other targets are numbers and stay as they are.
+Classes become one-hot rows, with a column for each class of the whole set, whatever rows `rows` takes (`labels_of` in
+coding.py decides which targets are classes). Other targets are numbers and stay as they are.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ NAMES = ("X", "Y", "y", "weights")
 
 @dataclass(frozen=True)
 class Dataset:
-    """Data that a problem can be made of.
+    """Inputs and targets of a problem.
 
     Attributes:
         X: inputs (N, n_0), scaled.
         Y: targets (N, n_L), one-hot for classes.
-        name: what was asked for.
-        classes: the class of each column of Y; None where the targets are numbers.
+        name: the name of the source.
+        classes: the class of each column of Y; None if the targets are numbers.
         scale: none, max or standard.
         rows: N.
-        columns: the names of the inputs; None where the source has none.
-        shuffle: the seed with which the rows were drawn; None where they are the first ones, or all.
-        weights: of the rows, positive (N,); None where the source has none.
+        columns: the names of the inputs; None if the source has none.
+        shuffle: the seed that drew the rows; None if they are the first ones, or all.
+        weights: the positive weights of the rows (N,); None if the source has none.
         coding: how the source became X and Y.
     """
 
@@ -72,7 +72,7 @@ class Dataset:
 
     @property
     def targets(self) -> str | None:
-        """Describe how the targets are read; None for numbers that nobody would take for classes."""
+        """Describe how the targets are read; None for numbers that cannot be mistaken for classes."""
         return targets_in_words(self.Y, self.classes)
 
 
@@ -111,21 +111,21 @@ def read_data(
         source: a file (.npz with X and Y or y, and weights where it has some; .csv or .parquet with `target`; .pt with
             tensors of these names), the name of a set that scikit-learn ships (digits, iris, ...), or mnist.
         target: the column of a table that holds the targets; all others are inputs.
-        rows: the number of rows to take, the first ones or those that `shuffle` draws; None takes all.
+        rows: the number of rows to take: the first ones, or random ones with `shuffle`; None takes all.
         scale: none; max divides X by max|X|; standard gives every column mean 0 and standard deviation 1 (a constant
             column becomes 0). Both measure the whole set, each row as often as its weight says.
-        data_dir: where the files of mnist lie; None asks OpenML.
+        data_dir: the directory with the files of mnist; None fetches them from OpenML.
         task: regression, the targets are numbers; classification, they are classes; None: classes if they are texts,
             booleans, or integers of at most 20 values on five times as many rows.
-        loss: what the data are for; cross_entropy and logistic read whole numbers as classes if there is no task.
-        shuffle: seed with which `rows` are drawn from the whole set, without repetition.
-        drop: columns of a table that are no inputs.
-        one_hot: columns of a table of which each text becomes a column of 0 and 1, named COLUMN=TEXT.
-        weights: the column of a table that holds the weights of the rows, at least 0; it is no input.
-        share: (k, K): of the rows that are taken, in K about equal parts, those of part k = 0 ... K - 1. The others of
-            X are not read from a .npz file that is not compressed, nor from such files of mnist, and from a .parquet
-            file no row groups without such rows, but to measure a scale.
-        rest: read the rows that `rows` and `shuffle` leave instead of those that they take.
+        loss: the loss that the data are for; without a task, cross_entropy and logistic read whole numbers as classes.
+        shuffle: the seed that draws `rows` from the whole set, without repetition.
+        drop: columns of a table that are not inputs.
+        one_hot: columns of a table whose texts become columns of 0 and 1, named COLUMN=TEXT.
+        weights: the column of a table that holds the weights of the rows, at least 0; it is not an input.
+        share: (k, K): split the rows into K about equal parts and return part k = 0 ... K - 1. Other rows of X are read
+            only to measure a scale, if the file is an uncompressed .npz or mnist file; a .parquet file is read by the
+            row groups that hold rows of this part.
+        rest: read the rows that `rows` and `shuffle` do not take, instead of those that they take.
 
     Returns:
         Inputs X (N, n_0) and targets Y (N, n_L), one-hot for classes, with their name, classes and scale; rows of
@@ -190,7 +190,7 @@ def _read(
     weights: str | None,
     mapped: bool,
 ) -> Raw:
-    """Find out what `name` is, and read it."""
+    """Read a table, or any other source, after checking that the options suit it."""
     path = Path(name)
     suffix = path.suffix.lower()
     _check_directory(name, data_dir)
@@ -212,9 +212,9 @@ def _read(
 def read_source(
     name: str, *, data_dir: str | os.PathLike[str] | None = None, targets: bool = True, mapped: bool = False
 ) -> Raw:
-    """Return the arrays of any source but a table.
+    """Return the arrays of any source but a table; `targets` says if it must have targets.
 
-    Without `targets` the source needs none; `mapped` is that of `read_npz`.
+    `mapped` is that of `read_npz`.
 
     Raises:
         DataError: there is no such source, or it is of another format.
@@ -262,7 +262,7 @@ def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
         raise DataError(f"{name} in {source} has {values.ndim} dimensions; give a matrix with one row for each sample.")
     if matrix.size == 0:
         raise DataError(f"{name} in {source} is empty (shape {values.shape}); give at least one row and one column.")
-    if matrix.dtype.kind == "f" and matrix.dtype.itemsize != 8:  # half and single precision, and longer than double
+    if matrix.dtype.kind == "f" and matrix.dtype.itemsize != 8:  # of other precision than float64
         with np.errstate(over="ignore"):
             matrix = matrix.astype(np.float64)
     if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
@@ -279,7 +279,7 @@ def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
 def _targets(
     Y: NDArray, source: str, task: str | None, loss: str | None, taken: slice | NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
-    """Return the targets (N, n_L) of the rows taken: one-hot for classes, else the numbers."""
+    """Return the targets (N, n_L) of the rows taken, one-hot for classes, and the classes."""
     labels = labels_of(Y, f"Y in {source}", task, loss)
     if labels is None:
         return numeric_matrix(Y, "Y", source)[taken].astype(np.float64), None

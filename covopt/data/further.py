@@ -1,4 +1,4 @@
-"""New data for a network: read, scaled and coded as those that it was solved with."""
+"""New data for a network, scaled and coded like those that it was solved with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from covopt.runtime.errors import DataError, counted, listed
 
 @dataclass(frozen=True)
 class Further:
-    """New inputs X (M, n_0), coded as the problem is, their source, and targets Y (M, n_L).
+    """New inputs X (M, n_0), coded like those of the problem, their source, and targets Y (M, n_L).
 
     `classes` names the class of each column of Y, if the targets are classes.
     """
@@ -37,17 +37,17 @@ def read_further(
     data_dir: str | os.PathLike[str] | None = None,
     targets: bool = True,
 ) -> Further:
-    """Read data for a network that was solved on others.
+    """Read new data for a network.
 
-    A table gives its columns by their names, in any order, and may have more; where the network knows no names, all
-    columns but the target are inputs. Other files give X, and Y or y where they have targets.
+    The columns of a table are found by their names and may stand in any order; further columns are ignored. If the
+    network's data had no names, all columns but the target are inputs. Other files hold X, and Y or y for targets.
 
     Args:
         source: as for `read_data`.
-        coding: of the data that the network was solved with.
+        coding: the coding of the data that the network was solved with.
         outputs: n_L.
-        data_dir: where the files of mnist lie.
-        targets: whether there must be some; else they are left out.
+        data_dir: the directory with the files of mnist.
+        targets: True if the data must have targets; False leaves them out.
     """
     name = os.fspath(source)
     X, y = _raw(name, coding, data_dir, targets)
@@ -55,7 +55,7 @@ def read_further(
     inputs = coding.inputs(values, name)
     if not targets:
         return Further(inputs, name)
-    if y is None:  # a table of a network that knows no column of targets
+    if y is None:  # a table, but the network knows no column of targets
         raise DataError(f"{name} does not say which column holds the targets; give X and Y in a .npz file.")
     if len(y) != len(inputs):
         raise DataError(

@@ -1,4 +1,4 @@
-"""The training set of MNIST, from OpenML or from idx files; checked, not trusted."""
+"""Read the training set of MNIST from OpenML or from idx files, which are not trusted."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def fetch_mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def read_mnist(directory: Path, mapped: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Read images and labels of MNIST from its files in a directory.
-
-    With `mapped` the images stay in a file that is not compressed.
+    """Read images and labels of MNIST from a directory; `mapped` leaves uncompressed images in their file.
 
     Raises:
         DataError: a file is missing or damaged.
@@ -62,10 +60,9 @@ def _find_idx(directory: Path, name: str) -> Path:
 
 
 def _read_idx(path: Path, mapped: bool = False) -> NDArray[np.uint8]:
-    """Read an idx file of bytes.
+    """Read an idx file of bytes; `mapped` leaves uncompressed bytes in the file.
 
-    It holds 0, 0, 8 (unsigned bytes), the number of dimensions, each dimension in 4 bytes, and the bytes. With `mapped`
-    the bytes stay in a file that is not compressed.
+    It holds 0, 0, 8 (unsigned bytes), the number of dimensions, each dimension in 4 bytes, and the bytes.
     """
     compressed = path.suffix == ".gz"
     size = path.stat().st_size * (DEFLATE_LIMIT if compressed else 1)

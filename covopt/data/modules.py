@@ -1,4 +1,4 @@
-"""Modules and the function of their weights: only a plain ReLU network is read as one."""
+"""Check that a PyTorch module is the plain ReLU network of its weights."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ LAYERS = "give Linear layers with one kind of ReLU, LeakyReLU or Identity betwee
 FOLD = "fold it into the Linear layer before it with torch.nn.utils.fusion.fuse_linear_bn_eval"
 
 IDLE = (nn.Identity, nn.Dropout, nn.AlphaDropout, nn.Flatten)
-"""Modules that do nothing to rows of numbers when a network is evaluated."""
+"""Modules that do not change rows of numbers in evaluation mode."""
 ACTIVATIONS = (nn.ReLU, nn.LeakyReLU)
 PLAIN = (nn.Linear, nn.Sequential, *ACTIVATIONS, *IDLE)
-"""Modules that must act as PyTorch wrote them, since the weights alone are read."""
+"""Modules whose `forward` must be PyTorch's, because only their weights are read."""
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the network inside of DataParallel and its kin, and of torch.compile.
+    """Return the network inside DataParallel, DistributedDataParallel and torch.compile.
 
     Raises:
-        DataError: one of them has a hook.
+        DataError: one of these wrappers has a hook.
     """
-    dynamo = sys.modules.get("torch._dynamo")  # loads slowly, and has been loaded where something was compiled
+    dynamo = sys.modules.get("torch._dynamo")  # loads slowly; it is loaded if something was compiled
     while True:
         _check_hooks(module, "itself")
         if type(module) in (nn.DataParallel, nn.parallel.DistributedDataParallel):
@@ -50,7 +50,7 @@ def _check_hooks(part: nn.Module, place: str) -> None:
 
 
 def check_plain(module: nn.Module) -> None:
-    """Raise a DataError where a module does something that its weights do not tell."""
+    """Raise a DataError if a module does something that its weights do not show."""
     for name, part in module.named_modules():
         place = f"'{name}'" if name else "itself"
         _check_hooks(part, place)
@@ -90,27 +90,25 @@ def _slope_of_stack(module: nn.Sequential) -> float:
 
 
 def slopes_of(module: nn.Module) -> list[float]:
-    """Return the slopes that a module can have: one for a Sequential, else several.
-
-    These are the slopes of its activation modules and of functions.
+    """Return the slopes that the activation of a module can have: one for a Sequential, else several.
 
     Raises:
-        DataError: a Sequential of other layers than ours.
+        DataError: a Sequential holds layers that covopt does not read.
     """
     if isinstance(module, nn.Sequential):
         return [_slope_of_stack(module)]
     declared = [_slope_of(part) for part in module.modules() if isinstance(part, ACTIVATIONS)]
-    leaky = 0.01  # the slope of a LeakyReLU that states none
+    leaky = 0.01  # the default slope of functional.leaky_relu
     return list(dict.fromkeys([*declared, 0.0, leaky, 1.0]))
 
 
 def slope_by_outputs(
     module: nn.Module, weights: list[NDArray[np.float64]], beta: float, slopes: Sequence[float], rows: Tensor | None
 ) -> float:
-    """Return the slope with which the weights answer as the module does.
+    """Return the slope with which the weights have the outputs of the module.
 
-    Tested are random inputs and all of `rows`. A copy of the module in float64 is called, so that nothing but rounding
-    is forgiven; the module itself, at its own precision, where it has no such copy.
+    They are compared at random inputs and at all `rows`. A copy of the module in float64 is called, so that only
+    rounding is tolerated; if there is no such copy, the module itself is called.
     """
     lengths = np.logspace(-3, 5, 40)
     probes = np.random.default_rng(0).standard_normal((len(lengths), weights[0].shape[1] - 1)) * lengths[:, None]
@@ -118,7 +116,7 @@ def slope_by_outputs(
     if rows is not None and rows.shape[1] == probes.shape[1]:
         batches += rows.split(4096)
     called = _in_float64(module, batches[0]) or module
-    rounding = 32.0 * max(torch.finfo(W.dtype).eps for W in called.parameters())  # relative to its largest sum
+    rounding = 32.0 * max(torch.finfo(W.dtype).eps for W in called.parameters())  # relative to sums of magnitudes
     for X in batches:
         inputs, own = X.double().cpu().numpy(), _outputs_of(called, X)
         largest = _answers([np.abs(W) for W in weights], np.abs(inputs), beta, 1.0).max(axis=1, keepdims=True)
@@ -139,7 +137,7 @@ def _agree(own: NDArray[np.float64] | None, expected: NDArray[np.float64], allow
 
 
 def _in_float64(module: nn.Module, X: Tensor) -> nn.Module | None:
-    """Return a copy of a module in float64 that can be called; None where there is none."""
+    """Return a copy of a module in float64; None if it cannot be made or called."""
     try:
         copied = copy.deepcopy(module).double()
     except Exception:  # a module of somebody's own may raise anything
@@ -148,9 +146,9 @@ def _in_float64(module: nn.Module, X: Tensor) -> nn.Module | None:
 
 
 def _outputs_of(module: nn.Module, X: Tensor) -> NDArray[np.float64] | None:
-    """Return the outputs of a module in evaluation mode; None if it does not take such inputs."""
+    """Return the outputs of a module in evaluation mode; None if it fails or returns no tensor."""
     like, modes = next(module.parameters()), {part: part.training for part in module.modules()}
-    own = [like.device] if like.is_cuda else []  # dropout by a function draws numbers in evaluation too
+    own = [like.device] if like.is_cuda else []  # functional.dropout draws numbers in evaluation mode too
     try:
         with torch.no_grad(), autocast(like.device.type, enabled=False), fork_rng(own):
             answered = module.eval()(X.to(like))
@@ -176,5 +174,5 @@ def _slope_of(part: nn.Module) -> float:
 
 
 def _parts(module: nn.Sequential) -> list[nn.Module]:
-    """Return the modules in the order in which they act, nested Sequentials unpacked."""
+    """Return the modules in the order of their calls, nested Sequentials unpacked."""
     return [part for child in module for part in (_parts(child) if isinstance(child, nn.Sequential) else [child])]

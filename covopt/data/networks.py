@@ -1,7 +1,6 @@
-"""Sources of trained networks: files, modules, state dicts and arrays.
+"""Sources of trained networks: files, modules, state dicts and arrays; none is trusted.
 
-All are checked, none is trusted. Weights are in covopt's convention, W_l (n_l, n_{l-1} + 1) with the bias column last:
-PyTorch's bias is beta W_l[:, -1].
+Weights follow covopt's convention, W_l (n_l, n_{l-1} + 1) with the bias column last: PyTorch's bias is beta W_l[:, -1].
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ STATE_DICT = "save the state dict of Linear layers with torch.save(model.state_d
 
 STATE_FILES = (".pt", ".pth")
 WEIGHTS = r"W\d+"
-"""The arrays of a file with weights, a regular expression."""
+"""A regular expression for the names of the arrays in a file of weights."""
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """The statistics that BatchNorm stores in a state dict."""
 
@@ -42,8 +41,8 @@ class Network:
 
     Attributes:
         weights: W_1 ... W_L, shapes (n_l, n_{l-1} + 1), finite, L >= 2.
-        slope: the activation's slope a; None where the source does not tell.
-        stored: the coarsest floating numbers that the weights were stored in; float64 for integers.
+        slope: the activation's slope a; None if the source does not give it.
+        stored: the least precise floating type of the stored weights; float64 for integers.
     """
 
     weights: list[Float64[np.ndarray, "_ _"]]
@@ -52,10 +51,10 @@ class Network:
 
 
 class FoundWeights(list[Tensor]):
-    """[W_1, ..., W_L], the bias column last, of a network that was found.
+    """The weights [W_1, ..., W_L] of a network that was found, the bias column last.
 
     Attributes:
-        beta: the amount of bias; slope: of the activation.
+        beta: the amount of bias; slope: the slope of the activation.
     """
 
     def __init__(self, weights: Iterable[Tensor], beta: float, slope: float) -> None:
@@ -71,7 +70,7 @@ def as_sequential(weights: Sequence[Tensor], beta: float, slope: float) -> nn.Se
     """Return a plain Sequential of Linear and activation in float64, with bias beta W[:, -1]."""
     modules: list[nn.Module] = []
     for W in weights:
-        with warnings.catch_warnings():  # torch warns of a layer without neurons, which the zero function has
+        with warnings.catch_warnings():  # torch warns of layers without neurons, which the zero function has
             warnings.simplefilter("ignore", UserWarning)
             linear = nn.Linear(W.shape[1] - 1, W.shape[0], dtype=torch.float64)
         with torch.no_grad():
@@ -98,7 +97,7 @@ def check_free(path: Path, force: bool = False) -> None:
 
 
 def _holds_state(path: Path) -> bool:
-    """Return True if a file is a state dict, which may be replaced by another."""
+    """Return True if a file is a state dict, which may be replaced."""
     try:
         content = read_torch(path, "")
     except DataError:
@@ -110,7 +109,7 @@ def write_network(path: Path, network: FoundWeights, force: bool = False) -> Non
     """Write a state dict (.pt), or W1 ... WL (.npz); the file whole or not at all.
 
     Raises:
-        RecordError: as `check_free`, or the disk refuses.
+        RecordError: as `check_free`, or writing fails.
     """
     check_free(path, force)
     if path.suffix.lower() in STATE_FILES:
@@ -129,8 +128,8 @@ def read_network(path: str | os.PathLike[str], beta: float) -> Network:
     """Read a network from a file: .pt with a state dict, or .npz with W1 ... WL.
 
     Args:
-        path: the file; nothing in it is run.
-        beta: the amount of bias, by which PyTorch's biases are divided.
+        path: the file; no code in it is run.
+        beta: the amount of bias; PyTorch's biases are divided by it.
     """
     file = Path(path)
     suffix = file.suffix.lower()
@@ -151,9 +150,9 @@ def read_network(path: str | os.PathLike[str], beta: float) -> Network:
 def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
     """Read a network from an nn.Module, a state dict, or a list of arrays W_1 ... W_L.
 
-    A module is read from its state dict, and then called: its outputs at random inputs, and at the rows of X, must be
-    those of the weights that were read. Modules with hooks, with a `forward` of their own in place of that of PyTorch,
-    or with weights that two layers share are refused.
+    A module is read from its state dict and then called: its outputs at random inputs and at the rows of X must be
+    those of the weights. Modules with hooks, with a `forward` that overrides PyTorch's, or with weights that two layers
+    share are refused.
     """
     if isinstance(net, nn.Module):
         module = unwrapped(net)
@@ -166,7 +165,10 @@ def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
         return Network(_from_state(state, "the network", beta), None, _coarsest(state.values()))
     try:
         matrices = list(net)  # type: ignore[call-overload]
-        arrays = [_as_array(W, f"W{i}") for i, W in enumerate(matrices, start=1)]
+        arrays = [
+            as_array(W, f"W{i}", "the network") if isinstance(W, Tensor) else np.asarray(W)
+            for i, W in enumerate(matrices, start=1)
+        ]
     except (TypeError, ValueError) as error:
         raise DataError("The network is none; give an nn.Sequential, a state dict, or arrays W_1 ... W_L.") from error
     return Network(_from_arrays(arrays, "the network", beta), None, _coarsest(matrices))
@@ -183,7 +185,7 @@ def _inner(state: Mapping) -> Mapping:
 
 
 def _coarsest(arrays: Iterable[object]) -> torch.dtype:
-    """Return the floating type with the largest unit roundoff, float64 at least."""
+    """Return the floating type with the largest unit roundoff; float64 if there is none."""
     dtypes = [torch.float64]
     for array in arrays:
         if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.dtype.itemsize <= 8:
@@ -191,10 +193,6 @@ def _coarsest(arrays: Iterable[object]) -> torch.dtype:
         elif isinstance(array, Tensor) and array.dtype.is_floating_point:
             dtypes.append(array.dtype)
     return max(dtypes, key=lambda dtype: torch.finfo(dtype).eps)
-
-
-def _as_array(W: object, name: str) -> NDArray:
-    return as_array(W, name, "the network") if isinstance(W, torch.Tensor) else np.asarray(W)
 
 
 def _listed(arrays: Mapping[str, NDArray], file: Path) -> list[NDArray]:
@@ -212,7 +210,7 @@ def _from_arrays(arrays: Sequence[NDArray], source: str, beta: float) -> list[ND
 
 
 def _from_state(state: Mapping, source: str, beta: float) -> list[NDArray[np.float64]]:
-    """Return the weights of a state dict, in the order of their numbers, else of the file."""
+    """Return the weights of a state dict, ordered by the numbers in their names, else as in the file."""
     for key in state:
         if str(key).rpartition(".")[2] in STATISTICS:
             raise DataError(f"'{key}' in {source} is no weight or bias of a Linear layer but BatchNorm's; {FOLD}.")
@@ -245,7 +243,7 @@ def _with_bias(name: str, parts: dict[str, NDArray[np.float64]], source: str, be
 
 
 def _checked(array: NDArray, name: str, source: str, dimensions: int) -> NDArray[np.float64]:
-    """Check that an array is finite, real and of so many dimensions; return it in float64."""
+    """Check that an array is finite, real and has `dimensions` dimensions; return it in float64."""
     if array.dtype.kind not in "fiu":
         raise DataError(f"{name} in {source} does not hold real numbers (its type is {array.dtype}); give numbers.")
     if array.ndim != dimensions:
@@ -258,7 +256,7 @@ def _checked(array: NDArray, name: str, source: str, dimensions: int) -> NDArray
 
 
 def _chained(weights: list[NDArray[np.float64]], names: list[str], source: str, beta: float) -> list[NDArray]:
-    """Check that each layer takes as many inputs as the one before has outputs; return all."""
+    """Check that each layer takes the outputs of the one before, and return all layers."""
     if len(weights) < 2:
         raise DataError(f"{source} has {counted(len(weights), 'layer')} of weights; give at least two.")
     for (below, W), (above, V) in pairwise(zip(names, weights, strict=True)):

@@ -1,4 +1,4 @@
-"""Files of Apache Parquet: columns read one by one, rows by the needed row groups."""
+"""Read Apache Parquet files: column by column, and only the row groups that are needed."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from pyarrow import ChunkedArray, Table
 
 NUMBERS = ("halffloat", "float", "double", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
-"""Types of columns that hold nothing but numbers."""
+"""The numeric types of columns."""
 
 
 class ParquetColumns:
     """The columns of a .parquet file by their names, each read when it is asked for.
 
     Attributes:
-        path: of the file.
-        cuts: the rows where its row groups begin, and N.
+        path: the file.
+        cuts: the first row of each row group, and N.
 
     Raises:
-        DataError: no such file, damaged, without rows, or pyarrow is not there.
+        DataError: no such file, damaged, without rows, or pyarrow is not installed.
     """
 
     def __init__(self, path: Path) -> None:
-        try:  # with the first such file, for it takes 30 MiB
+        try:  # only now, because it takes 30 MiB
             parquet = importlib.import_module("pyarrow.parquet")
         except ImportError as error:
             missing = "Reading .parquet needs pyarrow; install it with: pip install '.[parquet]' in the checkout."
@@ -70,7 +70,7 @@ class ParquetColumns:
         """Return the cells of a column as Python objects."""
         try:
             return column.to_pylist()
-        except self._errors as error:  # a time that Python does not know, say
+        except self._errors as error:  # such as a time that Python cannot represent
             raise self._damaged() from error
 
     def _read(self, names: Sequence[str], place: int | None = None) -> dict[str, ChunkedArray]:
@@ -82,7 +82,7 @@ class ParquetColumns:
         except (*self._errors, KeyError) as error:
             raise self._damaged() from error
         rows = self.cuts[-1] if place is None else self.cuts[place + 1] - self.cuts[place]
-        if table.num_rows != rows:  # its foot says otherwise
+        if table.num_rows != rows:  # the file's footer declares another number
             raise self._damaged()
         return columns
 
@@ -94,9 +94,9 @@ class GroupedRows:
     """Inputs (N, n_0) that stay in a .parquet file, whose row groups are read on demand.
 
     Args:
-        columns: of the file.
-        names: of those that are inputs, in their order.
-        coded: for some of these, the result of `cells.codes_of` for all rows; they become columns of 0 and 1.
+        columns: the columns of the file.
+        names: the names of the inputs, in their order.
+        coded: for one-hot inputs, the result of `cells.codes_of` for all rows.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class GroupedRows:
     def _fill(
         self, inputs: NDArray[np.float64], marked: NDArray[np.bool_], places: NDArray[np.int64], group: int
     ) -> None:
-        """Write these places, all of one row group, into the marked rows."""
+        """Write the rows at `places`, all in one row group, into the marked rows of `inputs`."""
         numbers, column = self._group(group), 0
         for name in self._names:
             if name not in self._coded:
@@ -135,9 +135,9 @@ class GroupedRows:
             column += len(kinds)
 
     def _group(self, group: int) -> dict[str, NDArray[np.float64]]:
-        """Return the numeric columns of a row group; the last one stays, as rows come in order."""
+        """Return the numeric columns of a row group; the last group stays in memory, as rows come in order."""
         if self._last is None or self._last[0] != group:
-            self._last = None  # before the next one takes as much
+            self._last = None  # free its memory before the next group takes as much
             self._last = group, self._checked(group)
         return self._last[1]
 

@@ -1,7 +1,6 @@
-"""Scaling of inputs: by the largest entry, or each column to mean 0 and deviation 1.
+"""Scaling of inputs: by the largest entry, or each column to mean 0 and standard deviation 1.
 
-All rows are measured. The rows may be those of a file: they are asked for a chunk at a time, so that a process that
-keeps some of them need not hold them all.
+All rows are measured, a chunk at a time: the rows may be in a file, and a process need not hold them all.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ CHUNK = 2**16
 
 @runtime_checkable
 class Rows(Protocol):
-    """A matrix, or a vector for one of a single column, of which rows can be asked for."""
+    """A matrix, or a vector as its single column, from which rows can be read."""
 
     def __len__(self) -> int: ...
 
@@ -33,7 +32,7 @@ def scaling(
     Args:
         X: inputs (N, n_0).
         scale: none, max or standard.
-        weights: how often each row counts, at least 0 (N,); None: once.
+        weights: how often each row counts, at least 0 (N,); None: each row once.
     """
     if scale == "max":
         largest = max(max(abs(float(rows.max())), abs(float(rows.min()))) for rows, _ in _chunks(X, weights))

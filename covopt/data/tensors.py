@@ -1,4 +1,4 @@
-"""Files of torch.save from strangers: tensors alone, no code, sizes checked first."""
+"""Files of torch.save that are not trusted: only tensors are loaded, and sizes are checked first."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch.nn.parameter import is_lazy
 from covopt.data.arrays import check_readable
 from covopt.runtime.errors import DataError
 
-# The names in a file of tensors. The restricted unpickler accepts more (bytearray, which takes any memory, say).
+# The names in a file of tensors. The restricted unpickler accepts more, such as bytearray, which can take any memory.
 NAMED = ("collections OrderedDict", "torch Size", "torch.serialization _get_layout")
 
 
 def write_torch(path: Path, tensors: object) -> None:
-    """Write with torch.save, but raise an OSError where the disk is full, as elsewhere."""
+    """Write with torch.save, but raise an OSError if the disk is full, as other writers do."""
     whole = io.BytesIO()
     torch.save(tensors, whole)
     path.write_bytes(whole.getbuffer())
@@ -31,10 +31,10 @@ def read_torch(path: Path, remedy: str) -> object:
 
     Args:
         path: the file.
-        remedy: what to do instead, for the messages.
+        remedy: the end of an error message, which says what to do.
 
     Raises:
-        DataError: no such file, of another kind, damaged, or holding more than tensors.
+        DataError: no such file, of another kind, damaged, or with other objects than tensors.
     """
     check_readable(path)
     if not zipfile.is_zipfile(path):
@@ -53,7 +53,7 @@ def as_array(tensor: torch.Tensor, name: str, path: object) -> NDArray:
     """Return a dense tensor as an array, floating numbers as float64.
 
     Raises:
-        DataError: a sparse or quantised tensor, one of a lazy module that was never called, or one that declares more
+        DataError: the tensor is sparse or quantised, belongs to a lazy module that was never called, or declares more
             entries than it stores.
     """
     if is_lazy(tensor):

@@ -1,11 +1,11 @@
-"""Factors of full rank by Cholesky, and the choice between that and the singular values.
+"""Factors of full rank by Cholesky, and the choice between Cholesky and the singular values.
 
 A factor Z (N, n) of full rank k = min(N, n) needs no singular values: with T = Z (n <= N) or T = Z^T, the Gram matrix
-G = T^T T (k, k) = L L^T gives T^+ = G^{-1} T^T. Squaring costs half of the digits, so
+G = T^T T (k, k) = L L^T gives T^+ = G^{-1} T^T. Squaring loses half of the digits, so
 
-* this path is taken only where 1 / cond(G) is above the root of the unit of the dtype, and far above what the rank
-  rule would drop: `factorize` estimates cond(G) and decides beforehand; otherwise `psd.thin` reveals the rank;
-* every solve is refined once with residuals formed with T itself, which restores the lost half.
+* `factorize` uses Cholesky only if 1 / cond(G), which it estimates, is above the square root of the dtype's eps and far
+  above what the rank rule would drop; otherwise `psd.thin` finds the rank;
+* every solve is refined once with residuals formed with T itself, which restores the lost digits.
 
 Source: Bjorck, Numerical Methods for Least Squares Problems, 2.4 and 6.6 (corrected semi-normal equations).
 """
@@ -40,7 +40,7 @@ class FullRankFactor:
 
     @property
     def spans(self) -> bool:
-        """Return True if Im Z is known to be all of R^N."""
+        """Return True if Im Z is all of R^N."""
         return self.Z.shape[-1] >= self.Z.shape[-2]
 
     @property
@@ -103,9 +103,9 @@ AnyFactor = Factor | FullRankFactor
 
 
 def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFactor:
-    """Decompose the factor Z of B = Z Z^T: by Cholesky if safely of full rank, else by `thin`.
+    """Decompose the factor Z of B = Z Z^T: by Cholesky if its rank is safely full, else by `thin`.
 
-    A batch takes one path: Cholesky only where it is safe for every member. Device and dtype follow Z.
+    A batch uses Cholesky only if it is safe for every member. Device and dtype are those of Z.
     """
     if Z.numel() == 0:
         return thin(Z, rule)
@@ -119,7 +119,7 @@ def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFact
 
 
 def lower_gram(A: Float[Tensor, "*b k p"], block: int = 128) -> Float[Tensor, "*b k k"]:
-    """Return A A^T on and below the diagonal blocks, which Cholesky reads, at half the work."""
+    """Return A A^T on and below the diagonal blocks, all that Cholesky reads, for half the work."""
     k = A.shape[-2]
     G = A.new_zeros(*A.shape[:-1], k)
     for start in range(0, k, block):
@@ -154,7 +154,7 @@ def reciprocal_condition(L: Float[Tensor, "*b k k"], steps: int = 3, vectors: in
 
 def _safe(L: Tensor, failed: Tensor, rule: RankRule) -> bool:
     """Return True if each G is accurate to half the digits and of full rank by the rank rule."""
-    margin = 10.0  # by which the smallest singular value, an estimate, must exceed the rank rule
+    margin = 10.0  # the smallest singular value is an estimate: it must exceed the rank rule by this factor
     least = max((margin * rule.relative(L.dtype)) ** 2, torch.finfo(L.dtype).eps ** 0.5)
     # A failed member may hold NaN: every comparison with NaN is false.
     return bool(((failed == 0) & (reciprocal_condition(L) >= least)).all())

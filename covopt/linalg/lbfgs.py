@@ -1,8 +1,7 @@
-"""Limited-memory BFGS for one function with kinks.
+"""Limited-memory BFGS for one function with kinks: two-loop recursion and weak Wolfe line search.
 
-It consists of the two-loop recursion and a weak Wolfe line search. (torch.optim's L-BFGS takes seconds to import and
-wants strong Wolfe. descent.py has one for batches of functions, which takes twice the time of this for a batch of one,
-measured at 182 and at 7510 entries, and takes no preconditioner.)
+torch.optim's L-BFGS takes seconds to import and uses the strong Wolfe conditions. The one in descent.py is for batches
+of functions: for a batch of one it takes twice the time (182 and 7510 entries), and it has no preconditioner.
 
 Sources: Nocedal, Wright, Numerical Optimization, algorithm 7.4; Lewis, Overton, Nonsmooth optimization via
 quasi-Newton methods (2013), algorithm 2.6.
@@ -32,11 +31,11 @@ TRIALS = 25
 
 @dataclass(frozen=True)
 class DescentOptions:
-    """L-BFGS's limits.
+    """The limits of L-BFGS.
 
     Attributes:
-        memory: pairs of steps and gradient differences that approximate the Hessian.
-        iterations: at most.
+        memory: the number of pairs of steps and gradient differences that approximate the Hessian.
+        iterations: the maximum number of iterations.
         slow: stop when ten iterations lower the value by less than this, relative.
     """
 
@@ -46,14 +45,14 @@ class DescentOptions:
 
 
 class Memory:
-    """The approximate inverse Hessian H from the last pairs (s, y): steps, gradient changes.
+    """The approximate inverse Hessian H from the last pairs (s, y) of steps and gradient changes.
 
-    Two loops over the pairs take two thirds of the time of the compact form's matrix products for 10^4 entries and
-    more, and agree with it to 1e-11 (docs/notes/2026-11-variable-projection.md).
+    For 10^4 entries and more, two loops over the pairs take two thirds of the time of the compact form's matrix
+    products, and agree with them to 1e-11 (docs/notes/2026-11-variable-projection.md).
 
     Args:
-        size: pairs.
-        preconditioner: diagonal of the inverse Hessian before the first pair, up to a factor; equal entries by default.
+        size: the maximum number of pairs.
+        preconditioner: diagonal of the initial inverse Hessian, up to a factor; equal entries by default.
     """
 
     def __init__(self, size: int, preconditioner: Float[Tensor, " p"] | None = None) -> None:
@@ -90,9 +89,7 @@ def lbfgs(
     options: DescentOptions | None = None,
     preconditioner: Float[Tensor, " p"] | None = None,
 ) -> Iterator[Float[Tensor, " p"]]:
-    """Yield x and the point after each iteration, until L-BFGS stalls or gains too little.
-
-    f never rises.
+    """Yield x and the point after each iteration, until L-BFGS stalls or gains too little; f never rises.
 
     Args:
         value: f and its gradient.
@@ -129,7 +126,7 @@ def lbfgs(
 def descend(
     value: Value, x: Float[Tensor, " p"], stop: Callable[[], bool], options: DescentOptions | None = None
 ) -> Float[Tensor, " p"]:
-    """Run L-BFGS and return its last point; `stop` is asked before each iteration."""
+    """Run L-BFGS, asking `stop` before each iteration, and return its last point."""
     for point in lbfgs(value, x, options):
         x = point
         if stop():
@@ -140,7 +137,7 @@ def descend(
 def _weak_wolfe(
     value: Value, x: Tensor, f: float, direction: Tensor, slope: float, length: float
 ) -> tuple[Tensor, float, Tensor] | None:
-    """Return a point of sufficient decrease and flatter slope; else one of decrease, or None."""
+    """Return a point that meets both Wolfe conditions, else one of sufficient decrease, else None."""
     low, high, accepted = 0.0, torch.inf, None
     for _ in range(TRIALS):
         new = torch.add(x, direction, alpha=length)

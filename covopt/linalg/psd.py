@@ -1,8 +1,8 @@
-"""The rule for numerical rank, and the ranges, projections and pseudo-inverses by it.
+"""The rule for numerical rank, and ranges, projections and pseudo-inverses that follow it.
 
-All are of thin factors. A positive semi-definite matrix B (N, N) is known by a factor Z (N, n) with B = Z Z^T, and
-everything goes through the thin singular value decomposition Z = U diag(s) V^T, O(N n min(N, n)) operations; no (N, N)
-matrix is formed. A singular value that `RankRule` does not keep counts as zero, here and nowhere else.
+A positive semi-definite matrix B (N, N) is given by a thin factor Z (N, n) with B = Z Z^T. Everything uses the thin
+singular value decomposition Z = U diag(s) V^T, O(N n min(N, n)) operations; no (N, N) matrix is formed. A singular
+value that `RankRule` does not keep counts as zero.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class RankRule:
     Attributes:
         double: in float64, keep the singular values of a factor above `double` times the largest.
         single: the same in float32.
-        tikhonov: t >= 0; with t > 0, (B + t I)^{-1} takes the place of B^+ and no rank is decided in inverses. Ranges
-            and projections follow the rank rule all the same.
+        tikhonov: t >= 0; with t > 0, (B + t I)^{-1} replaces B^+, and inverses use no rank. Ranges and projections
+            still follow the rank rule.
     """
 
     double: float = 1e-10
@@ -44,7 +44,8 @@ class RankRule:
 
     def keeps(self, s: Float[Tensor, "*b k"]) -> Bool[Tensor, "*b k"]:
         """Return True for the singular values of a factor that count as non-zero."""
-        return s > self.relative(s.dtype) * _largest(s)
+        zero = s.new_zeros((*s.shape[:-1], 1))  # the maximum of no values
+        return s > self.relative(s.dtype) * torch.cat([zero, s], dim=-1).amax(dim=-1, keepdim=True)
 
 
 RANK_RULE = RankRule()
@@ -54,8 +55,8 @@ RANK_RULE = RankRule()
 class Factor:
     """A factor Z = U diag(s) V^T of B = Z Z^T, decomposed; dimensions `*b` are a batch.
 
-    `inverse` holds 1/s where the rule keeps s, else 0 (with Tikhonov t: s / (s^2 + t) everywhere), and `significant` is
-    1 or 0.
+    `significant` is 1 where the rule keeps s, else 0, and `inverse` is 1/s there, else 0 (with Tikhonov t:
+    s / (s^2 + t) everywhere).
 
     Source: Golub, Van Loan, Matrix Computations, 5.5.
     """
@@ -69,7 +70,7 @@ class Factor:
 
     @property
     def spans(self) -> bool:
-        """Return True if Im Z is known to be all of R^N; this class does not check."""
+        """Return False: whether Im Z is all of R^N is not checked here."""
         return False
 
     @property
@@ -107,17 +108,16 @@ class Factor:
 
 
 def thin(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> Factor:
-    """Decompose the factor Z of B = Z Z^T in O(N n min(N, n)); device and dtype follow Z."""
+    """Decompose the factor Z of B = Z Z^T in O(N n min(N, n)); device and dtype are those of Z."""
     U, s, Vh = torch.linalg.svd(Z, full_matrices=False)
     significant = rule.keeps(s).to(s.dtype)
     return Factor(U, s, Vh.mT, significant, _inverse(s, significant, rule.tikhonov), rule.tikhonov)
 
 
 def triangle(chunks: Iterable[Float[Tensor, "_ n"]]) -> Float[Tensor, "_ n"]:
-    """Return R with R^T R = Z^T Z for the rows Z of all chunks, one under the other.
+    """Return R with R^T R = Z^T Z, where Z stacks the rows of all chunks.
 
-    R has Z's singular values and row space. A single chunk is R itself. For later ones, memory holds one chunk and n
-    more rows.
+    R has Z's singular values and row space; a single chunk is returned as it is. Memory holds one chunk and n rows.
 
     Source: Demmel, Grigori, Hoemmen, Langou, Communication-optimal parallel and sequential QR (2012).
     """
@@ -131,8 +131,8 @@ def triangle(chunks: Iterable[Float[Tensor, "_ n"]]) -> Float[Tensor, "_ n"]:
 def row_space(Z: Float[Tensor, "N n"], rule: RankRule = RANK_RULE) -> Float[Tensor, "r n"]:
     """Return orthonormal rows that span Im Z^T: the right singular vectors the rule keeps.
 
-    The units of a column decide nothing: the rank is that of Z or of Z with columns of norm 1, whichever is larger, so
-    that a column of 10^12 does not hide one of 1.
+    The rank is that of Z, or that of Z with columns of norm 1 if it is larger, so that a column of size 10^12 does not
+    hide one of size 1.
     """
     factor = thin(Z, rule)
     rank, largest = int(factor.rank), min(Z.shape)
@@ -147,9 +147,3 @@ def _inverse(s: Tensor, significant: Tensor, tikhonov: float) -> Tensor:
     if tikhonov > 0.0:
         return s / (s.square() + tikhonov)
     return significant / torch.where(significant > 0, s, torch.ones_like(s))
-
-
-def _largest(values: Tensor) -> Tensor:
-    """Return the largest entry along the last dimension, 0 where there is none."""
-    zero = values.new_zeros((*values.shape[:-1], 1))
-    return torch.cat([zero, values], dim=-1).amax(dim=-1, keepdim=True)

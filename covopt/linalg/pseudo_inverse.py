@@ -1,9 +1,7 @@
-"""Pseudo-inverses that gradients pass through.
-
-One is of a thin factor against a right-hand side, the other of a dense matrix.
+"""Differentiable pseudo-inverses: of a thin factor times a right-hand side, and of a dense matrix.
 
 **Least squares.** V = Zs^+ Z (d, n) is the matrix of least norm among those that minimise |Z - Zs V|. With R = Z - Zs V
-and Q = Zs^+ Zs, while the rank of Zs stays (Golub, Pereyra),
+and Q = Zs^+ Zs, as long as the rank of Zs is constant (Golub, Pereyra),
 
     dV = Zs^+ dZ - Zs^+ dZs V + Zs^+ (Zs^+)^T dZs^T R + (I - Q) dZs^T (Zs^+)^T V.
 
@@ -37,7 +35,7 @@ def least_squares(
 ) -> Float[Tensor, "... d n"]:
     """Return V = Zs^+ Z, or the ridge solution with Tikhonov.
 
-    Differentiable (once) in both arguments. Leading dimensions are a batch, in which Z may have more of them than Zs.
+    Differentiable (once) in both arguments. Leading dimensions are a batch; Z may have more of them than Zs.
     """
     return _LeastSquares.apply(Zs, Z, rule)  # type: ignore[return-value]
 

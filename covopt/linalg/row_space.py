@@ -1,7 +1,7 @@
 """The row space of the inputs, and the error of computing in its coordinates.
 
 With orthonormal rows Q (k, d) that span the row space of X as far as the rank rule keeps directions, P = X Q^T, every
-x_i^T w is p_i^T (Q w) up to what Q does not span. Two numbers pay for that, whatever Q is:
+x_i^T w is p_i^T (Q w) up to what Q does not span. Two numbers bound that error, whatever Q is:
 
     neglected >= |X - P Q|_F     and     stretch >= |Q|_2,
 
@@ -10,7 +10,7 @@ the latter by |Q Q^T - I|_1. sigma is 1-Lipschitz, so for unit w h(w) = |Lambda^
 
 **Rounding.** An entry of P Q is a sum of k terms, so |X - P Q|_F is off by at most (k + 2) k^(1/2) u |X|_F, since
 |Q|_F is k^(1/2); the norm of N d squares costs N d u, relative. An entry of Q Q^T is a sum of d terms, so |Q Q^T - I|_2
-is off by at most k (d + 2) u. Both are paid with a factor of 8 where k is small.
+is off by at most k (d + 2) u. For small k the code uses a factor of 8 instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RowSpace:
     Attributes:
         X: the inputs (N, d), divided by `size`.
         size: a power of two.
-        Q: orthonormal rows (k, d); rows of zeros where more coordinates were asked for than there are.
+        Q: orthonormal rows (k, d), and rows of zeros up to the requested number of coordinates.
         P: X Q^T (N, k).
         rank: of X, by the rank rule; at most k.
         neglected: a bound on |X - P Q|_F.
@@ -53,9 +53,9 @@ class RowSpace:
 
         Args:
             Xt: inputs with their bias column, of any scale.
-            rule: which directions count.
-            least: coordinates, at least; the others are 0.
-            whole: up to so many columns, Q is the identity and nothing is lost.
+            rule: decides which directions count.
+            least: the minimum number of coordinates; added ones are 0.
+            whole: with at most this number of columns, Q is the identity and nothing is lost.
         """
         X, size = to_unit_scale(Xt.double())
         d = X.shape[1]

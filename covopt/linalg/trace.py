@@ -9,7 +9,7 @@ Pereyra)
 
     dB^+ = -B^+ dB B^+  +  (B^+)^2 dB (I - P)  +  (I - P) dB (B^+)^2.
 
-The last two terms come from the range of B, and with it P, turning. Hence
+The last two terms are there because the range of B, and with it P, turns. Hence
 
     df = Tr[B^+ dK] - Tr[B^+ K B^+ dB] + 2 Tr[(I - P) K (B^+)^2 dB],
 
@@ -20,7 +20,7 @@ and, with dK = dZ Z^T + Z dZ^T and dB = dZs Zs^T + Zs dZs^T,
 **What holds.**
 * Range condition Im Z in Im Zs: R = 0. The turning of the range costs nothing to first order (f is that of the
   projection P Z, and Z leaves it at first order, so its square at second order), and grad_Z = 2 A, grad_Zs = -2 A W.
-* Off the range condition the term with R belongs to the gradient of f, which ignores what of Z lies outside Im Zs.
+* Without the range condition, the term with R is part of the gradient of f; f ignores the part of Z outside Im Zs.
 * Every direction dZs keeps the rank when Zs has full rank min(N, d). Otherwise the formulas are exact along directions
   with (I - P) dZs (I - Zs^+ Zs) = 0 (the tangent space of the matrices of that rank, in which grad_Zs lies); along a
   direction that raises the rank f itself jumps in general (upwards under the range condition), because what had been

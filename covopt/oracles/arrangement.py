@@ -13,14 +13,14 @@ every A; on the opposite arc all signs are opposite and A is (1 + a) Lambda^T P 
 **Why the bound is a proof.** u = 2^-53, S = sum_i |lambda_i| |p_i|.
 * The prefix sums are balanced trees of depth k = ceil(log2 2N), written out here and not left to a library: each A is a
   sum of rounded terms with error at most (9 k + 30) u S in Frobenius norm.
-* Computed angles are within 10 u of the true ones. A true q lies in one of the computed arcs, and its signs differ from
+* Computed angles are within 10 u of the exact ones. Each q lies in one of the computed arcs, and its signs differ from
   the arc's only for samples with |p_i^T q| <= 10 u |p_i|: an error of at most 2 * 10 u S in Lambda^T sigma(P q).
 * The ends are evaluated at the exact normal of the line (5 u S away), through A q itself and not through q^T A^T A q,
   whose root would lose half of the digits. Where the true top singular vector is inside the arc, the value is at least
   |A|_F / sqrt 2, so that rounding A^T A, or the angle, costs at most 20 u of the value whether it is found or not.
 * Normalised rows, norms over m outputs: (m + 20) u, relative.
 * The part of Xt that Q does not span, E = Xt - P Q, changes h by at most |Lambda|_F |E|_F, since sigma is 1-Lipschitz.
-  So whatever the rank rule neglects is paid for in the bound.
+  So the bound includes whatever the rank rule neglects.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from covopt.runtime.errors import ProblemError
 
 
 def row_rank(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> int:
-    """Return the numerical rank of Xt; up to 2 the arrangement is exact."""
+    """Return the numerical rank of Xt."""
     return len(row_space(Xt.double(), rule))
 
 
 def has_rank_at_most(Xt: Float[Tensor, "N d"], most: int, rule: RankRule = RANK_RULE) -> bool:
-    """Return True if `row_rank` is at most `most`; a few rows refute it where it is far above."""
+    """Return True if `row_rank` is at most `most`; a few rows often refute it."""
     few = Xt[: 8 * (most + 1)]
     return row_rank(few, rule) <= most and (len(few) == len(Xt) or row_rank(Xt, rule) <= most)
 
@@ -147,7 +147,7 @@ class _Arcs:
     def maxima(self, slope: float) -> Float[Tensor, "B 2"]:
         """Return every local maximum q of h: inside an arc, or at a line that h climbs to.
 
-        `slope` times |A|_F is what rounding makes of a derivative that is zero.
+        Rounding can turn a zero derivative into `slope` times |A|_F.
         """
         keep = (self.width > 2e-15).nonzero()[:, 0]  # lines closer than that (radians) are one; no proof rests on it
         size = slope * self.A.flatten(1).norm(dim=1)
@@ -172,7 +172,7 @@ def _side(A: Tensor, q: Tensor, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _shape(side: tuple[Tensor, Tensor, Tensor], towards: float, size: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether h falls away from the line on this side, or is level (to second order)."""
+    """Return masks: h falls away from the line on this side, or is level (to second order)."""
     _, derivative, curvature = side
     zero = derivative.abs() <= size
     return (towards * derivative > size) | (zero & (curvature < -size)), zero & (curvature.abs() <= size)

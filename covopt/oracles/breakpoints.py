@@ -1,4 +1,4 @@
-"""Neurons with free biases, rows (w, b): the best b for each w, and a search for the best."""
+"""Neurons (w, b) with free biases: the best b for each w, and a search for the best neuron."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows_of(W: Float[Tensor, "n d"], b: Float[Tensor, " n"]) -> Float[Tensor, "n
 def best_breakpoints(
     X: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"]
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Return for each w the b = -x_j^T w of largest h, and h, by sums from large x_j^T w down."""
+    """Return for each w the b = -x_j^T w with the largest h, and h, by cumulative sums over sorted X w."""
     biases, values, a = [], [], activation.slope
     for z in W @ X.T:
         z, order = z.sort(descending=True)
@@ -48,10 +48,10 @@ def strongest(
 ) -> tuple[Float[Tensor, " d"], float, float] | None:
     """Search for the neuron (w, b) with the largest h = |Lambda^T sigma(X w + b)|, |w| = 1.
 
-    Returns (w, b, h) of the best one met; None without any.
+    Returns (w, b, h) of the best neuron found, or None.
 
     Args:
-        X: inputs; centred here, and taken back.
+        X: inputs; the search centres them.
         Lambda: with column sums of 0.
         neurons: rows (w, b) to start from, besides `count` random ones of this seed.
         stop: asked before each step.
@@ -60,12 +60,12 @@ def strongest(
     rho = float((X - mean).norm(dim=1).max()) if X.shape[1] else 0.0
     if rho == 0.0 or not Lambda.shape[1]:
         return None
-    seen = torch.cat([(X - mean) / rho, X.new_ones(len(X), 1)], dim=1)
+    scaled = torch.cat([(X - mean) / rho, X.new_ones(len(X), 1)], dim=1)
     own = torch.cat([rho * neurons[:, :-1], neurons[:, -1:] + (neurons[:, :-1] @ mean)[:, None]], dim=1)
     generator = torch.Generator(device=X.device).manual_seed(seed)
-    anywhere = torch.randn(count, seen.shape[1], generator=generator, dtype=X.dtype, device=X.device)
-    first = torch.cat([own[own.norm(dim=1) > 0], anywhere])
-    W = ConvexConcaveOracle(seen, activation, AscentOptions())(Lambda, first, stop=stop).directions[:, :-1]
+    random = torch.randn(count, scaled.shape[1], generator=generator, dtype=X.dtype, device=X.device)
+    first = torch.cat([own[own.norm(dim=1) > 0], random])
+    W = ConvexConcaveOracle(scaled, activation, AscentOptions())(Lambda, first, stop=stop).directions[:, :-1]
     W = torch.nn.functional.normalize(W[W.norm(dim=1) > 0], dim=1)
     biases, values = best_breakpoints(X - mean, activation, Lambda, W)
     if not len(values):

@@ -218,7 +218,7 @@ class Arcs:
         xz, yz, zz = (x * z).sum(dim=2), (y * z).sum(dim=2), z.square().sum(dim=2)
         own_x, own_y, own_z = ((column * self.own).sum(dim=2) for column in (x, y, z))
         own = self.own.square().sum(dim=0)
-        # The entries below are sums of what may cancel.
+        # Terms of the entries below can cancel.
         rounding = 8 * (len(self.own) + 6) * UNIT_ROUNDOFF * (self.xx + self.yy + zz + own)
         sides = []
         for side in (1.0, -1.0):

@@ -1,4 +1,4 @@
-"""The exact oracle that data allow: the circle up to rank two, the sphere for rank three."""
+"""The exact oracle for some data: the circle for rank up to two, the sphere for rank three."""
 
 from __future__ import annotations
 

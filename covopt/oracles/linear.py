@@ -12,8 +12,8 @@ from covopt.oracles.oracle import Answer
 class LinearOracle:
     """The oracle of linear networks: all right singular vectors of Lambda^T Xt.
 
-    Their singular values are the values; the largest is the proved maximum. `upper_bound` adds `rounding` (relative to
-    |Lambda|_F |Xt|_F, far above what LAPACK's backward error and the matrix product can lose in float64).
+    The values are the singular values, and the largest one is the maximum. `upper_bound` adds `rounding`, relative to
+    |Lambda|_F |Xt|_F: far more than the errors of LAPACK and of the matrix product in float64.
     """
 
     def __init__(self, Xt: Float[Tensor, "N d"], rounding: float = 1e-13) -> None:

@@ -1,8 +1,7 @@
-"""Fewer neurons for the same outputs at no higher cost.
+"""Fewer neurons for the same outputs at no higher cost: merge aligned ones, and apply Caratheodory's theorem.
 
-By merging aligned ones, and by Caratheodory's theorem. Both work on the neurons of one hidden layer in unit form, F =
-sum_k sigma(Xt w_k) v_k^T with |w_k| = 1, whose cost after balancing is 2 sum_k |v_k| (MATH.md section 4). Neither
-judges its result: the caller evaluates the cost again.
+Both work on one hidden layer in unit form, F = sum_k sigma(Xt w_k) v_k^T with |w_k| = 1, whose cost after balancing is
+2 sum_k |v_k| (MATH.md section 4). The caller evaluates the cost again.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Merged:
     Attributes:
         directions: unit rows w (k, d).
         outputs: v (k, m).
-        group: for each neuron before, the row that it is part of now, or -1 where it contributed nothing (n,).
+        group: for each original neuron, its row now, or -1 if it contributed nothing (n,).
     """
 
     directions: Float[Tensor, "k d"]
@@ -48,8 +47,8 @@ class Selected:
     """The atoms that remain after Caratheodory's theorem.
 
     Attributes:
-        places: their places among the atoms given, ascending (k,).
-        outputs: their outputs v (k, m), each a positive multiple of what it was.
+        places: their indices among the given atoms, ascending (k,).
+        outputs: their outputs v (k, m), positive multiples of the given ones.
     """
 
     places: Int[Tensor, " k"]
@@ -75,7 +74,7 @@ def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], toleranc
     Args:
         weights: hidden weights u (n, d), the bias column included; of any length.
         outputs: v (n, m).
-        tolerance: neurons join the strongest one around when the cosine of their angle is at least 1 - tolerance.
+        tolerance: neurons join the strongest one near them, at a cosine of at least 1 - tolerance.
     """
     lengths = weights.norm(dim=1, keepdim=True)
     scaled = lengths * outputs
@@ -90,7 +89,7 @@ def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], toleranc
 
 
 def _groups(units: Tensor, sizes: Tensor, tolerance: float) -> Int[Tensor, " n"]:
-    """Return greedy groups around the strongest neurons, numbered by strength; -1 without any."""
+    """Return greedy groups around the strongest neurons, numbered by strength; -1 for neurons without effect."""
     alive = sizes > 0
     close = (units @ units.T >= 1.0 - tolerance) & alive[None, :] & alive[:, None]
     group = torch.full_like(sizes, -1, dtype=torch.int64)
@@ -108,8 +107,8 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
 
     With c_k = |v_k| and a_k = vec(phi_k v_k^T / c_k), F = A c. While A restricted to the atoms with c_k > 0 has a null
     vector z, signed so that sum(z) <= 0, c moves along z until an atom vanishes. Null vectors along which the cost
-    falls come first. At most rank(A) atoms remain (Caratheodory's theorem). An orthonormal basis of the null
-    space follows each atom that goes by one Householder reflection; atoms are taken in blocks of at most rank(A), so
+    falls come first. At most rank(A) atoms remain (Caratheodory's theorem). One Householder reflection updates an
+    orthonormal basis of the null space for each atom that vanishes; atoms are taken in blocks of at most rank(A), so
     that n atoms cost O(n (N m)^2).
 
     Args:
@@ -156,7 +155,7 @@ def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> N
         pool = np.concatenate([survivors, np.arange(start, min(start + block, len(c)))])
         result[pool] = _peel(_null_basis(A[:, pool], rule), result[pool])
         survivors = pool[result[pool] > 0]
-    # One least-squares step undoes the rounding of all moves, if the signs and the cost stay right.
+    # A least-squares step undoes the rounding of all moves, unless an entry becomes negative or the cost rises.
     if len(survivors):
         solution = scipy.linalg.lstsq(A[:, survivors], target - A @ result, lapack_driver="gelsy")
         corrected = result[survivors] + cast("tuple[NDArray, ...]", solution)[0]
@@ -186,7 +185,7 @@ def _peel(basis: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.floa
     while basis.shape[1]:
         fall = basis.sum(axis=0)
         steep = float(np.linalg.norm(fall))
-        # The steepest way down; where the sum is constant, the way that the smallest atom goes.
+        # The direction of steepest descent of the sum; where that is constant, the one that removes the smallest atom.
         smallest = basis[np.where(c > 0, c, np.inf).argmin()]
         z = -(basis @ (fall / steep if steep > rounding * len(c) else _unit(smallest)))
         z = -z if z.sum() > 0 else z

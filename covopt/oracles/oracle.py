@@ -39,7 +39,7 @@ class Answer:
 
     @property
     def proved(self) -> bool:
-        """Return True if `upper_bound` is a proof."""
+        """Return True if `upper_bound` is finite, so that it bounds h."""
         return math.isfinite(self.upper_bound)
 
 
@@ -47,17 +47,17 @@ class Answer:
 class Oracle(Protocol):
     """Maximises h(w) = |Lambda^T sigma(Xt w)| over the unit sphere.
 
-    Nothing but the call is asked of it, so that anything may stand around an oracle. A search also gets keywords, how
-    hard to try and when to stop, which a wrapper hands on.
+    An oracle needs nothing but this call, so it can be wrapped. A search also takes keywords for its effort and for
+    when to stop; a wrapper must pass them on.
     """
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"]) -> Answer:
-        """Return local maxima of h; an oracle that is a search ascends from `starts`."""
+        """Return local maxima of h; a search ascends from `starts`."""
         ...
 
 
 Wrap = Callable[[Callable[..., Answer]], Callable[..., Answer]]
-"""Wraps an oracle, as to count its calls or to remember its results."""
+"""Wraps an oracle, for instance to count its calls or to store its results."""
 
 
 def oracle_values(

@@ -1,6 +1,6 @@
-"""The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the sphere.
+"""The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the sphere (MATH.md section 4).
 
-It is batched over starts (MATH.md section 4). At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a =
+All starts are one batch. At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a =
 Lambda u, so that h(w_t) = sum_i a_i sigma(x_i^T w_t) and h(w) >= sum_i a_i sigma(x_i^T w) for every w. The terms with
 a_i > 0 are convex in w and are replaced by their tangents, g = sum_{a_i > 0} a_i sigma'(x_i^T w_t) x_i; the others are
 concave and stay as they are. The minorant
@@ -36,11 +36,11 @@ class AscentOptions:
     """Limits of the search.
 
     Attributes:
-        steps: convex-concave steps for each start, at most.
-        box_steps: accelerated projected-gradient steps on each box-constrained least squares.
+        steps: the maximum number of convex-concave steps from each start.
+        box_steps: the maximum number of accelerated projected-gradient steps on each box-constrained least squares.
         check: the number of these steps between two tests for convergence.
         gain: an ascent stops when a step raises h by less than this, relative.
-        finishing: of `steps`, those at the end in the dtype of the data; the others are in float32.
+        finishing: the last of the `steps`, taken in the dtype of the data; the others are in float32.
     """
 
     steps: int = 20
@@ -59,11 +59,11 @@ class _Ascents:
     alpha: Tensor
 
     def take(self, which: Tensor) -> _Ascents:
-        """Return the ascents that are marked, or in these places."""
+        """Return the ascents that a mask or indices select."""
         return _Ascents(self.W[which], self.h[which], self.alpha[which])
 
     def put(self, places: Tensor, other: _Ascents) -> None:
-        """Write them into their places."""
+        """Overwrite the ascents at these indices."""
         self.W[places], self.h[places], self.alpha[places] = other.W, other.h, other.alpha
 
 
@@ -78,7 +78,7 @@ class ConvexConcaveOracle:
         spread: Alone = ALONE,
         entries: int = ENTRIES,
     ) -> None:
-        self.Xt, self._size = to_unit_scale(Xt, spread.largest)  # in float32 other scales would not fit
+        self.Xt, self._size = to_unit_scale(Xt, spread.largest)  # other scales can overflow float32
         self.activation, self.spread = activation, spread
         self.options, self._entries = options or AscentOptions(), entries
         self._single = self.Xt.float() if Xt.dtype == torch.float64 else None
@@ -140,10 +140,9 @@ class ConvexConcaveOracle:
     def _climb(
         self, Xt: Tensor, Lambda: Tensor, ascents: _Ascents, steps: int, gain: float, stop: Callable[[], bool]
     ) -> None:
-        """Take at most `steps` steps of all ascents; those that stand still leave.
+        """Take at most `steps` steps of all ascents, without those that have converged.
 
-        On a GPU they leave only now and then. To ask which ascents go on is to wait for the device: on a CPU that costs
-        nothing and is done at every step.
+        On a GPU, convergence is tested every 10 steps, because the test waits for the device.
         """
         live, going = torch.arange(len(ascents.h), device=Xt.device), ascents.h > 0
         every = 10 if Xt.is_cuda else 1
@@ -165,7 +164,7 @@ class ConvexConcaveOracle:
         return self._sum((self.activation(W @ Xt.T)), Lambda).norm(dim=1)
 
     def _sum(self, A: Float[Tensor, "B N"], rows: Float[Tensor, "N k"]) -> Float[Tensor, "B k"]:
-        """Return A times rows, summed over those of all processes."""
+        """Return A times `rows`, summed over the rows of all processes."""
         return self.spread.sum(lambda A, rows: A.T @ rows, A.T, rows)
 
     def _step(
@@ -194,9 +193,7 @@ class ConvexConcaveOracle:
         alpha: Float[Tensor, "B N"],
         stop: Callable[[], bool],
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B d"]]:
-        """Minimise |g - alpha Xt|^2 / 2 over lower <= alpha <= upper, row by row.
-
-        By FISTA with restarts.
+        """Minimise |g - alpha Xt|^2 / 2 over lower <= alpha <= upper, row by row, by FISTA with restarts.
 
         Source: Beck, Teboulle (2009); O'Donoghue, Candes, Adaptive restart (2015), gradient scheme.
         """
@@ -206,12 +203,12 @@ class ConvexConcaveOracle:
             descent = self._residual(g, ahead, Xt) @ Xt.T
             new = torch.clamp(torch.add(ahead, descent, alpha=1.0 / self._curvature), lower, upper)
             move = new - alpha
-            looks = not Xt.is_cuda and step % self.options.check == 0
-            if looks and (stop() or self._stands_still(move, upper)):
+            is_check = not Xt.is_cuda and step % self.options.check == 0
+            if is_check and (stop() or self._stands_still(move, upper)):
                 alpha = new
                 break
             following = (1.0 + (1.0 + 4.0 * t * t) ** 0.5) / 2.0
-            # A mask times a Python number would have torch's default dtype, which is the user's to set.
+            # A mask times a Python number would have torch's default dtype, which users can change.
             onward = (self._products(ahead - new, move) <= 0).to(move.dtype)
             momentum = onward * ((t - 1.0) / following)
             ahead = torch.addcmul(new, momentum[:, None], move)
@@ -237,7 +234,7 @@ class ConvexConcaveOracle:
 def distinct(
     directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], cosine: float, chunk: int = 2048
 ) -> Int[Tensor, " K"]:
-    """Return places of distinct rows with positive values, best first; close ones are skipped."""
+    """Return indices of distinct rows with positive values, best first; rows close to a better one are left out."""
     order = values.argsort(descending=True)
     order = order[values[order] > 0]
     selected = order[:0]
@@ -246,7 +243,7 @@ def distinct(
         alone = (rows @ directions[selected].T < 1.0 - cosine).all(dim=1)
         part, rows = part[alone], rows[alone]
         better = ((rows @ rows.T) >= 1.0 - cosine).tril(-1)
-        # A row depends on better rows only: the first k are right after k rounds, and few rounds change anything.
+        # A row depends on better rows alone: after k rounds the first k are final; few rounds are needed.
         mine, before = torch.ones_like(part, dtype=torch.bool), None
         while before is None or not torch.equal(mine, before):
             mine, before = ~(better & mine).any(dim=1), mine

@@ -64,11 +64,11 @@ class SphereOracle:
         Xt: inputs with their bias column, of rank three.
         activation: sigma_a.
         rule: decides the rank.
-        keep: local maxima below this part of the largest are not reported.
-        entries: the (3, m) matrices of one batch of circles have about so many entries.
+        keep: local maxima below this part of the largest are not returned.
+        entries: the number of entries that the (3, m) matrices of one batch of circles have, about.
 
     Raises:
-        ProblemError: when the rows of Xt span more than three dimensions, or less.
+        ProblemError: when the rows of Xt do not span three dimensions.
     """
 
     def __init__(
@@ -114,15 +114,15 @@ class SphereOracle:
     def _group(self) -> Float[Tensor, "G 3"]:
         """Group the rows that share a circle, bound the error of this, return the circles' rows.
 
-        Circles of weight 0 are added where there are fewer than three: they do no harm, and give every cell an arc.
+        If there are fewer than three, circles of weight 0 are added, which are harmless and give every cell an arc.
         """
         rows = (self._radius > 0).nonzero()[:, 0]
         if self.activation.is_linear:
             rows = rows[:0]
         unit = self._P[rows] / self._radius[rows, None]
         axes = torch.eye(3, dtype=unit.dtype, device=unit.device)
-        # Unit rows closer than this (up to sign) are one circle. It balances what grouping costs, near S, with what
-        # nearly parallel circles cost, (eps / near)^2; it moves the price of the proof.
+        # Unit rows closer than this (up to sign) are one circle. It balances the error of grouping, near S, with that
+        # of nearly parallel circles, (eps / near)^2.
         near = 4e-10
         for candidates in (unit, torch.cat([unit, axes])):
             lead, group = torch.unique(leaders(candidates, near), return_inverse=True)
@@ -138,14 +138,14 @@ class SphereOracle:
     def _allowance(self) -> float:
         """Return the absolute rounding of any value, for S = 1.
 
-        A is wrong at q*, at q', and on the arc where the path from q* to q' leaves, twice more if that is at its end;
-        the rest is 4 eps and what the ends add.
+        A has an error at q*, at q', and on the arc where the path from q* to q' leaves the cell, twice more if it
+        leaves at the arc's end; 4 eps and the error of the ends are added.
         """
         largest = int(torch.bincount(self._group_of).max()) if len(self._group_of) else 0
         return (20 * self._depth() + 5 * largest + 800) * UNIT_ROUNDOFF
 
     def _agreement(self, outputs: int) -> float:
-        """Return the difference, for S = 1, up to which h(q') and |A q'| count as the same."""
+        """Return the difference, for S = 1, up to which h(q') and |A q'| count as equal."""
         return (4 * len(self._X) + 8 * self._depth() + 4 * outputs + 400) * UNIT_ROUNDOFF
 
     def _depth(self) -> int:
@@ -170,9 +170,9 @@ class _Search:
     """One pass over all circles.
 
     Attributes:
-        found: the large local maxima met, and where h was largest.
-        best: the largest h met.
-        eta: what the cells' computed singular vectors may miss, relative.
+        found: the large local maxima, and the point with the largest h.
+        best: the largest h.
+        eta: a bound on the relative error of the cells' computed singular vectors.
     """
 
     def __init__(self, oracle: SphereOracle, Lambda: Float[Tensor, "N m"], total: float) -> None:
@@ -199,7 +199,7 @@ class _Search:
         return [inside, arcs.kinks(self.keep * self.best)]
 
     def _climb(self, points: Points) -> None:
-        """Keep the best point of all."""
+        """Keep the best of these points if it is the best so far."""
         if len(points.values):
             top = int(points.values.argmax())
             if float(points.values[top]) > self.best:
@@ -213,7 +213,7 @@ class _Search:
 def _distinct(points: Points) -> Float[Tensor, "C 3"]:
     """Return the best of points closer than 1e-8 to each other, at most 500."""
     most = 500
-    # A point is found a few times, so that this many are enough.
+    # Each point is found at most a few times: four times as many contain enough distinct ones.
     order = points.values.argsort(descending=True)[: 4 * most]
     q = points.q[order]
     close = torch.cdist(q, q, compute_mode="donot_use_mm_for_euclid_dist") <= 1e-8

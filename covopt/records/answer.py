@@ -26,7 +26,7 @@ else:
     markup = lazy("covopt.records.markup")
 
 UNDRAWN: Mapping[str, Writer] = {"figure.png": lambda path: None}
-"""Drops the picture of a solve that a study stores: the picture of the study shows the same."""
+"""Omits the picture of a solve that a study stores: the study's own picture shows the same."""
 
 
 class Words(Protocol):

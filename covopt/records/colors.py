@@ -1,4 +1,4 @@
-"""The colours of figures, each with its substitute on a dark ground."""
+"""The colours of figures, and their substitutes on a dark background."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DARK = {
     "#8c8a1a": "#d3d060",
     "#128a9b": "#5fd0df",
 }
-"""The colours of the figures, and what they become on a dark page."""
+"""The colours of the figures, with their substitutes on a dark page."""
 CLASSES = (
     "#2f6fbf", "#d06a1c", "#2b8a3e", "#b02a37", "#6f42c1", "#8a5a2b", "#c2378f", "#66707a", "#8c8a1a", "#128a9b",
 )  # fmt: skip
@@ -40,7 +40,7 @@ _HALF = 0.5
 
 
 def on(axes: Axes, color: str) -> str:
-    """Return a colour for the ground of these axes: on a dark ground, its dark version."""
+    """Return the colour, or its substitute if the background of these axes is dark."""
     red, green, blue = to_rgb(axes.get_facecolor())  # type: ignore[arg-type]
     bright = 0.299 * red + 0.587 * green + 0.114 * blue >= _HALF
     return color if bright else DARK.get(color, color)

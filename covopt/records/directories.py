@@ -1,7 +1,7 @@
-"""Directories that covopt replaces only if all their content is its own, unchanged.
+"""Directories that covopt replaces only if covopt wrote all their files and none has changed.
 
-A directory is its files by their paths from there, with slashes, each with its SHA-256. Symbolic links are never
-followed, and nothing is deleted that is not listed.
+A listing maps the path of each file in the directory, with slashes, to its SHA-256. Symbolic links are never followed,
+and only listed files are deleted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from covopt.runtime.errors import CovoptWarning
+from covopt.runtime.files import reason_of
 
 Writer = Callable[[Path], object]
 Listing = Mapping[str, str | None]
@@ -30,16 +31,14 @@ LONGEST = 120
 
 
 def spare(writer: Writer) -> Writer:
-    """Return a writer that warns where it fails, for parts that a run can do without."""
+    """Return a writer that warns if it fails, for files that a run can do without."""
 
     def write(path: Path) -> None:
         try:
             writer(path)
         except Exception as error:  # a picture that fails must not cost a run that took hours
             path.unlink(missing_ok=True)
-            system_reason = isinstance(error, OSError) and error.strerror
-            reason = system_reason or " ".join(str(error).split())[:LONGEST].rstrip(".") or type(error).__name__
-            sentence = f"{path.name} cannot be made ({reason}); the rest is stored without it."
+            sentence = f"{path.name} cannot be made ({reason_of(error, LONGEST)}); the rest is stored without it."
             warnings.warn(sentence, CovoptWarning, stacklevel=2)
 
     return write
@@ -52,12 +51,12 @@ def digest(file: Path) -> str:
 
 
 def digests(directory: Path) -> dict[str, str]:
-    """Return the digest of each file in a directory and below."""
+    """Return the digest of each file in a directory and its subdirectories."""
     return {name: digest(directory / name) for name, entry in _walk(directory) if entry.is_file(follow_symlinks=False)}
 
 
 def foreign(directory: Path, listed: Listing) -> str | None:
-    """Describe the first thing in a directory that is not a listed file as written; or None."""
+    """Describe the first entry of a directory that is not listed, or was changed; None if all are as listed."""
     parents = {parent.as_posix() for name in listed for parent in Path(name).parents}
     for name, entry in _walk(directory):
         if entry.is_dir(follow_symlinks=False):
@@ -72,9 +71,9 @@ def foreign(directory: Path, listed: Listing) -> str | None:
 
 
 def begin(path: Path) -> Path:
-    """Make a new directory beside `path` for a draft; remove the drafts of killed programs.
+    """Make a new directory for a draft beside `path`, and remove the drafts of programs that were killed.
 
-    Its name holds the machine and the process, so that a draft is recognised as abandoned: no other one is touched.
+    A draft's name has the machine and the process, which show whether it is abandoned.
     """
     pattern = re.compile(re.escape(f".{path.name}.{_machine()}.") + r"(\d+)\..+" + re.escape(DRAFT))
     for draft in path.parent.iterdir():
@@ -88,37 +87,32 @@ def _machine() -> str:
 
 
 def _runs(process: int) -> bool:
-    """Return True if a process of this number runs here, or if that cannot be found out."""
-    if os.name != "posix":
-        return True
+    """Return True if a process with this number runs here, or may run."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+        if os.name == "posix":
+            os.kill(process, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
 def move_in(draft: Path, path: Path, check: Callable[[Path], Listing] | None) -> None:
-    """Rename a complete draft; an earlier directory steps aside, and comes back on failure.
+    """Rename a complete draft to `path`; an earlier directory moves aside, and back if this fails.
 
     Args:
         draft: a sibling of `path`.
-        path: where it is to be.
-        check: returns which files of a directory may be deleted, or raises where it may not be replaced; None: nothing
-            may be deleted.
+        path: the final name.
+        check: returns the files of the earlier directory that may be deleted, or raises if it may not be replaced;
+            None: nothing may be replaced.
 
     Raises:
-        FileExistsError: something is there that may not be replaced; the draft has another name then, which is given.
+        FileExistsError: `path` exists and may not be replaced; the error holds the new name of the draft.
     """
     if check is None:
         with suppress(OSError):  # raised for a directory that is not empty
             draft.rename(path)
             return
-        refuge = Path(tempfile.mkdtemp(prefix=f"{path.name}.kept.", dir=path.parent))
-        draft.rename(refuge)
-        raise FileExistsError(refuge)
+        raise FileExistsError(_set_aside(draft, path))
     if not os.path.lexists(path):
         draft.rename(path)
         return
@@ -132,9 +126,13 @@ def move_in(draft: Path, path: Path, check: Callable[[Path], Listing] | None) ->
             aside.rename(path)
         raise
     if not _remove(aside, listed):
-        refuge = Path(tempfile.mkdtemp(prefix=f"{path.name}.kept.", dir=path.parent))
-        aside.rename(refuge)
-        warnings.warn(f"What was put into {path} meanwhile is kept in {refuge}.", CovoptWarning, stacklevel=2)
+        refuge = _set_aside(aside, path)
+        warnings.warn(f"Files that were put into {path} meanwhile are now in {refuge}.", CovoptWarning, stacklevel=2)
+
+
+def _set_aside(directory: Path, path: Path) -> Path:
+    """Rename a directory to a new name beside `path`, and return it."""
+    return directory.rename(tempfile.mkdtemp(prefix=f"{path.name}.kept.", dir=path.parent))
 
 
 def _remove(directory: Path, listed: Listing) -> bool:
@@ -154,8 +152,8 @@ def _remove(directory: Path, listed: Listing) -> bool:
 
 def _walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield all entries of a directory and below, a directory before its contents, by path."""
-    with os.scandir(directory) as scanned:
-        entries = sorted(scanned, key=lambda entry: entry.name)
+    with os.scandir(directory) as scan:
+        entries = sorted(scan, key=lambda entry: entry.name)
     for entry in entries:
         yield prefix + entry.name, entry
         if entry.is_dir(follow_symlinks=False):

@@ -1,4 +1,4 @@
-"""HTML from templates in which every inserted text is escaped: names come from strangers."""
+"""HTML from templates that escape every inserted text, because names in data may be hostile."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def render(template: str, **values: object) -> str:
 
 
 def summary(sentence: str, pairs: list[tuple[str, str]]) -> str:
-    """Return what a notebook shows of a result: a sentence, and labels with their texts."""
+    """Return a result for a notebook: a sentence, and labels with their texts."""
     return render("summary.html", sentence=sentence, pairs=pairs)

@@ -1,9 +1,8 @@
 """Numbers as text.
 
-Bounds are rounded away from what they bound, in exact decimal arithmetic. A proved lower bound goes through `down`, an
-upper bound (the minimum is at most ..., within ... of it) through `up`. The cost of a network that is at hand is a
-plain number, and rounded to the nearest one. Where few digits read back as the very number they are taken as it: 0.1 is
-0.1, though no float64 is.
+Bounds are rounded in exact decimal arithmetic: `down` rounds a proved lower bound, `up` an upper bound (the minimum is
+at most ..., within ... of it). The cost of a network at hand is rounded to the nearest number. A float64 that equals a
+short decimal when read back counts as that decimal: 0.1 is 0.1, although no float64 is.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
-# An interval is shown with the digits at which rounding its ends outwards widens it by at most this part; up to DIGITS.
+# An interval is shown with as many digits as keep its rounding outwards below this part of it; DIGITS at most.
 WIDENED, DIGITS = 0.05, 10
 PLAIN = (-4, 6)
-"""Powers of ten between which a number is written without an exponent, even where zeros have to fill its places."""
+"""Between these powers of ten, a number is written without an exponent, if need be with zeros at its end."""
 
 
 class Lower(float):
@@ -29,17 +28,17 @@ def row_of(point: Mapping[str, Any], keys: Iterable[str]) -> tuple[object, ...]:
 
 
 def down(value: float, digits: int = 5) -> str:
-    """Return the number with so many significant digits, never above it."""
+    """Return the number rounded down to `digits` significant digits."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
 def up(value: float, digits: int = 5) -> str:
-    """Return the number with so many significant digits, never below it."""
+    """Return the number rounded up to `digits` significant digits."""
     return _rounded(value, digits, ROUND_CEILING)
 
 
 def shown(value: float, digits: int) -> str:
-    """Return the number to so many significant digits, nearest; a `Lower` is rounded down."""
+    """Return the number rounded to `digits` significant digits; a `Lower` is rounded down."""
     return down(value, digits) if isinstance(value, Lower) else f"{value:.{digits}g}"
 
 
@@ -54,19 +53,19 @@ def interval(lower: float, upper: float) -> tuple[str, str]:
 
 
 def percent(part: float) -> str:
-    """Return a part as a percentage of three digits."""
+    """Return a fraction as a percentage of three significant digits."""
     size = 100.0 * part
     return f"{size:.0f} %" if abs(size) >= 100.0 else f"{size:.3g} %"
 
 
 def percent_at_most(part: float, digits: int = 3) -> str:
-    """Return a percentage that the part does not exceed."""
-    whole = len(f"{100.0 * abs(part):.0f}") if math.isfinite(part) else 0  # all of them are written
+    """Return a fraction as a percentage, rounded up."""
+    whole = len(f"{100.0 * abs(part):.0f}") if math.isfinite(part) else 0  # the digits before the point are all written
     return f"{_rounded(part, max(digits, whole), ROUND_CEILING, places=2)} %"
 
 
 def _rounded(value: float, digits: int, rounding: str, places: int = 0) -> str:
-    """Return the text of value times 10 to the places."""
+    """Return the text of value * 10^places, rounded."""
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
     nearest = f"{value:.{digits}g}"

@@ -1,4 +1,4 @@
-"""Dataclasses as a tree for JSON with arrays beside it, and back; nothing is trusted."""
+"""Convert dataclasses to a JSON tree with arrays beside it, and back; the files are not trusted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 IS, ARRAY = "is", "array"
-"""The entries of the tree that name a class, and an array."""
+"""The keys of the tree under which the name of a class, or of an array, stands."""
 
 
 def pack(value: object, arrays: dict[str, NDArray], place: str = "") -> Any:
-    """Return a dataclass as a tree; its arrays go into `arrays` by place, such as parts.0.B."""
+    """Return a dataclass as a tree; put its arrays into `arrays` by their path, such as parts.0.B."""
     if isinstance(value, np.ndarray):
         arrays[place] = value
         return {ARRAY: place}
@@ -30,12 +30,10 @@ def pack(value: object, arrays: dict[str, NDArray], place: str = "") -> Any:
 
 
 def unpack(tree: object, arrays: Mapping[str, NDArray], classes: Mapping[str, type]) -> Any:
-    """Return the packed dataclass; only these classes, with fields of their declared kinds.
-
-    Arrays are of finite float64.
+    """Return the dataclass that `pack` made a tree of: of these classes, with finite float64 arrays.
 
     Raises:
-        KeyError, TypeError, ValueError: it is anything else.
+        KeyError, TypeError, ValueError: the tree holds another class, a field of another type, or other arrays.
     """
     try:
         return _unpacked(tree, arrays, classes)
@@ -65,7 +63,7 @@ def _unpacked(tree: object, arrays: Mapping[str, NDArray], classes: Mapping[str,
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Return True if a value has the annotated kind: numbers, texts, tuples, arrays, classes."""
+    """Return True if a value has the annotated type: numbers, texts, tuples, arrays, classes."""
     if get_origin(hint) in (Union, UnionType):
         return any(fits(value, option) for option in get_args(hint))
     if get_origin(hint) is tuple:

@@ -1,4 +1,4 @@
-"""The content of a page of a report, and the file that it becomes."""
+"""The content of a report page, and its HTML."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Return True for columns that hold nothing but numbers, and stand at the right."""
+        """Return True for each column of numbers alone, which is aligned right."""
         return [all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
 
     @property
     def cells(self) -> list[list[str]]:
-        """Return the rows as a person reads them."""
+        """Return the rows as text for people."""
         return [[_cell(value) for value in row] for row in self.rows]
 
 
@@ -58,16 +58,16 @@ class Page:
     Attributes:
         kind: the command that computes such answers.
         data: the name of the data.
-        question: a sentence.
-        answer: a sentence.
+        question: the problem, in one sentence.
+        answer: the answer, in one sentence.
         notes: remarks beside the answer.
         facts: the numbers of the answer.
         asked: the options of the call.
         proof: the proof of the bound and its meaning, in paragraphs.
-        check: the command that checks it again.
-        sections: the rest.
-        command: repeats the run; None where it was made in Python.
-        python: repeats it in Python.
+        check: the command that checks the proof again.
+        sections: all other parts.
+        command: the command that repeats the run; None for a run made in Python.
+        python: the code that repeats it in Python.
         origin: versions and machine.
         finished: when the run was stored.
     """
@@ -89,7 +89,7 @@ class Page:
 
 
 def as_html(page: Page) -> str:
-    """Return the page as one HTML file that loads nothing."""
+    """Return the page as one HTML file without external resources."""
     sections = [part for part in page.sections if part.text or part.pictures or part.tables]
     return markup.render("report.html", page=page, sections=sections)
 

@@ -1,6 +1,6 @@
 """The origin of a run: command, names in its data, versions and machine.
 
-`origin.json` lies in every run's directory. Nothing in it changes an answer; a report tells it.
+Every run stores it in `origin.json`, and its report shows it. Nothing in it changes an answer.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Origin:
 
     Attributes:
         command: the words of the command line; None for a run made in Python.
-        columns: names of the inputs; None where the data give none.
-        classes: the class of each output; None where the targets are numbers, or unknown.
-        finished: when it was stored, UTC, to the second.
-        machine: as `machine`.
+        columns: names of the inputs; None if the data have none.
+        classes: the class of each output; None if the targets are numbers, or unknown.
+        finished: when the run was stored, UTC, to the second.
+        machine: the result of `machine()`.
     """
 
     command: list[str] | None = None
@@ -47,7 +47,7 @@ class Origin:
 
     @property
     def quoted(self) -> str | None:
-        """Return the command as a shell takes it."""
+        """Return the command, quoted for a shell."""
         return None if self.command is None else shlex.join(self.command)
 
 
@@ -56,7 +56,7 @@ def write_origin(
     columns: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
 ) -> Callable[[Path], None]:
-    """Return the writer of `origin.json` for a run that ends now, on this machine."""
+    """Return the writer of `origin.json` for a run on this machine."""
 
     def write(path: Path) -> None:
         origin = Origin(
@@ -100,13 +100,13 @@ def _words(value: object) -> list[str] | None:
 
 
 def machine() -> dict[str, str]:
-    """Return versions of the installed packages, system, cores, threads and GPU."""
+    """Return versions of installed packages, system, cores, threads and GPU, as far as they are known."""
     present = {key: value for key, value in examine().items() if value is not None and key not in (*EXTRAS, "missing")}
     return {key: str(value) for key, value in present.items()}
 
 
 def examine() -> dict[str, object]:
-    """Return versions (None: not installed), threads, devices; in `missing`, what to install."""
+    """Return versions (None: not installed), threads and devices; `missing` tells what to install."""
     versions: dict[str, object] = {package: _version(package) for package in [*NEEDED, *EXTRAS]}
     lacking = [package for package, version in versions.items() if version is None]
     remedies = [f"pip install '.[{EXTRAS[p]}]' in the checkout" if p in EXTRAS else f"pip install {p}" for p in lacking]

@@ -1,6 +1,6 @@
-"""Runs on disk: one directory for each run, with plain arrays in it.
+"""Runs on disk, one directory each: the content of their files, and their summaries for readers.
 
-The content of its files, and its summary for a reader. It needs no torch, so that `covopt show` answers at once.
+This module needs no torch, so that `covopt show` answers at once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ CERTIFICATE, HISTORY = "certificate.npz", "history.csv"
 COMPARISON, PLATEAU, AUDIT = "comparison.json", "plateau.json", "audit.json"
 REPORT = "report.html"
 PICTURES = ("figure.png", REPORT)
-"""The files that take longest to write; `covopt show --report` makes the report at any time."""
+"""The files that take longest to write; `covopt show --report` can make the report later."""
 KIND = "kind"
-"""The first entry of a summary: the name of its file without .json, which tells a run of covopt from other files."""
+"""The first entry of a summary holds the file's name without .json, which marks a run of covopt."""
 SOLUTION = "solution"
 """The directory of the solver's run inside a plateau or an audit."""
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ Pairs = list[tuple[str, str]]
 COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
 
 DIGITS = 8
-"""Digits of the numbers of a result as a person reads it."""
+"""Significant digits of the numbers that people read."""
 
 
 def broken(directory: str | os.PathLike[str], error: CovoptError) -> RecordError:
-    """Return the error that a run cannot be used: the reason, without the remedy of its parts."""
+    """Return the error for a run that cannot be used, with the reason but not the remedy of `error`."""
     reason = str(error).partition(";")[0].rstrip(".")
     return RecordError(f"{directory} is not a complete run ({reason}); solve again with --out.")
 
@@ -67,7 +67,7 @@ def read_summary(directory: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def kind_of(directory: Path) -> str | None:
-    """Return the name of a run's summary, which tells its kind; None if there is none."""
+    """Return the file name of a run's summary, which states its kind; None if there is none."""
     marked = (path.name for path in sorted(directory.glob("*.json")) if path.is_file() and is_marked(path))
     return next(marked, None)
 
@@ -78,7 +78,7 @@ def is_marked(file: Path) -> bool:
 
 
 def read_checked(file: Path) -> dict[str, Any]:
-    """Read `result.json` and check the kinds of its entries.
+    """Read `result.json` and check the types of its entries.
 
     Raises:
         RecordError: it is damaged.
@@ -91,7 +91,7 @@ def read_checked(file: Path) -> dict[str, Any]:
 
 
 def wrong_entry(summary: dict[str, Any]) -> str | None:
-    """Return the first entry that is missing or of a wrong kind; None if all are right."""
+    """Return the first entry that is missing or of a wrong type; None if all are right."""
     wrong = [name for name, kinds in ENTRIES.items() if not _is(summary.get(name, ...), kinds)]
     wrong += [name for name in ("weighted", "skip") if not isinstance(summary.get(name), bool)]
     if wrong:
@@ -102,36 +102,34 @@ def wrong_entry(summary: dict[str, Any]) -> str | None:
     for name, kinds in (("widths", (int,)), ("starts", _NUMBER)):
         if not all(_is(entry, kinds) for entry in summary[name]):
             return name
-    if not _is_test(summary["test"]):
+    if not (summary["test"] is None or _fits(summary["test"], TEST)):
         return "test"
     if not _is_verdict(summary["unique"]):
         return "unique"
     if not all(_is(seconds, (int, float)) for seconds in summary["timing"].values()):
         return "timing"
-    return None if all(_is_layer(layer) for layer in summary["layers"]) else "layers"
+    fine = all(_fits(layer, LAYER) and layer["gap_certificate"] in CERTIFICATES for layer in summary["layers"])
+    return None if fine else "layers"
 
 
 def _is(value: object, kinds: tuple[type, ...]) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def _is_test(test: Mapping[str, object] | None) -> bool:
-    return test is None or (test.keys() == TEST.keys() and all(_is(test[name], kinds) for name, kinds in TEST.items()))
+def _fits(entries: object, types: Mapping[str, tuple[type, ...]]) -> bool:
+    """Return True for a dictionary with exactly these entries, each of one of its types."""
+    if not isinstance(entries, dict) or entries.keys() != types.keys():
+        return False
+    return all(_is(entries[name], kinds) for name, kinds in types.items())
 
 
 def _is_verdict(verdict: Mapping[str, Any] | None) -> bool:
     if verdict is None:
         return True
-    if verdict.keys() != VERDICT.keys() or not all(_is(verdict[name], kinds) for name, kinds in VERDICT.items()):
+    if not _fits(verdict, VERDICT):
         return False
     pairs = [verdict[name] for name in ("fewest", "most") if verdict[name] is not None]
     return verdict["verdict"] in VERDICTS and all(len(p) == 2 and all(_is(n, (int,)) for n in p) for p in pairs)
-
-
-def _is_layer(layer: object) -> bool:
-    if not isinstance(layer, dict) or layer.keys() != LAYER.keys():
-        return False
-    return all(_is(layer[name], kinds) for name, kinds in LAYER.items()) and layer["gap_certificate"] in CERTIFICATES
 
 
 def known(value: float | None) -> float | None:
@@ -140,7 +138,7 @@ def known(value: float | None) -> float | None:
 
 
 def as_json(summary: Mapping[str, object], indent: int | None = None) -> str:
-    """Return one JSON object, NaN refused."""
+    """Return one JSON object; raise a ValueError for NaN and infinity."""
     return json.dumps(summary, allow_nan=False, indent=indent)
 
 
@@ -157,7 +155,7 @@ ENTRIES: dict[str, tuple[type, ...]] = {
     "timing": (dict,),
     **dict.fromkeys(("test", "unique"), (dict, NoneType)),
 }
-"""The kind of each entry of `result.json` that covopt reads again."""
+"""The types of each entry of `result.json` that covopt reads again."""
 TEST: dict[str, tuple[type, ...]] = {
     "data": (str,),
     "rows": (int,),
@@ -220,7 +218,7 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def ignores_inputs(s: Mapping[str, object]) -> str:
-    """Return a note if the network is a constant and this is not proved to be best; else ""."""
+    """Return a note if the network is constant and not proved to be the best; else ""."""
     widths = s.get("widths")
     if not isinstance(widths, list) or 0 not in widths or s["status"] == "optimal" or not s.get("cost"):
         return ""
@@ -238,7 +236,7 @@ def ended(s: Mapping[str, object]) -> str:
 
 
 def _layer(layer: Mapping[str, object]) -> str:
-    """Return a hidden layer in a line: stationarity, the gap of its block, and ranks."""
+    """Describe a hidden layer in one line: stationarity, the gap of its block, and ranks."""
     bounded = layer["gap"] is not None
     gap = f"gap {numerals.up(float(str(layer['gap'])), 3)} ({layer['gap_certificate']})" if bounded else "no bound"
     ranks = f"rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
@@ -252,11 +250,7 @@ def _short(value: object, digits: int = DIGITS) -> str:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """Read the JSON object in a file.
-
-    Raises:
-        RecordError: there is none.
-    """
+    """Read the JSON object in a file; raise a RecordError if there is none."""
     try:
         summary = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse, parse_int=_integer)
     except (OSError, ValueError, RecursionError) as error:
@@ -267,7 +261,7 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def archive(arrays: Callable[[], Mapping[str, NDArray]]) -> Writer:
-    """Return the writer of an .npz file, whose arrays are made when it is written."""
+    """Return the writer of an .npz file, which computes its arrays when it runs."""
     return lambda path: np.savez(path, allow_pickle=False, **arrays())
 
 
@@ -286,7 +280,7 @@ def layers_of(networks: Mapping[str, Iterable[Tensor]]) -> dict[str, NDArray]:
 
 
 def table(lines: Callable[[], Iterable[Iterable[object]]]) -> Writer:
-    """Return the writer of a .csv file, whose lines are made when it is written; None is an empty field."""
+    """Return the writer of a .csv file, which computes its lines when it runs; None is an empty field."""
 
     def write(path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as stream:
@@ -301,24 +295,24 @@ def as_text(lines: Iterable[Iterable[object]]) -> list[list[str]]:
 
 
 def read_table(file: Path) -> list[list[str]]:
-    """Return the lines of a .csv file, its head first."""
+    """Return the lines of a .csv file, the header first."""
     with file.open(newline="", encoding="utf-8") as stream:
         return list(csv.reader(stream))
 
 
 def write_summary(path: Path, summary: Mapping[str, object]) -> None:
-    """Write a summary as JSON; it begins with its kind."""
-    mark = {KIND: path.stem} if path.suffix == ".json" else {}  # a draft's summary has its mark already
+    """Write a summary as JSON, its kind first."""
+    mark = {KIND: path.stem} if path.suffix == ".json" else {}  # a draft (.part) copies a summary with its mark
     path.write_text(as_json(mark | dict(summary), indent=2) + "\n", encoding="utf-8")
 
 
 def _refuse(constant: str) -> float:
-    """Refuse NaN and Infinity, which JSON does not have, though Python reads them."""
+    """Refuse NaN and Infinity, which Python reads although JSON does not have them."""
     raise ValueError(constant)
 
 
 def _integer(digits: str) -> int:
-    """Return an integer that a float can hold, as every number of a summary must."""
+    """Return an integer; refuse one beyond the range of float64."""
     number = int(digits)
     if not math.isfinite(float(digits)):
         raise ValueError(digits)
@@ -338,23 +332,19 @@ def read_history(file: Path) -> list[Progress]:
     """
     check_readable(file)
     try:
-        return _parse_history(file)
+        with file.open(newline="", encoding="utf-8") as stream:
+            table = csv.DictReader(stream)
+            if table.fieldnames is None or set(table.fieldnames) != set(COLUMNS):
+                raise KeyError(str(table.fieldnames))
+            return [
+                Progress(
+                    iteration=int(row["iteration"]),
+                    seconds=float(row["seconds"]),
+                    cost=float(row["cost"]),
+                    lower=float(row["lower"]) if row["lower"] else None,
+                    width=int(row["width"]),
+                )
+                for row in table
+            ]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise DataError(f"{file} is damaged; solve again.") from error
-
-
-def _parse_history(file: Path) -> list[Progress]:
-    with file.open(newline="", encoding="utf-8") as stream:
-        table = csv.DictReader(stream)
-        if table.fieldnames is None or set(table.fieldnames) != set(COLUMNS):
-            raise KeyError(str(table.fieldnames))
-        return [
-            Progress(
-                iteration=int(row["iteration"]),
-                seconds=float(row["seconds"]),
-                cost=float(row["cost"]),
-                lower=float(row["lower"]) if row["lower"] else None,
-                width=int(row["width"]),
-            )
-            for row in table
-        ]

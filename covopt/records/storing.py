@@ -1,7 +1,7 @@
-"""Runs are stored whole or not at all, and replace earlier runs only.
+"""Store runs whole or not at all, and replace earlier runs only.
 
-Nothing that covopt did not write is deleted. The summary of a run lists its other files with their SHA-256, those of
-the runs in it included. So the files are bound to each other, and `--force` knows what it may replace.
+Only files that covopt wrote are deleted. The summary of a run lists its other files with their SHA-256, including those
+of the runs inside it. This binds the files to each other, and tells `--force` what it may replace.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
     """Check that a run may be written to `directory`, and return its absolute path.
 
     Raises:
-        RecordError: it exists and `force` is false; it exists and holds what covopt did not write (never replaced); it
-            cannot be made.
+        RecordError: it exists and `force` is false; it holds files that covopt did not write (these are never
+            replaced); it cannot be made.
     """
     try:
         path = Path(directory).resolve()
-        there = path.exists() or path.is_symlink()
-    except (OSError, TypeError, ValueError, RuntimeError) as error:  # too long, with a NUL, links that go in a circle
+        exists = path.exists() or path.is_symlink()
+    except (OSError, TypeError, ValueError, RuntimeError) as error:  # too long, with a NUL, or a cycle of links
         raise RecordError(f"{directory} is no name of a directory; choose another one.") from error
-    if there:
+    if exists:
         if not force:
             raise RecordError(f"{directory} exists already; choose another directory, or replace it with --force.")
         _replaceable(path, directory)
@@ -52,20 +52,20 @@ def put(
     force: bool = False,
     spared: Container[str] = PICTURES,
 ) -> None:
-    """Write a directory whole or not at all: a sibling first, renamed when it is complete.
+    """Write a directory whole or not at all: a draft beside it is renamed when it is complete.
 
-    Its files are listed in its summary, under FILES, with their digests.
+    The summary lists the other files and their digests under FILES.
 
     Args:
-        directory: where; its parents are made.
-        kind: the name of its summary.
-        writers: for each file the function that writes it into a path.
+        directory: the run's directory; missing parents are made.
+        kind: the file name of its summary.
+        writers: for each file, the function that writes it to a path.
         force: replace an earlier run.
         spared: files that are omitted after Ctrl-C, because the user waits for the end.
 
     Raises:
-        RecordError: as `check_free`; the disk refuses; or, without `force`, another program has made the directory in
-            the meantime: then the run is complete beside it, under a name that is given.
+        RecordError: as `check_free`; writing fails; or, without `force`, another program has made the directory
+            meanwhile: then the complete run is beside it, under a name that the message gives.
     """
     path = check_free(directory, force)
     try:
@@ -89,7 +89,7 @@ def put(
 
 
 def adopt(file: Path) -> None:
-    """List a rewritten file anew in the summary of its run, and of the runs around this.
+    """Update the digest of a rewritten file in the summary of its run, and of the runs that contain it.
 
     Raises:
         RecordError: a summary is damaged or cannot be written.
@@ -100,15 +100,15 @@ def adopt(file: Path) -> None:
         listed = record.read_object(summary).get(FILES)
         if not isinstance(listed, dict) or (len(changed) > 1 and own not in listed):
             return
-        anew = {path.relative_to(directory).as_posix(): directories.digest(path) for path in changed}
-        files = listed | anew
+        digests = {path.relative_to(directory).as_posix(): directories.digest(path) for path in changed}
+        files = listed | digests
         write_file(summary, lambda draft, s=summary, f=files: _seal(draft, f, s), force=True)
         changed.append(summary)
         directory = directory.parent
 
 
 def _seal(path: Path, listed: Mapping[str, str], source: Path | None = None) -> None:
-    """Write the summary `source` (default: that at `path`) with the list of the other files."""
+    """Write the summary `source` (default: the one at `path`) to `path`, with the list of the other files."""
     digests = {name: digest for name, digest in sorted(listed.items()) if name != (source or path).name}
     record.write_summary(path, record.read_object(source or path) | {FILES: digests})
 
@@ -117,7 +117,7 @@ def _replaceable(path: Path, shown: str | os.PathLike[str]) -> Listing:
     """Return the files that --force may delete in an existing directory.
 
     Raises:
-        RecordError: it is no run of covopt, or holds more than covopt wrote there; `shown` is its name.
+        RecordError: it is not a run of covopt, or has other files; the message calls it `shown`.
     """
     listed = listing(path) if path.is_dir() else None
     foreign = directories.foreign(path, listed or {}) if path.is_dir() else ""
@@ -131,10 +131,7 @@ def _replaceable(path: Path, shown: str | os.PathLike[str]) -> Listing:
 
 
 def listing(directory: Path) -> Listing | None:
-    """Return the files of a stored run that covopt wrote, with digests; None if it is no run.
-
-    Among them is its summary, which binds the others.
-    """
+    """Return the files that covopt wrote for a run, with digests, its summary included; None if it is no run."""
     kind = record.kind_of(directory)
     if kind is None:
         return None

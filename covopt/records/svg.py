@@ -24,7 +24,7 @@ STYLE: dict[Any, Any] = {
 }
 RASTER_DPI = 160
 """Resolution of the parts that are images."""
-# Fewer points than this stay shapes; more of them become an image.
+# Up to this number of points, a collection is drawn as shapes; a larger one becomes an image.
 MOST_SHAPES = 400
 
 Drawing = Callable[[Figure], None]
@@ -36,9 +36,9 @@ class Picture:
 
     Attributes:
         uri: the image itself, `data:image/svg+xml;base64,...`.
-        alt: what it shows, for who cannot see it.
-        caption: below it.
-        wide: whether it takes the whole width of the page.
+        alt: a description for readers who cannot see it.
+        caption: the text below it.
+        wide: True if it takes the whole width of the page.
     """
 
     uri: str
@@ -48,7 +48,7 @@ class Picture:
 
 
 def picture(draw: Drawing, *, alt: str, caption: str, size: tuple[float, float] = (4.6, 3.3)) -> Picture:
-    """Draw a figure of this size in inches; wide ones take the whole page."""
+    """Draw a figure of this size in inches; one wider than 6 takes the whole width of the page."""
     stream = io.StringIO()
     with rc_context(STYLE), warnings.catch_warnings():
         figure = Figure(figsize=size, layout="constrained")
@@ -67,7 +67,7 @@ def picture(draw: Drawing, *, alt: str, caption: str, size: tuple[float, float] 
 
 
 def _themed(svg: str) -> str:
-    """Return the SVG with the page's fonts, and variables that the reader's scheme colours."""
+    """Return the SVG with the page's fonts, and its colours as variables that follow the reader's scheme."""
     svg = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda match: _variable(match.group()), svg)
     svg = svg.replace("'DejaVu Sans'", "system-ui, sans-serif")
     light, dark = (

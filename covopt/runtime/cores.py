@@ -1,13 +1,13 @@
-"""Several cores for work in pieces: this process and helpers, each of which uses one core.
+"""Independent pieces of work on several cores: this process and helpers, one core each.
 
-PyTorch's own threads divide one operation; over batches of small matrices they bring nothing, and cost much where the
-machine is busy, as they wait by spinning. Threads of Python hold each other up at its lock between small operations:
-two were 1.18 times as fast as one. So the helpers are processes (`helper`).
+PyTorch's threads share one operation; for batches of small matrices they gain nothing, and on a busy machine they cost
+much, because they spin while they wait. Python's threads wait for its lock between small operations: two were 1.18
+times as fast as one. So the helpers are processes (`helper`).
 
-They are Python started anew: a fork does not get along with PyTorch's threads, and `multiprocessing` would run a user's
-script again that does not guard against it. As they load PyTorch for seconds, they are started only when pieces have
-taken a while, and get none before they are ready. Where they cannot be started, or end, the pieces are worked on here.
-What comes out is the same, as nobody but the caller decides what the pieces are.
+Each helper is a new Python process: PyTorch's threads do not survive a fork, and `multiprocessing` would run a user's
+script again if it has no guard. Loading PyTorch takes seconds, so helpers start only after pieces have taken a while,
+and get pieces only once they are ready. If they cannot start, or end, this process does all the work. The results are
+the same, because the caller alone decides what the pieces are.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class _Gone(Exception):
 
 
 class _Helper:
-    """One process."""
+    """One helper process."""
 
     def __init__(self) -> None:
         environment = os.environ | dict.fromkeys(THREADS, "1")
-        path = [entry for entry in sys.path if isinstance(entry, str)]  # others are skipped when modules are looked for
+        path = [entry for entry in sys.path if isinstance(entry, str)]  # imports skip other entries too
         command = [sys.executable, "-c", STARTING, repr(path)]
         self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
         self.ready = False
 
     def greet(self) -> None:
-        """Wait until the process is ready; one that loaded covopt from elsewhere never is."""
+        """Wait until the process is ready; it never is if it loaded covopt from elsewhere."""
         with suppress(_Gone):
             self.ready = self._receive() == HERE
 
@@ -62,7 +62,7 @@ class _Helper:
         assert self._process.stdin is not None
         try:
             send(self._process.stdin, dumped((function, piece)))  # type: ignore[arg-type]
-        except Exception as error:  # also of pickle
+        except Exception as error:  # pickle raises many kinds
             self.ready = False
             raise _Gone from error
         return cast(Outcome, self._receive())
@@ -71,17 +71,17 @@ class _Helper:
         assert self._process.stdout is not None
         try:
             return receive(self._process.stdout)  # type: ignore[arg-type]
-        except Exception as error:  # half a message can be read as anything
+        except Exception as error:  # half a message can raise anything
             self.ready = False
             raise _Gone from error
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Close its pipes, when nobody reads them any more."""
+        """Close its pipes once nobody reads them."""
         for stream in (self._process.stdin, self._process.stdout):
             with suppress(OSError):
                 if stream is not None:
@@ -89,22 +89,22 @@ class _Helper:
 
 
 class _Job(Generic[Piece, Done]):
-    """A function and its pieces; whoever is free takes the next one."""
+    """A function and its pieces; each process that is free takes the next one."""
 
     def __init__(self, function: Callable[[Piece], Done], pieces: Sequence[Piece]) -> None:
         self._function, self._pieces = function, pieces
         self._outcomes: list[Outcome] = [Outcome(None)] * len(pieces)
-        self.left = deque(range(len(pieces)))
+        self.pending = deque(range(len(pieces)))
 
     def work(self, ask: Callable[[Callable, object], Outcome] = attempt) -> None:
-        """Work on pieces until none is left; what a helper leaves undone is for others."""
+        """Work on pieces until none is pending; a piece that a helper lost is pending again."""
         with suppress(IndexError):
             while True:
-                place = self.left.popleft()
+                place = self.pending.popleft()
                 try:
                     self._outcomes[place] = ask(self._function, self._pieces[place])
                 except _Gone:
-                    self.left.append(place)
+                    self.pending.append(place)
                     return
 
     def results(self) -> list[Done]:
@@ -127,22 +127,22 @@ class Crew:
         """Return `function` of each piece, as `Cores.map` does."""
         job, started = _Job(function, list(pieces)), time.perf_counter()
         under_way: list[Future[None]] = []
-        if cores > 1 and len(job.left) > 1:
+        if cores > 1 and len(job.pending) > 1:
             if self._helpers is None and self._worked > WORTH_HELP:
                 self._start(cores - 1)
             for helper in self._helpers or ():
                 under_way += self._handed(job.work, helper.ask) if helper.ready else []
         try:
-            while job.left or under_way:
+            while job.pending or under_way:
                 job.work()
-                done, still = wait(under_way, timeout=0.05)  # seconds between looks for Ctrl-C
+                done, still = wait(under_way, timeout=0.05)  # seconds between two checks for Ctrl-C
                 under_way = list(still)
                 for future in done:
                     future.result()
-                if interrupted() and under_way:  # the helpers cannot know
+                if interrupted() and under_way:  # helpers ignore Ctrl-C
                     self._end()
         finally:
-            job.left.clear()
+            job.pending.clear()
         self._worked += time.perf_counter() - started
         return job.results()
 
@@ -156,7 +156,7 @@ class Crew:
             self._handed(helper.greet)
 
     def _handed(self, work: Callable[..., None], *arguments: object) -> list[Future[None]]:
-        """Submit the work to the pool and return its future; return none where Python is ending."""
+        """Submit the work to the pool and return its future; none while Python shuts down."""
         assert self._pool is not None
         try:
             return [self._pool.submit(work, *arguments)]
@@ -200,7 +200,7 @@ def crew() -> Iterator[Crew]:
 
 
 def _forget() -> None:
-    """Drop the crew in the child of a fork: the threads that ask the helpers are its parent's."""
+    """Drop the crew in the child of a fork: it has no copy of the threads that ask the helpers."""
     _local.crew = None
 
 
@@ -210,10 +210,10 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class Cores:
-    """The number of cores and the processes that work there; no crew for a single core.
+    """The cores of a computation.
 
     Attributes:
-        count: pieces that are worked on at the same time, at most.
+        count: the maximum number of pieces at the same time.
     """
 
     count: int = 1
@@ -222,17 +222,17 @@ class Cores:
     def map(self, function: Callable[[Piece], Done], pieces: Iterable[Piece]) -> list[Done]:
         """Return `function` of each piece, in their order; raise what it raises.
 
-        Both have to be such that pickle takes them, and the function one that changes nothing.
+        pickle must accept both, and the function must have no side effects.
         """
         return list(map(function, pieces)) if self._crew is None else self._crew.map(function, pieces, self.count)
 
 
 @contextmanager
 def cores(device: torch.device) -> Iterator[Cores]:
-    """Provide as many cores as PyTorch has threads; PyTorch has one in the meantime.
+    """Provide as many cores as PyTorch has threads, 8 at most; PyTorch has one thread meanwhile.
 
-    Their number is that of `torch.set_num_threads` or OMP_NUM_THREADS. For work on another device it is one core, and
-    nothing is changed.
+    `torch.set_num_threads` or OMP_NUM_THREADS set that number. Work on another device gets one core, and PyTorch keeps
+    its threads.
     """
     count, before = usable(), torch.get_num_threads()
     if count == 1 or device.type != "cpu":

@@ -1,4 +1,4 @@
-"""The errors that a user can meet: one sentence each, what is wrong and what to do."""
+"""The errors that users see: one sentence each, which says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shown(value: object) -> str:
 
 
 def listed(names: Iterable[object]) -> str:
-    """Return names with commas between them, the first few of many."""
+    """Return names joined by commas; of many, the first few and the number of the others."""
     texts = [str(name) for name in names]
     few = [text if len(text) <= SHOWN else f"{text[:SHOWN]}..." for text in texts[:LISTED]]
     more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
@@ -60,7 +60,7 @@ class InfeasibleError(ProblemError):
 
 
 class InternalError(CovoptError):
-    """A contradiction in covopt's own results, of which nothing is reported."""
+    """covopt's own results contradict each other, so none of them is reported."""
 
 
 class RecordError(CovoptError):

@@ -15,11 +15,11 @@ def check_free(path: Path, force: bool = False, is_own: Callable[[Path], bool] =
     """Raise a RecordError unless a file may be written: none exists, or `force` replaces it.
 
     Args:
-        path: of the file.
+        path: the file to write.
         force: replace an earlier file.
-        is_own: returns True for a file of the kind that is to be written; no other is replaced.
+        is_own: returns True for a file of the kind to be written; no other is replaced.
     """
-    if os.path.isdir(path) or (os.path.lexists(path) and not force):  # unlike those of Path, these never raise
+    if os.path.isdir(path) or (os.path.lexists(path) and not force):  # unlike the methods of Path, these never raise
         remedy = "choose another name" if os.path.isdir(path) else "choose another name, or replace it with --force"
         raise RecordError(f"{path} exists already; {remedy}.")
     if os.path.lexists(path) and not is_own(path):
@@ -29,13 +29,13 @@ def check_free(path: Path, force: bool = False, is_own: Callable[[Path], bool] =
 
 
 def check_apart(path: Path, source: Path) -> None:
-    """Raise a RecordError where a file that is to be written is one that is read."""
+    """Raise a RecordError if the file to write is the file that is read."""
     if os.path.exists(path) and os.path.exists(source) and os.path.samefile(path, source):
         raise RecordError(f"{path} is what is read, and is not replaced; choose another name.")
 
 
 def starts_with(path: Path, text: bytes, size: int = 4096) -> bool:
-    """Return True if a text is among the first bytes of a file."""
+    """Return True if the first `size` bytes of a file contain a text."""
     try:
         with path.open("rb") as stream:
             return text in stream.read(size)
@@ -49,10 +49,10 @@ def write_file(
     force: bool = False,
     is_own: Callable[[Path], bool] = os.path.isfile,
 ) -> None:
-    """Let `writer` write a sibling of `path`, which is renamed when it is complete.
+    """Let `writer` write a draft beside `path`, and rename it when it is complete.
 
     Raises:
-        RecordError: as `check_free`, or the disk refuses.
+        RecordError: as `check_free`, or writing fails.
     """
     check_free(path, force, is_own)
     try:
@@ -76,7 +76,7 @@ def write_table(
     force: bool,
     is_own: Callable[[Path], bool],
 ) -> None:
-    """Write rows as .csv, whole or not at all; nothing stands for None.
+    """Write rows as .csv, whole or not at all; None becomes an empty field.
 
     Raises:
         RecordError: as `write_file`.
@@ -100,13 +100,14 @@ def columns_of(path: Path) -> list[str]:
         return []
 
 
-def reason_of(error: OSError) -> str:
-    """Return what the system reports of a failure, in words."""
-    return error.strerror or " ".join(str(error).split()).rstrip(".") or type(error).__name__
+def reason_of(error: Exception, longest: int | None = None) -> str:
+    """Return the system's words for a failure, else the error's message, cut to `longest` characters."""
+    system_reason = isinstance(error, OSError) and error.strerror
+    return system_reason or " ".join(str(error).split())[:longest].rstrip(".") or type(error).__name__
 
 
 def umask() -> int:
-    """Return the permissions that new files do not get."""
+    """Return the permissions that the system takes from new files."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

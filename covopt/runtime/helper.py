@@ -1,8 +1,7 @@
-"""A helper of `cores`: a process that works on pieces for another one, and their messages.
+"""A helper of `cores`: a process that works on pieces for its parent, and the messages between them.
 
-Messages are pickles, one after the other, by standard input and output. The process that asked need not say goodbye:
-when it is gone, the input is at its end, and so is the helper, even in the middle of a piece. Ctrl-C, which a terminal
-sends to both, is the other's to answer.
+Messages are pickles that pass through standard input and output. The helper ends when its input does, even in the
+middle of a piece, so no parent has to end it. It ignores Ctrl-C, which a terminal sends to both: the parent answers it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor
 
 HERE = __file__
-"""Distinguishes this covopt from one installed elsewhere."""
+"""Tells this covopt from one that is installed elsewhere."""
 
 
 class Outcome(NamedTuple):
@@ -41,7 +40,7 @@ class _Pickler(pickle.Pickler):
 
 
 def dumped(message: object) -> memoryview:
-    """Return a pickled message, ready to be sent; raise what pickle raises."""
+    """Return the pickled message; raise what pickle raises."""
     buffer = io.BytesIO()
     _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(message)
     return buffer.getbuffer()
@@ -67,11 +66,11 @@ def attempt(function: Callable, piece: object) -> Outcome:
 
 
 def serve() -> None:
-    """Run a helper process: announce its file, then answer pairs of a function and a piece."""
+    """Run a helper process: send the path of this file, then one outcome for each function and piece."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing that is printed gets between the answers
+    os.dup2(2, 1)  # what a function prints must not mix with the answers
     requests: SimpleQueue = SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     send(answers, dumped(HERE))

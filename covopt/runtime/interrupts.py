@@ -1,9 +1,9 @@
 """Ctrl-C, handled in this one place.
 
-The first asks the running work to end with its best result so far, the next one ends it at once. While somebody answers
-it `gently`, the first signal is only remembered: whoever works looks at `interrupted` now and then, as every `Budget`
-does, and nothing is torn apart. Outside of that, and from the second signal on, it is Python's own KeyboardInterrupt.
-Standard library alone, so that the program can answer signals before anything else is loaded.
+The first Ctrl-C asks the running work to end with its best result so far, the second ends it at once. Inside a
+`gently` block the first signal is only remembered: loops check `interrupted` now and then, as every `Budget` does.
+Outside of such blocks, and from the second signal on, Python raises KeyboardInterrupt.
+This module needs the standard library alone, so that signals can be answered before anything else is loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-_OTHERS_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
 
 @dataclass
@@ -28,11 +28,11 @@ class _State:
 
     Attributes:
         caught: the first signal since `heeding` began.
-        gentle: how many callers on the stack answer it themselves.
-        raised: when the last KeyboardInterrupt was raised, of time.monotonic().
-        heeding: True while signals are handled here.
-        program: True if the process is a program of covopt's own; loading: True while it loads a large library.
-        shielded, postponed: True while a KeyboardInterrupt has to wait; True if one does.
+        gentle: the number of `gently` blocks that are open.
+        raised: the time.monotonic() of the last KeyboardInterrupt.
+        heeding: True inside a `heeding` block.
+        program: True if the process is one of covopt's programs; loading: True while it loads a large library.
+        shielded, postponed: True while a KeyboardInterrupt must wait; True if one is waiting.
     """
 
     caught: int | None = None
@@ -68,16 +68,16 @@ def remember(number: int = signal.SIGINT) -> bool:
 
 @contextmanager
 def heeding(*signals: signal.Signals) -> Iterator[None]:
-    """Answer these signals until the end of the block, and then forget them.
+    """Handle these signals until the end of the block, and then forget them.
 
-    Handlers of others are left alone. Does nothing within another such block, and outside of the main thread, which
-    gets all signals.
+    Handlers that another library has set are not replaced. Does nothing inside another such block, or outside of the
+    main thread, which receives all signals.
     """
     if _state.heeding or not _in_main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in signals}
-    mine = {number: handler for number, handler in before.items() if handler in _OTHERS_DEFAULTS}
+    mine = {number: handler for number, handler in before.items() if handler in _DEFAULTS}
     hook = sys.unraisablehook
     _state.heeding, _state.caught = True, None
     try:
@@ -94,12 +94,12 @@ def heeding(*signals: signal.Signals) -> Iterator[None]:
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """End this block at Ctrl-C or SIGTERM with one line and the exit code of shells."""
+    """On Ctrl-C or SIGTERM in this block, print one line and exit with 128 + the signal's number."""
     with heeding(signal.SIGINT, signal.SIGTERM):
         _state.raised, outer, _state.program = -math.inf, _state.program, True
         try:
             yield
-        except BaseException as error:  # an import may make another exception of the KeyboardInterrupt
+        except BaseException as error:  # an import may turn the KeyboardInterrupt into another exception
             ours = isinstance(error, KeyboardInterrupt) or _state.raised > -math.inf
             if isinstance(error, SystemExit) or not ours:
                 raise
@@ -117,11 +117,12 @@ def ignore() -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Protect this block, which loads a large library, from exceptions within its C++.
+    """Load a large library in this block, without exceptions inside its C++ code.
 
-    A signal that nobody answers gently ends a program at once; elsewhere its KeyboardInterrupt comes at the end.
+    Unless a `gently` block is open, a signal ends one of covopt's programs at once; other programs get its
+    KeyboardInterrupt at the end of the block.
     """
-    if not _in_main_thread():  # which gets all signals
+    if not _in_main_thread():
         yield
         return
     outer, _state.loading = _state.loading, True
@@ -134,7 +135,7 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def gently() -> Iterator[None]:
-    """Answer the first Ctrl-C in this block by `interrupted`, the second by KeyboardInterrupt."""
+    """Let the first Ctrl-C in this block set `interrupted`; the second raises KeyboardInterrupt."""
     if not _in_main_thread():
         yield
         return
@@ -178,7 +179,7 @@ def _handle(number: int, _: FrameType | None) -> None:
 
 
 def _raised_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise a KeyboardInterrupt again that a callback of Python's own would lose."""
+    """Raise again a KeyboardInterrupt that came inside one of Python's own callbacks, which lose it."""
     if unraisable.exc_type is KeyboardInterrupt:
         _state.raised = -math.inf
         signal.raise_signal(signal.SIGINT)

@@ -1,7 +1,6 @@
-"""Packages that few results need and that load slowly: each is loaded on first use.
+"""Load a slow package on its first use; all other imports stand at the top of a file.
 
-The one alternative to an import at the top of a file. cvxpy, matplotlib and scikit-learn together take as long to load
-as torch does, and most solves need none of them.
+cvxpy, matplotlib and scikit-learn together take as long to load as torch does, and most solves need none of them.
 """
 
 from __future__ import annotations
@@ -27,9 +26,6 @@ class LazyModule(ModuleType):
 def lazy(name: str) -> LazyModule:
     """Return the module `name`, loaded on first use.
 
-    Beside it, `if TYPE_CHECKING` imports it for the type checker.
-
-    Args:
-        name: as in an import, `covopt.answer.drawing`.
+    The caller also imports it under `if TYPE_CHECKING`, for the type checker.
     """
     return LazyModule(name)

@@ -1,7 +1,7 @@
 """The only loop: a solver supplies init, step and finished.
 
-Budget, status and progress live here. `run` never judges a point: it stops when the solver says so, when the budget is
-spent, or on Ctrl-C, and hands back the last state, from which the solver re-evaluates its answer.
+Budget, status and progress are defined here. `run` stops when the solver says so, when the budget is spent, or on
+Ctrl-C, and returns the last state; it judges none: the solver evaluates its answer from that state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Status(enum.StrEnum):
     * optimal: the proved gap is within the target.
     * converged: the search finds no improvement, which is no proof.
     * tolerance: the last rounds each gained less than `tol`, and the search ended before a round gained nothing.
-    * memory_limit: training on random batches came to its end, and for rounds on all samples there was no memory.
+    * memory_limit: training on random batches ended, and the memory was too small for rounds on all samples.
     * time_limit, iteration_limit: a limit; the best network so far.
     * interrupted: Ctrl-C; the best network so far.
     """
@@ -45,11 +45,11 @@ class Status(enum.StrEnum):
 class Certificate(enum.StrEnum):
     """The kind of proof of the lower bound.
 
-    * exact: the largest violation over all directions, known itself.
-    * branch-and-bound: a bound on it from a tree over cones of directions.
+    * exact: the maximum of h over all directions itself.
+    * branch-and-bound: a bound on that maximum from a tree over cones of directions.
     * relaxation: a bound on it from the doubly non-negative relaxation.
-    * sign-branching: the same, with a tree over the signs of samples.
-    * groups: a bound on it from the same relaxation, with multipliers that groups of samples share.
+    * sign-branching: a bound on it from that relaxation with a tree over the signs of samples.
+    * groups: a bound on it from that relaxation, with multipliers that groups of samples share.
     * laplacian: edges between samples, for every network of its depth.
     * convexity: multipliers of one sign, for every ReLU network of its depth.
     * angle: the angle between two samples, for exact fits without biases.
@@ -123,7 +123,7 @@ class Timing:
 
 
 def _own(number: float) -> float:
-    """Return the number unchanged: one process agrees with itself."""
+    """Return the number: a single process agrees with itself."""
     return number
 
 
@@ -134,11 +134,11 @@ T = TypeVar("T")
 class Budget:
     """Wall-clock seconds and iterations of a solve; the clock starts when the budget is made.
 
-    Ctrl-C leaves no time (interrupts.py): whoever looks at a budget now and then ends soon after either. A budget that
-    is made of another by `dataclasses.replace` shares its timing.
+    After Ctrl-C no time remains, so loops that check their budget end soon. A budget made from another one by
+    `dataclasses.replace` shares its timing.
 
-    Processes that solve together must end together: `agreed` is then the largest of a number over all of them, so that
-    the clock which is ahead counts, and Ctrl-C in any.
+    Processes that solve together must end together: `agreed` then returns the maximum of a number over all of them, so
+    that the fastest clock counts, and a Ctrl-C in any process.
     """
 
     time_limit: float = 300.0
@@ -149,7 +149,7 @@ class Budget:
 
     @property
     def alone(self) -> bool:
-        """Return True if looking at the clock asks no other process."""
+        """Return True if no other process has to agree on the time."""
         return self.agreed is _own
 
     def part(self, share: float) -> Budget:
@@ -162,11 +162,11 @@ class Budget:
             yield item, replace(self, time_limit=self.seconds() + self.remaining() / (len(items) - done))
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """Count the time of a block to phase `name`."""
+        """Count the time of a block for phase `name`."""
         return self.timing.phase(name)
 
     def seconds(self) -> float:
-        """Return seconds since the budget was made."""
+        """Return the seconds since the budget was made."""
         return self.agreed(time.perf_counter() - self.started)
 
     def interrupted(self) -> bool:
@@ -182,7 +182,7 @@ class Budget:
         return self._used() >= self.time_limit
 
     def overdue(self) -> bool:
-        """Return True if so much time is spent that tidying the result has to end too."""
+        """Return True 1 % after the time limit, when tidying up the result has to end too."""
         return self.seconds() > 1.01 * self.time_limit
 
     def rest(self, share: float) -> Budget:
@@ -194,7 +194,7 @@ class Budget:
         return replace(self, max_iterations=max(0, self.max_iterations - rounds))
 
     def pace(self) -> Callable[[], bool]:
-        """Return a `spent` for one loop that ends it where one more long turn would end too late."""
+        """Return a `spent` for one loop, True also when one more turn may end after the time limit."""
         last_look, turn = math.inf, 0.0
 
         def ends() -> bool:
@@ -202,7 +202,7 @@ class Budget:
             now = self._used()
             if now == math.inf:
                 return True
-            last_look, turn = now, max(now - last_look, 0.9 * turn)  # a long turn shrinks after each shorter one
+            last_look, turn = now, max(now - last_look, 0.9 * turn)  # after a long turn, the estimate shrinks slowly
             return now + turn >= self.time_limit
 
         return ends
@@ -213,39 +213,35 @@ class Budget:
 
 
 def check_time_limit(limit: object) -> float:
-    """Return seconds that a budget can have; raise a ProblemError for anything else."""
+    """Return a time limit as a float; raise a ProblemError unless it is above 0."""
     if isinstance(limit, bool) or not isinstance(limit, Real) or not float(limit) > 0.0:
         raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
     return float(limit)
 
 
 Whole = int | Integral
-"""A whole number, NumPy's among them."""
+"""A whole number, including NumPy's."""
 Seed = Whole
 """A seed that `check_seed` accepts."""
 
 
 def check_seed(seed: object) -> int:
-    """Return a seed that PyTorch's generators take; whole numbers of NumPy are seeds too.
-
-    Raises:
-        ProblemError: it is none.
-    """
+    """Return a seed for PyTorch's generators; raise a ProblemError unless it is a whole number that they take."""
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**63:
         raise ProblemError(f"The seed is {shown(seed)}; give a whole number from 0 to 2^63 - 1.")
     return int(seed)
 
 
 def past(deadline: float) -> bool:
-    """Return True after this time of time.perf_counter(), or after Ctrl-C."""
+    """Return True if time.perf_counter() has reached the deadline, or after Ctrl-C."""
     return interrupted() or time.perf_counter() >= deadline
 
 
 def leavable(work: Callable[[], T], deadline: float) -> T | None:
-    """Return the result of a foreign solver that has a time limit but cannot be stopped.
+    """Return the result of a library's solver that cannot be stopped, or None if it is abandoned.
 
-    None if it was abandoned. It works in a thread of its own, and is left alone there, to end by its own limit, once
-    `deadline` (of time.perf_counter()) is past by more than half a second, or Ctrl-C came.
+    The solver runs in a thread of its own. It is abandoned, to end by its own time limit, half a second after
+    `deadline` (of time.perf_counter()) or on Ctrl-C.
     """
     answers: list[T] = []
     errors: list[Exception] = []
@@ -253,7 +249,7 @@ def leavable(work: Callable[[], T], deadline: float) -> T | None:
     def attempt() -> None:
         try:
             answers.append(work())
-        except Exception as error:  # the caller's to handle
+        except Exception as error:  # raised again in the caller's thread
             errors.append(error)
 
     thread = threading.Thread(target=attempt, daemon=True)
@@ -277,7 +273,7 @@ class Iteration(Protocol[State]):
         ...
 
     def step(self, state: State, budget: Budget) -> State:
-        """Take one iteration; it may end early by the budget, but always returns a valid state."""
+        """Take one iteration; the budget may cut it short, but the returned state is always valid."""
         ...
 
     def finished(self, state: State) -> Status | None:
@@ -306,7 +302,7 @@ class Outcome(Generic[State]):
 
 
 After = Callable[[State, list[Progress], bool], None]
-"""Takes each state, the history up to it, and whether the run ends with it."""
+"""Takes each state, the history up to it, and True for the last one."""
 
 
 @gently()
@@ -319,8 +315,7 @@ def run(
 ) -> Outcome[State]:
     """Iterate until finished, out of budget, or interrupted by Ctrl-C.
 
-    The last complete state stays. With `resume`, take the next step from where an earlier run ended, and go on in one
-    history.
+    Return the last complete state. With `resume`, continue from the end of an earlier run and extend its history.
     """
     state = iteration.init(budget) if resume is None else resume.state
     history: list[Progress] = [] if resume is None else list(resume.history)
@@ -351,7 +346,7 @@ def run(
                 break
             if count < budget.max_iterations:
                 state = iteration.step(state, budget)
-    except KeyboardInterrupt:  # a callback's: Ctrl-C itself only leaves no time
+    except KeyboardInterrupt:  # from a callback; Ctrl-C itself only uses up the budget
         if not remember():
             raise
         status = Status.INTERRUPTED
@@ -359,7 +354,7 @@ def run(
 
 
 def _ended(finished: Status | None, budget: Budget) -> Status | None:
-    """Return why the run ends, if it does; a search that was cut short has not converged."""
+    """Return why the run ends, or None; a search that was cut short has not converged."""
     if finished is Status.OPTIMAL:
         return finished
     if budget.interrupted():

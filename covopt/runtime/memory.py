@@ -1,7 +1,7 @@
 """The memory of this process, and of the machine or its container, in bytes.
 
-Linux tells both in files (proc(5), cgroups(7)); elsewhere the process is taken for what Python and PyTorch hold, and
-nothing is known of the machine. Of a GPU, PyTorch tells.
+Linux reports both in files (proc(5), cgroups(7)), PyTorch reports those of a GPU. On other systems the process counts
+as `LIBRARIES`, and the memory of the machine is unknown.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _number(file: Path) -> float | None:
 
 
 def _table(file: Path) -> dict[str, float]:
-    """Return names and numbers, a pair in each line."""
+    """Return the numbers in a file by their names; each line has one of both."""
     try:
         rows = [line.split() for line in file.read_text().splitlines()]
     except OSError:

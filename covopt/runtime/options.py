@@ -1,4 +1,4 @@
-"""Rules for options by their names, which every public function applies before it begins."""
+"""One rule for each option name, which every public function applies before it begins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 
 def _rule(holds: Callable[[Any], bool], remedy: str, made: Callable[[Any], Value]) -> Callable[[object, str], Value]:
-    """Return a rule, which takes a value and its name: it returns what is `made` of it, or raises a ProblemError."""
+    """Return a rule: a function of a value and its name that returns `made(value)`, or raises a ProblemError."""
 
     def rule(value: object, name: str) -> Value:
         if not holds(value):
@@ -31,7 +31,7 @@ def _rule(holds: Callable[[Any], bool], remedy: str, made: Callable[[Any], Value
 
 
 def _is_a(value: object, kind: type) -> bool:
-    """Return True for numbers of a kind, NumPy's among them; truth values are none."""
+    """Return True for numbers of a kind, including NumPy's; booleans are not numbers."""
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
@@ -47,7 +47,7 @@ whole = _rule(lambda value: _is_a(value, Integral), "a whole number", int)
 
 
 def whole_numbers(values: object, least: int) -> list[int] | None:
-    """Return whole numbers >= `least`, each once, ascending; None if anything else is there."""
+    """Return whole numbers >= `least`, each once, ascending; None if `values` has anything else."""
     if not isinstance(values, Iterable):
         return None
     several = list(values)
@@ -64,25 +64,25 @@ RULES: dict[str, Callable[[object, str], object]] = {
     "seed": lambda value, _: check_seed(value),
     "time_limit": lambda value, _: check_time_limit(value),
 }
-"""The rule of each option, for all functions; NumPy's numbers become Python's, None stays."""
+"""The rule of each option, for all functions; NumPy's numbers become Python's."""
 
 
 def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Decorate a public function: its options are checked by their RULES before it runs."""
+    """Decorate a public function: RULES check its options before it runs."""
     declared = signature(public)
     defaults = {name: parameter.default for name, parameter in declared.parameters.items()}
 
     @wraps(public)
-    def door(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+    def wrapper(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
         bound = declared.bind(*arguments, **named)
         bound.arguments.update(by_rule(bound.arguments, defaults))
         return public(*bound.args, **bound.kwargs)
 
-    return door
+    return wrapper
 
 
 def by_rule(options: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
-    """Return those options that have a rule, as their rules return them."""
+    """Check the options that have a rule, and return them; None passes where it is the default."""
     return {
         name: RULES[name](value, name)
         for name, value in options.items()

@@ -16,7 +16,7 @@ from covopt.runtime import threads, waiting
 @pytest.fixture
 def two(monkeypatch):
     """PyTorch with two threads of which nobody has said anything, and which spin."""
-    for name in threads.SAID:
+    for name in threads.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(waiting, "_at_loading", "")
     before = torch.get_num_threads()

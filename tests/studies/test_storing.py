@@ -231,7 +231,7 @@ def test_a_file_that_appears_after_the_last_look_is_kept(tmp_path: Path, monkeyp
         return remove(aside, listed)
 
     monkeypatch.setattr(directories, "_remove", late)
-    with pytest.warns(CovoptWarning, match=r"meanwhile is kept in .*run\.kept\."):
+    with pytest.warns(CovoptWarning, match=r"meanwhile are now in .*run\.kept\."):
         toy_result(width=2).save(tmp_path / "run", force=True)
     assert covopt.load(tmp_path / "run").widths == [2]
     kept = next(p for p in tmp_path.iterdir() if p.name.startswith("run.kept."))

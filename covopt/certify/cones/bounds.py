@@ -22,12 +22,12 @@ D_j = |(max(d_j, d'_j), e_j)|. With one output, u = 1 and u = -1 are bounded by 
 
 **From vertex values to a number.** If c^T v_j >= D_j - s for all j, then sum theta_j D_j <= c^T q + s sum theta_j <=
 |c| + s sqrt(r): the generators of a cone lie in one orthant, so sum theta_j^2 <= |q|^2. *Every* c and t give a bound;
-good ones come from max_theta min_t sum theta_j D_j(t) - |V^T theta|^2 / 2, a concave quadratic programme. No accuracy
-is asked of its solver, and no proof rests on it.
+good ones come from max_theta min_t sum theta_j D_j(t) - |V^T theta|^2 / 2, a concave quadratic programme. The proof
+does not depend on the accuracy of its solver.
 
 **Why it suffices.** Samples that change sign within the cone and raise u^T G (a_i > 0) cost their gap, of second order
-in the cone's size once few are left. Those with a_i < 0 cost nothing at the best t, even where the maximum sits on
-their kink, as it does at the dual optimum. Turning outputs cost e_j^2 / 2, again of second order.
+in the cone's size once they are few. Those with a_i < 0 cost nothing at the best t, even if the maximum is on their
+kink, as it is at the dual optimum. Turning outputs cost e_j^2 / 2, again of second order.
 
 **Rounding.** u = 2^-53, S = sum_i |lambda_i| |p_i|; sums in any order; generators are unit vectors up to (r + 2) u.
 * x_ij is off by at most 1.01 r u |p_i|, G_j by 1.01 (N + r + 2) u S; u is a unit vector up to (m + 4) u, and
@@ -54,11 +54,11 @@ from covopt.model.activation import Activation
 
 @dataclass(frozen=True)
 class ConeOptions:
-    """How well a node's programmes are solved; none of these touches the proof.
+    """The accuracy of the programmes at a node; no proof depends on it.
 
     Attributes:
-        steps: interior-point steps for t, chosen jointly for the 16 worst of the undecided samples.
-        boundary: the part of the way to the boundary that a step may go.
+        steps: interior-point steps for t, which is optimised jointly for the 16 worst undecided samples.
+        boundary: the largest step, as a fraction of the distance to the boundary.
         regularisation: added to the Gram matrices of generators.
     """
 
@@ -68,13 +68,13 @@ class ConeOptions:
 
 
 class Bounded(NamedTuple):
-    """What is known of B cones.
+    """The bounds of B cones.
 
     Attributes:
         upper: proved bounds (B,) on max h over each cone and the ball.
-        theta: where the relaxation is largest (B, r), coordinates in the generators.
-        gaps: what samples that change sign on an edge cost in its middle (B, r (r - 1) / 2), edges in the order of
-            `triu_indices`; 0 where the first bound was enough.
+        theta: the maximiser of the relaxation (B, r), in coordinates of the generators.
+        gaps: the cost, at the midpoint of each edge, of samples that change sign on it (B, r (r - 1) / 2), edges in the
+            order of `triu_indices`; 0 if the first bound was enough.
     """
 
     upper: Float[Tensor, " B"]
@@ -117,9 +117,9 @@ class ConeBounds:
         self._edges = torch.triu_indices(r, r, 1, device=P.device)
 
     def __call__(self, V: Float[Tensor, "B r r"], side: Float[Tensor, " B"], enough: float) -> Bounded:
-        """Bound h over the cones V; where the first bound exceeds `enough`, choose t better.
+        """Bound h over the cones V; if the first bound exceeds `enough`, improve t.
 
-        With one output, `side` is +1 or -1 and side * (Lambda^T sigma(P q)) is bounded; with more it is not looked at.
+        With one output, `side` is +1 or -1 and side * (Lambda^T sigma(P q)) is bounded; otherwise it is ignored.
         """
         terms = self._terms(V, side)
         t = (terms.X.sum(dim=1) > 0).to(V.dtype)
@@ -137,7 +137,7 @@ class ConeBounds:
     def _closer(
         self, V: Tensor, terms: _Terms, t: Tensor, D: Tensor, upper: Tensor, theta: Tensor, enough: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """(bounds, theta, gaps) with a better t and, for one output, with what the gaps take away (`quadratic.py`)."""
+        """Return (bounds, theta, gaps) with a better t and, for one output, less the gaps (`quadratic.py`)."""
         gaps = edge_gaps(terms.X, terms.a.clamp_min(0.0) + terms.across)
         other = self.vertex_values(terms, self._better_t(V, terms, t, D))
         bound, point = self.largest(V, other)
@@ -162,7 +162,7 @@ class ConeBounds:
         return _Terms(X, X.clamp_min(0.0), G, u, a, across)
 
     def vertex_values(self, terms: _Terms, t: Float[Tensor, "B N"]) -> Float[Tensor, "B r"]:
-        """D_j for the given t in [0, 1]."""
+        """Return D_j for the given t in [0, 1]."""
         gamma = terms.plus - t[:, None] * terms.X
         along = (terms.G @ terms.u[:, :, None])[:, :, 0]
         d = along + (gamma @ (-terms.a).clamp_min(0.0)[:, :, None])[:, :, 0]
@@ -175,10 +175,10 @@ class ConeBounds:
         return torch.hypot(d, e)
 
     def largest(self, V: Float[Tensor, "B r r"], D: Float[Tensor, "B r"]) -> tuple[Tensor, Tensor]:
-        """(bounds on sum theta_j D_j over |V^T theta| <= 1, theta >= 0; the theta that comes nearest).
+        """Return bounds on sum theta_j D_j over |V^T theta| <= 1, theta >= 0, and about the maximisers theta.
 
-        The shortest c with V c >= D, c = V^T theta, by an active set in a batch: generators with theta_j < 0 leave one
-        by one, violated ones return. The bound is |c| and what c misses, whatever c is.
+        An active-set method finds the shortest c with V c >= D, c = V^T theta: generators with theta_j < 0 leave one by
+        one, violated ones return. The bound is |c| plus the violation, for any c.
         """
         r = V.shape[1]
         identity = torch.eye(r, dtype=V.dtype, device=V.device)
@@ -208,19 +208,19 @@ class ConeBounds:
         return upper, best.clamp_min(0.0)
 
     def _bound(self, c: Float[Tensor, "B r"], missing: Float[Tensor, "B r"]) -> Float[Tensor, " B"]:
-        """|c| + sqrt(r) max_j missing_j, with the rounding of D, of c^T v_j and of this sum."""
+        """Return |c| + sqrt(r) max_j missing_j, with the rounding of D, of c^T v_j and of this sum."""
         r, length = c.shape[1], c.norm(dim=1)
         products = (2 * r + 16) * UNIT_ROUNDOFF * length
         short = missing.amax(dim=1).clamp_min(0.0) + self.rounding + products
         return (length + products + math.sqrt(r) * short) * (1.0 + 16 * UNIT_ROUNDOFF)
 
     def _better_t(self, V: Tensor, terms: _Terms, t: Tensor, D: Tensor) -> Float[Tensor, "B N"]:
-        """t of the worst undecided samples with a_i < 0, chosen jointly; the others keep theirs."""
+        """Return t, optimised jointly for the worst undecided samples with a_i < 0 and unchanged for the others."""
         weight = (-terms.a).clamp_min(0.0)
         worst = weight * torch.minimum(terms.X.amax(dim=1), -terms.X.amin(dim=1)).clamp_min(0.0)
         if not bool((worst > 0).any()):
             return t
-        # As many for every cone, used or not: a cone's bound must not depend on those it is computed with.
+        # The same number for every cone: a cone's bound must not depend on the other cones of its batch.
         value, chosen = worst.topk(min(16, worst.shape[1]), dim=1)
         scale = weight.gather(1, chosen) * (value > 0)
         rows = chosen[:, None].expand(-1, V.shape[1], -1)
@@ -231,10 +231,10 @@ class ConeBounds:
         return t.scatter(1, chosen, new)
 
     def edge_to_split(self, V: Float[Tensor, "B r r"], bounded: Bounded) -> Int[Tensor, " B"]:
-        """Return the edge, in the order of `triu_indices`, whose midpoint has the most harmful gap."""
+        """Return the edge, in the order of `triu_indices`, whose gaps weaken the bound most."""
         first, second = self._edges
         share = bounded.theta / bounded.theta.sum(dim=1, keepdim=True).clamp_min(1e-300)
-        near = torch.minimum(share[:, first], share[:, second]) + 0.25  # edges away from the maximum count a little
+        near = torch.minimum(share[:, first], share[:, second]) + 0.25  # edges far from the maximum count a little
         length = 1.0 - (V[:, first] * V[:, second]).sum(dim=2)
         return ((bounded.gaps.sqrt() + 0.3 * length) * near).argmax(dim=1)
 
@@ -242,11 +242,11 @@ class ConeBounds:
 def saddle(
     Gram: Float[Tensor, "B r r"], g: Float[Tensor, "B r"], Z: Float[Tensor, "B K r"], options: ConeOptions
 ) -> Float[Tensor, "B K"]:
-    """t of  max_{theta >= 0} min_{0 <= t <= 1}  theta^T g - t^T Z theta - theta^T Gram theta / 2.
+    """Return about the t of  max_{theta >= 0} min_{0 <= t <= 1}  theta^T g - t^T Z theta - theta^T Gram theta / 2.
 
-    A primal-dual interior-point method for the concave programme max theta^T g - 1^T (Z theta)_+ - ..., whose kinks
-    have the multipliers t; those are eliminated, so that a step solves one (r, r) system for each cone. An approximate
-    answer, NaN where a system broke down.
+    It is a primal-dual interior-point method for the concave programme max theta^T g - 1^T (Z theta)_+ - ..., in which
+    t are the multipliers of the kinks. Eliminating t leaves one (r, r) system for each cone and step; the result is NaN
+    if a system fails.
     """
     r = g.shape[1]
     theta, low = torch.full_like(g, 1.0 / r), torch.full_like(g, 0.3)
@@ -256,7 +256,7 @@ def saddle(
     for _ in range(options.steps):
         z = (Z @ theta[:, :, None])[:, :, 0]
         pairs = (theta * low).sum(dim=1) + (u * t + v * (1.0 - t)).sum(dim=1)
-        mu = 0.15 * pairs[:, None] / (r + 2 * t.shape[1])  # a step aims to leave this part of the complementarity
+        mu = 0.15 * pairs[:, None] / (r + 2 * t.shape[1])  # a step aims at 0.15 of the complementarity
         stiffness = u / t + v / (1.0 - t)
         right = z + mu / t - mu / (1.0 - t)
         system = Gram + torch.diag_embed(low / theta) + (Z.mT / stiffness[:, None]) @ Z

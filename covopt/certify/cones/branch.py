@@ -45,9 +45,9 @@ from covopt.runtime.loop import Budget, Certificate
 from covopt.runtime.pace import FAIR, Pace
 
 LARGEST_RANK = 12  # 2^r orthants to start from, and r (r - 1) / 2 < 255 edges
-DEEPEST = 2000  # cuts above a cone, at most; the rounding of all of them is paid in advance
-# By how much the cones of a stored tree may be bounded worse at the scaled point, relative: an interior-point method
-# chooses their multipliers, and rounding its path. 1e-8 was measured; what is stated is a bound that is proved again.
+DEEPEST = 2000  # the maximum number of cuts above a cone; bounds include the rounding of all of them
+# A stored tree may bound its cones worse at the scaled point by this, relative, because rounding changes the path of
+# the interior-point method. 1e-8 was measured; the stated bound is proved again.
 AGAIN = 2.0**-23
 
 
@@ -56,11 +56,11 @@ class BranchOptions:
     """The shape of the search.
 
     Attributes:
-        batch: cones cut in one round, at most, however many cores there are, so that the tree is the same.
-        slack: where a direction above the target is found, the aim is (1 + slack) times its value.
-        most_cones: the tree is as large as this at most.
-        worth: the tree is left when as much time again would take less than this part off what its bound has above the
-            target (`certify.pace`); 0: never.
+        batch: the maximum number of cones cut in one round, whatever the number of cores, so that the tree is the same.
+        slack: if a direction has a value above the target, the aim is (1 + slack) times that value.
+        most_cones: the maximum size of the tree.
+        worth: stop if doubling the time is expected to close less than this part of the distance between the bound and
+            the target (`runtime.pace`); 0: never.
     """
 
     batch: int = 512
@@ -71,10 +71,10 @@ class BranchOptions:
 
 @dataclass(frozen=True)
 class BranchAnswer(Answer):
-    """What branch and bound proved and found: the directions are for the solver to start from.
+    """The result of branch and bound; the solver can start from its directions.
 
     Attributes:
-        tree: the proof of `upper_bound`, for `replay`; a code for each cone that was bounded.
+        tree: the proof of `upper_bound` for `replay`: a code for each cone that was bounded.
     """
 
     tree: UInt8[np.ndarray, " n"] = field(kw_only=True)
@@ -90,16 +90,16 @@ def branch_and_bound(
     starts: Float[Tensor, "S d"] | None = None,
     options: BranchOptions | None = None,
 ) -> BranchAnswer:
-    """Lower a proved bound on max_w h(w), worst cone first, to `target` or until the time is over.
+    """Lower a proved bound on max_w h(w), worst cone first, until it reaches `target` or the time is over.
 
     Args:
         Xt: inputs with their bias column, of rank at most `LARGEST_RANK`; beyond 6, or 8 with one output, expect no
             tight bound.
-        target: a bound this small is enough, 1 + eps say.
-        starts: directions known to be good, not necessarily unit; they only tell early whether `target` can be met.
+        target: a bound that is low enough, such as 1 + eps.
+        starts: good directions of any length; they only show early that `target` cannot be reached.
 
     Raises:
-        ProblemError: for a rank above `LARGEST_RANK`, a target that is negative or NaN, a Lambda that is not finite.
+        ProblemError: the rank is above `LARGEST_RANK`, the target negative or NaN, or Lambda not finite.
     """
     if not target >= 0.0:
         raise ProblemError(f"The target of branch and bound is {target}; give a number >= 0.")
@@ -125,11 +125,11 @@ def replay(
 ) -> float:
     """Return the bound on max_w h(w) that the leaves of a stored tree prove, from its codes alone.
 
-    The cones between root and leaf are bounded too, because a leaf inherits its parent's bound. `claimed` tells where
-    the first, cheap bound is not enough; it cannot make the result wrong.
+    The cones between root and leaf are bounded too, because a leaf inherits its parent's bound. `claimed` decides for
+    which cones the first, cheap bound is enough; it cannot make the result wrong.
 
     Raises:
-        ProblemError: where the codes are not those of a tree over these roots.
+        ProblemError: the codes are not those of a tree over these roots.
     """
     frame = _Frame(Xt, Lambda)
     bounds = ConeBounds(frame.P, activation, frame.Lambda)
@@ -172,7 +172,7 @@ def _piece(bounds: ConeBounds, enough: float, piece: tuple[Tensor, Tensor]) -> B
 
 
 class _Frame:
-    """Xt and Lambda at unit scale, in coordinates of the row space, and what this costs a bound."""
+    """Xt and Lambda at unit scale in coordinates of the row space, and the error of this in a bound."""
 
     def __init__(self, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "N m"]) -> None:
         self.Lambda, scale = to_unit_scale(Lambda.double())
@@ -192,7 +192,7 @@ class _Frame:
         return self.scale * (bound * self.stretch + self.rest) * (1.0 + 16 * UNIT_ROUNDOFF)
 
     def to_leaf(self, bound: float, bounds: ConeBounds) -> float:
-        """Return a bound of the leaves that `to_bound` makes at most `bound`, if there is one above 0."""
+        """Return a bound of the leaves from which `to_bound` makes at most `bound`; below 0 there is none."""
         bound = bound / self.scale
         price = self._cuts(bound, bounds) + bound * (self.stretch - 1.0) + self.rest
         return bound * (1.0 - 64 * UNIT_ROUNDOFF) - price
@@ -231,7 +231,7 @@ class _Search:
         return max(floor, self.frame.to_leaf(aim, self.bounds))
 
     def meet(self, q: Float[Tensor, "B r"]) -> None:
-        """Remember the best of these directions: 64 with an h near the largest, no two of them closer than an angle."""
+        """Store the best 64 directions whose h is near the largest and whose angles are not too small."""
         most, near, apart = 64, 1e-2, 1e-3
         q = torch.nn.functional.normalize(q, dim=1)
         value = (self.activation(q @ self.frame.P.T) @ self.frame.Lambda).norm(dim=1)
@@ -252,7 +252,7 @@ class _Search:
         self._bound(names[:0], V, side, torch.full_like(side, math.inf), names, 0 * names)
 
     def unfinished(self) -> bool:
-        """Return True if a cone above the aim can be cut, there is time and room, and cutting pays."""
+        """Return True if a cone above the aim is open, time and cones remain, and cutting pays."""
         if self.log.count > self.options.most_cones or self._ends():
             return False
         largest, enough, seconds = self.open.largest(), self.enough, self.budget.seconds()
@@ -269,7 +269,7 @@ class _Search:
         self._bound(slots, halves(V, edge), side.repeat(2), upper.repeat(2), children, (depth + 1).repeat(2))
 
     def _bound(self, slots: Tensor, V: Tensor, side: Tensor, inherited: Tensor, name: Tensor, depth: Tensor) -> None:
-        """Bound new cones; those above the aim take the place of what is in `slots`."""
+        """Bound new cones, and store those above the aim in `slots`, whose cones were cut."""
         bounded = _bounded(self.team, self.bounds, V, side, self.enough)
         self.meet((bounded.theta[:, None] @ V)[:, 0])
         upper = torch.minimum(bounded.upper, inherited)
@@ -292,7 +292,7 @@ class _Search:
 
 @dataclass(frozen=True)
 class ConeTree(DualProof):
-    """A bound from a dual point, and a tree over cones of directions that bounds h there.
+    """A bound from a dual point, with a tree over cones of directions that bounds its h.
 
     Attributes:
         tree: the codes of `cones.tree`.
@@ -336,9 +336,9 @@ class ConeTree(DualProof):
 
 
 def _enough(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target) -> float:
-    """Return a maximum of h that proves the gap at this dual point; one near 1 where none seems to.
+    """Return a bound on h that is low enough to prove the gap at this dual point; one near 1 if none seems to.
 
-    D falls at most about twice as fast as M grows, relative, often half as fast, and the dual point takes its share.
+    D falls about as fast as the bound grows, relative: at most twice, often half as fast. The dual point adds its gap.
     """
     maxima = [1.0 + room * target.gap for room in (2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)]
     least = target.cost * (1.0 - target.gap)

@@ -1,4 +1,4 @@
-"""A second bound over simplicial cones, for one output: what the chords' gaps take away, by copositive forms.
+"""A second bound over simplicial cones for one output: it subtracts the gaps of chords, by copositive forms.
 
 In the letters of `bounds.py`: samples with a_i > 0 that change sign within the cone make f = u^T G smaller than its
 chords by sum a_i gap_i, which the vertex values leave out. With s = sum_j theta_j,
@@ -9,8 +9,8 @@ since sum_l theta_l min(x_ij^+, x_il^-) is at most s x_ij^+, and the same with t
 
     s f(q) <= theta^T ((d 1^T + 1 d^T) / 2 - E) theta,    E_jl = sum_i (a_i)_+ (min(x_ij^+, x_il^-) + ...) / 2 >= 0,
 
-where E_jl is what the gaps take away in the middle of the edge v_j + v_l. And |q|^2 = s^2 - theta^T (1 1^T - Gram)
-theta; the root is concave, so with s <= S |q| on the cone and k = S / (S + 1) in [1/2, 1),
+where E_jl is the gap at the midpoint of the edge v_j + v_l. And |q|^2 = s^2 - theta^T (1 1^T - Gram)
+theta; the square root is concave, so with s <= S |q| on the cone and k = S / (S + 1) in [1/2, 1),
 
     s |q| >= theta^T K theta,    K_jl = 1 - k (1 - v_j^T v_l) >= 0.
 
@@ -21,9 +21,9 @@ lost: where E_jl >= M |v_j - v_l|^2 / 4 on all edges, M is as small as the large
 
     theta^T C theta >= p theta_1^2 + 2 theta_1 c'^T theta' + ... >= theta'^T (C' - c' c'^T / p) theta',    theta >= 0.
 
-With c' = c this is Cholesky's factorization, which takes from the diagonal for positive entries too; with
-c' = min(c, 0) they help nobody. In between, c'_l <= 0.4 sqrt(p C_ll), and with the costliest row first, M is
-mostly within 1 % of the least (rank 6 to 8, beside a test of all 2^r - 1 principal submatrices).
+With c' = c this is Cholesky's factorization, which lowers the diagonal for positive entries too; c' = min(c, 0) ignores
+them. In between, c'_l <= 0.4 sqrt(p C_ll), and with the costliest row first, M is mostly within 1 % of the least
+(rank 6 to 8, beside a test of all 2^r - 1 principal submatrices).
 
 **Rounding.** u = 2^-53: an entry of C is off by at most 2 (4 N + 4 r + 60) u S for d and E together (`bounds.py`) and
 by (r + 8) u M for K, also that generators are unit vectors up to (r + 2) u; an elimination by (2 r + 3) u max |C|, as a
@@ -40,9 +40,9 @@ from covopt.linalg.rounding import UNIT_ROUNDOFF
 
 
 def edge_gaps(X: Float[Tensor, "B r N"], weight: Float[Tensor, "B N"]) -> Float[Tensor, "B e"]:
-    """E_jl of the edges in the order of `triu_indices`, sum_i weight_i (min(x_ij^+, x_il^-) + min(x_ij^-, x_il^+)) / 2.
+    """Return sum_i weight_i (min(x_ij^+, x_il^-) + min(x_ij^-, x_il^+)) / 2 of each edge, as in `triu_indices`.
 
-    An edge at a time: all at once would be the largest array of the search.
+    Edges are computed one by one: together they would be the largest array of the search.
     """
     r = X.shape[1]
     plus, minus = X.clamp_min(0.0), (-X).clamp_min(0.0)
@@ -60,15 +60,15 @@ def least_multiple(
     enough: float,
     upper: Float[Tensor, " B"],
 ) -> Float[Tensor, " B"]:
-    """Bound the least M that makes C copositive from above, at most `upper`; try `enough` first.
+    """Return an upper bound, at most `upper`, on the least M that makes C copositive; try `enough` first.
 
     Args:
-        Gram: of the generators.
+        Gram: the Gram matrices of the generators.
         stretch: a proved S with sum_j theta_j <= S |q| on the cone.
         d: vertex values.
         gaps: E_jl of the edges.
-        rounding: charged for a vertex value.
-        enough: what suffices.
+        rounding: the error of a vertex value.
+        enough: a bound that is low enough.
         upper: a proved bound on f over the cone and the ball.
     """
     r = d.shape[1]
@@ -79,7 +79,7 @@ def least_multiple(
     K = 1.0 - (stretch / (stretch + 1.0))[:, None, None] * (1.0 - Gram)
     low = d.amax(dim=1).clamp_min(0.0)
     high, M = upper, torch.maximum(low, torch.full_like(low, enough))
-    for _ in range(5):  # `enough`, and halvings of the interval in which the least M lies
+    for _ in range(5):  # try `enough`, then halve the interval that contains the least M
         charge = 3.0 * rounding + 64 * r * UNIT_ROUNDOFF * M
         C = M[:, None, None] * K - means - charge[:, None, None]
         proved = is_copositive(C)
@@ -90,9 +90,9 @@ def least_multiple(
 
 
 def is_copositive(C: Float[Tensor, "B r r"]) -> Bool[Tensor, " B"]:
-    """Return True if elimination proves theta^T C theta >= 0 for theta >= 0, but for its rounding.
+    """Return True if elimination proves theta^T C theta >= 0 for theta >= 0, without its rounding.
 
-    Of two entries C_jl and C_lj that rounding tells apart, the one whose row is eliminated first counts.
+    If rounding makes C_jl and C_lj different, the one whose row is eliminated first counts.
     """
     proved = torch.ones_like(C[:, 0, 0], dtype=torch.bool)
     for _ in range(C.shape[1]):

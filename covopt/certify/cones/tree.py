@@ -1,8 +1,8 @@
-"""The cones of a branch and bound: how they are cut, which are open, and the tree that they make.
+"""The cones of a branch and bound: how they are cut, which are open, and their tree.
 
 A cone is the set of V^T theta, theta >= 0, of its generators V (r, r), unit vectors in the rows. The roots are the
-orthants; a cut puts the midpoint of an edge in the place of one of its ends, then of the other. Edges are counted in
-the order of `torch.triu_indices(r, r, 1)`. A tree is an array of codes, level by level from the roots: 0 for a leaf,
+orthants; a cut replaces one end of an edge by its midpoint, then the other end. Edges are numbered in the order of
+`torch.triu_indices(r, r, 1)`. A tree is an array of codes, level by level from the roots: 0 for a leaf,
 1 + e for a cone that is cut at its edge e.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 class OpenCones:
-    """The open cones in slots: what is cut makes room for its halves; an empty slot has the bound -infinity."""
+    """The open cones, in slots; a cone that is cut leaves its slot to a half. Empty slots have the bound -infinity."""
 
     def __init__(self, V: Tensor, side: Tensor) -> None:
         integers = torch.zeros(0, dtype=torch.int64, device=V.device)
@@ -26,7 +26,7 @@ class OpenCones:
 
     @property
     def upper(self) -> Float[Tensor, " n"]:
-        """The bounds of the slots."""
+        """Return the bounds of the slots."""
         return self.fields[2]
 
     def largest(self) -> float:
@@ -39,7 +39,7 @@ class OpenCones:
         return slots[value > enough]
 
     def read(self, slots: Tensor) -> list[Tensor]:
-        """V, side, upper, edge, name and depth of the cones in `slots`."""
+        """Return V, side, upper, edge, name and depth of the cones in `slots`."""
         return [values[slots] for values in self.fields]
 
     def replace(self, slots: Tensor, cones: tuple[Tensor, ...]) -> None:
@@ -63,7 +63,7 @@ class OpenCones:
 
 
 class Log:
-    """Which cone was cut where; names count the cones in the order of their making."""
+    """A record of the cuts; the names of cones are numbers in the order of their making."""
 
     def __init__(self) -> None:
         self.count = self.planted = 0
@@ -75,14 +75,14 @@ class Log:
         return torch.arange(count)
 
     def cut(self, name: Int[Tensor, " k"], edge: Int[Tensor, " k"]) -> Int[Tensor, " 2*k"]:
-        """Cut cones `name` at `edge`; the names of the first halves, then of the second."""
+        """Record that cones `name` are cut at `edge`; return the names of the first halves, then of the second."""
         first = np.arange(self.count, self.count + len(name))
         self._cuts.append((name.cpu().numpy(), edge.cpu().numpy() + 1, first))
         self.count += 2 * len(name)
         return torch.arange(self.count - 2 * len(name), self.count, device=name.device)
 
     def tree(self) -> UInt8[np.ndarray, " n"]:
-        """Return the codes of a level's first halves, then of its second, in the order of the cones above."""
+        """Return the codes level by level: the first halves in the order of their parents, then the second halves."""
         codes, child = np.zeros(self.count, np.uint8), np.zeros(self.count, np.int64)
         second = np.zeros(self.count, np.int64)
         for name, code, first in self._cuts:
@@ -105,7 +105,7 @@ def roots(P: Float[Tensor, "N r"], one_sided: bool) -> tuple[Float[Tensor, "B r 
 
 
 def halves(V: Float[Tensor, "B r r"], edge: Int[Tensor, " B"]) -> Float[Tensor, "2*B r r"]:
-    """Each cone cut at the midpoint of its edge: that takes the place of its first generator, then of its second."""
+    """Return the halves of each cone: the midpoint of its edge replaces the first end, then the second."""
     first, second = torch.triu_indices(V.shape[1], V.shape[1], 1, device=V.device)[:, edge]
     rows = torch.arange(len(V), device=V.device)
     middle = torch.nn.functional.normalize(V[rows, first] + V[rows, second], dim=1)

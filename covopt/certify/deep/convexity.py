@@ -1,11 +1,11 @@
 """A bound from multipliers of one sign in each column, for ReLU networks of every depth (MATH.md section 5).
 
 Let no column of Lambda (N, m) change sign. Then Lambda Lambda^T >= 0 entrywise, and g(z) = |Lambda^T sigma(z)| is
-convex, homogeneous and a norm of sigma(z) that does not fall where sigma(z) grows: g(sum_j a_j sigma(z_j)) <=
-sum_j |a_j| g(z_j). So with M >= max_w g(Xt w), |w| = 1, and q = beta^2 |Lambda^T 1|^2, the sums t_l = sum_k g(z_k)^2
-over the neurons of a layer obey t_1 <= |W_1|^2 M^2 and t_{l+1} <= |W_{l+1}|^2 (t_l + q), and <Lambda, F>^2 <=
-|W_L|^2 (t_{L-1} + q): the least budget that reaches <Lambda, Y> (`growth`) is a bound. Without a bias it is
-L (<Lambda, Y> / M)^(2/L), which is the minimum wherever the multipliers of two layers are of this kind.
+convex, homogeneous and non-decreasing in sigma(z): g(sum_j a_j sigma(z_j)) <= sum_j |a_j| g(z_j). So with
+M >= max_w g(Xt w), |w| = 1, and q = beta^2 |Lambda^T 1|^2, the sums t_l = sum_k g(z_k)^2 over the neurons of a layer
+obey t_1 <= |W_1|^2 M^2 and t_{l+1} <= |W_{l+1}|^2 (t_l + q), and <Lambda, F>^2 <= |W_L|^2 (t_{L-1} + q): the least
+budget that reaches <Lambda, Y> (`growth`) is a bound. Without a bias it is L (<Lambda, Y> / M)^(2/L), which is the
+minimum wherever the multipliers of two layers are of this kind.
 
 M is the maximum of an exact oracle (rank 3 at most), or |Lambda^T Xt|_op where Xt and Lambda have no negative entry.
 
@@ -85,11 +85,9 @@ class Convexity(Proof):
 def _bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     if not bool(torch.isfinite(Lambda).all()) or bool(((Lambda > 0).any(dim=0) & (Lambda < 0).any(dim=0)).any()):
         return 0.0
-    if not bool((Lambda != 0).any()):
-        return 0.0
     Xt, size = to_unit_scale(problem.Xt.double())
     Y, height = to_unit_scale(problem.Y.double())
-    Lambda, _ = to_unit_scale(Lambda)  # the bound is that of any multiple
+    Lambda, _ = to_unit_scale(Lambda)  # every multiple gives the same bound
     maximum = _maximum(problem, Xt, Lambda)
     lost = (Y.numel() + 16) * 2.0**-52 * float((Lambda * Y).abs().sum())
     missed = problem.allowed_misfit / height * float(Lambda.abs().sum()) * (1.0 + 2.0**-40)
@@ -107,7 +105,7 @@ def _bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     table = growth(problem.depth, 1.0, added, square)
     if exact:
         return table.least(square) * (1.0 - SLACK)
-    # C(F) >= (signal - <Lambda, F>)_+^2 / sum_i (|Lambda_i|^2 / q_i), on each cell at its end; |W|^2 at its beginning.
+    # C(F) >= (signal - <Lambda, F>)_+^2 / sum_i (|Lambda_i|^2 / q_i), at the end of each cell; |W|^2 at its beginning.
     missing = height * np.maximum(0.0, signal - maximum * size / height * np.sqrt(table.signals[1:]))
     costs = missing**2 / float(problem.inverse_shares @ Lambda.square().sum(dim=1)) + problem.lam * table.budgets[:-1]
     lower = min(float(costs.min()), problem.lam * float(table.budgets[-1])) * (1.0 - SLACK)
@@ -125,10 +123,7 @@ def _maximum(problem: Problem, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "
 
 
 def multipliers(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Float[Tensor, "N m"] | None:
-    """Find the best multipliers with the signs of the targets' column sums, by cutting planes.
-
-    None where the oracle or the solver gives none.
-    """
+    """Find the best multipliers with the signs of the targets' column sums, by cutting planes; None if that fails."""
     Xt, _ = to_unit_scale(problem.Xt.double())
     Y, height = to_unit_scale(problem.Y.double())
     oracle = exact_oracle(Xt, problem.activation)
@@ -151,7 +146,7 @@ def multipliers(problem: Problem, stop: Callable[[], bool] = lambda: False) -> F
 
 
 def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float[Tensor, " m"]) -> Tensor | None:
-    """max <Lambda, Y> with these signs and |Lambda^T s_k| <= 1 for the neurons so far; in a box, it stays finite."""
+    """Maximise <Lambda, Y> in a box, with these signs and |Lambda^T s_k| <= 1 for the neurons so far."""
     active = neurons[:, neurons.norm(dim=0) > 0]
     if not active.numel():
         return None
@@ -160,7 +155,7 @@ def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float
     problem = cp.Problem(cp.Maximize(cp.sum(cp.multiply((Y * signs).numpy(), Lambda))), constraints)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an inaccurate answer proves less, no more
+            warnings.simplefilter("ignore")  # an inaccurate solution only proves less
             problem.solve(solver="CLARABEL")
     except cp.SolverError:
         return None
@@ -169,11 +164,11 @@ def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float
 
 @dataclass(frozen=True)
 class Growth:
-    """The largest signal for a budget.
+    """A table of T_L, the largest signal for a budget.
 
     Attributes:
         budgets: B, ascending from 0.
-        signals: bounds from above on T_L(B) there; chords between them are bounds, too.
+        signals: upper bounds on T_L(B); the chords between them are upper bounds, too.
     """
 
     budgets: Float[np.ndarray, " P"]
@@ -193,7 +188,7 @@ class Growth:
 
 
 def growth(depth: int, first: float, added: float, signal: float) -> Growth:
-    """T_L on budgets up to one that reaches `signal`.
+    """Return the table of T_L for budgets up to one that reaches `signal`.
 
     Args:
         depth: L; first: M^2 > 0; added: q >= 0; signal: t > 0.
@@ -212,7 +207,7 @@ def growth(depth: int, first: float, added: float, signal: float) -> Growth:
 
 
 def _next(budgets: Float[np.ndarray, " P"], heights: Float[np.ndarray, " P"]) -> Float[np.ndarray, " P"]:
-    """max_s (B - s) h(s) for each B, h the chords of `heights`."""
+    """Return max_s (B - s) h(s) for each B, where h is the chords of `heights`."""
     slopes = np.diff(heights) / np.diff(budgets)
     bases = heights[:-1] - slopes * budgets[:-1]
     roots = np.where(slopes > 0.0, bases / np.where(slopes > 0.0, slopes, 1.0), math.inf)

@@ -1,9 +1,9 @@
-"""Edges between samples: the quadratic forms that no layer stretches (MATH.md section 5).
+"""Edges between samples: quadratic forms that no activation increases (MATH.md section 5).
 
 Row e of B (E, N) has the entries s_e at sample i_e and -s'_e at sample j_e, s, s' >= 0, so that Q = B^T B is positive
 semidefinite with no positive entry off its diagonal. So |B sigma(Z)|_F <= |B Z|_F for slopes |a| <= 1: with z = p - m,
 p, m >= 0 apart, z^T Q z - sigma(z)^T Q sigma(z) = (1 - a^2) m^T Q m - 2 (1 - a) p^T Q m >= 0, because
-p^T Q m <= 0. Where s = s', Q 1 = 0: the bias columns do not count. With the reach
+p^T Q m <= 0. If s = s', Q 1 = 0, and the bias columns have no effect. With the reach
 
     a >= max_w |B sigma(Xt w)|, |w| = 1     (at most |B X|_op, and |B Xt|_op where some s differs from its s'),
 
@@ -24,13 +24,13 @@ from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle
 
-# The exact maximum over all neurons is asked for where it takes less than a second: samples times edges.
+# Up to this number of samples times edges, the exact maximum over all neurons takes less than a second.
 MOST_CROSSINGS = 40_000
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Pairs of samples and the sizes with which they enter a row of B.
+    """Pairs of samples, and their entries in the rows of B.
 
     Attributes:
         pairs: samples i and j of each edge (E, 2).
@@ -41,7 +41,7 @@ class Edges:
     sizes: Float[Tensor, "_ _"]
 
     def fits(self, problem: Problem) -> bool:
-        """Return True if these are edges between the problem's samples, balanced ones where there is a bias."""
+        """Return True if these are edges between the problem's samples, with s = s' if it has a bias."""
         if self.pairs.shape != self.sizes.shape or self.pairs.shape[1:] != (2,) or not len(self.pairs):
             return False
         if bool((self.pairs < 0).any()) or bool((self.pairs >= problem.samples).any()):
@@ -49,29 +49,29 @@ class Edges:
         if not bool(((self.sizes >= 0.0) & (self.sizes <= 1.0)).all()):
             return False
         balanced = bool((self.sizes[:, 0] == self.sizes[:, 1]).all())
-        # An edge from a sample to itself would have a positive form only.
+        # An edge from a sample to itself must not have a negative part.
         loops = (self.pairs[:, 0] == self.pairs[:, 1]) & (self.sizes[:, 1] > 0.0)
         return (balanced or problem.beta == 0.0) and not bool(loops.any())
 
     def rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
-        """B A."""
+        """Return B A."""
         first, second = A[self.pairs[:, 0]], A[self.pairs[:, 1]]
         s, t = self.sizes[:, :1], self.sizes[:, 1:]
-        # Of equal sizes the difference comes first, which is exact where samples are close.
+        # With equal sizes the difference is taken first: it is exact if samples are close.
         return torch.where(s == t, s * (first - second), s * first - t * second)
 
     def scattered(self, flow: Float[Tensor, "E m"], samples: int) -> Float[Tensor, "N m"]:
-        """B^T W."""
+        """Return B^T W."""
         out = flow.new_zeros(samples, flow.shape[1])
         out.index_add_(0, self.pairs[:, 0], self.sizes[:, :1] * flow)
         return out.index_add_(0, self.pairs[:, 1], -self.sizes[:, 1:] * flow)
 
     def dense(self, samples: int) -> Float[Tensor, "E N"]:
-        """B."""
+        """Return B."""
         return self.rows(torch.eye(samples, dtype=torch.float64))
 
     def singular_values(self, A: Float[Tensor, "N n"]) -> tuple[Float[Tensor, " r"], float]:
-        """Those of B A, and how far rounding can have moved any of them."""
+        """Return the singular values of B A, and a bound on their rounding errors."""
         differences = self.rows(A)
         s, t = self.sizes[:, :1], self.sizes[:, 1:]
         terms = torch.where(s == t, 0.0, s * A[self.pairs[:, 0]].abs() + t * A[self.pairs[:, 1]].abs())
@@ -100,5 +100,5 @@ class Edges:
 
 
 def power(ratio: float, depth: int) -> float:
-    """L ratio^(2/L), the least |W|^2 of layers whose norms have this product."""
+    """Return L ratio^(2/L), the least |W|^2 of layers whose norms have this product."""
     return depth * min(ratio, 1e300) ** (2.0 / depth) if ratio > 0.0 and math.isfinite(ratio) else 0.0

@@ -1,22 +1,22 @@
-"""Bounds from edges, for three layers and more; for a regularised loss from flows on them (MATH.md section 5).
+"""Bounds for three and more layers from edges between samples, and from flows on them (MATH.md section 5).
 
-Exact fits are bounded by the edges alone (`edges`). Below another loss C lie lines, each with a flow on the edges.
+The edges alone bound exact fits (`edges`). For another loss C, each flow on the edges gives a line below it.
 
 With rho = prod_l |W_l|_F, every network has |W|^2 >= L rho^(2/L). A flow W (E, m) on the edges gives the dual point
 Lambda = B^T W, and |<Lambda, F>| = |<W, B F>| <= |W|_op |B F|_* <= |W|_op a rho, with the reach a of `Edges.reach`. So
 
     C(F) >= -C*(-Lambda) - <Lambda, F> >= b - g rho,   b = -C*(-Lambda),   g = |W|_op a,
 
-a line for each flow, good or bad, whatever found it. The spectral bound's lines are of the same kind (spectral.py), so
-that the least of max(lines) + lam L rho^(2/L) over rho >= 0 is the bound of all of them together.
+a line for each flow, however it was found. The spectral bound has lines of the same kind (spectral.py), so the minimum
+of max(lines) + lam L rho^(2/L) over rho >= 0 is the bound of all of them together.
 
     mse:            b = <W, B Y> - sum_i |(B^T W)_i|^2 / (4 q_i)
     cross_entropy:  b = sum_i q_i times the entropy of p_i = Y_i - (B^T W)_i / q_i, which must be points of the simplex
 
 with the shares q_i of the samples, 1/N without weights.
 
-For cross_entropy B has N rows more, eta H (eta I without a bias), whose flow takes up what keeps p from the simplex;
-their reach squared is added. The rows of a flow are meant less their means, exactly, so that those of p add up to 1.
+For cross_entropy, B has N more rows, eta H (eta I without a bias); their flow moves p into the simplex, and the square
+of their reach is added. The mean of each row of a flow is subtracted exactly, so that the rows of p add up to 1.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ Flow = Float[Tensor, "E m"]
 
 @dataclass(frozen=True)
 class Incidence:
-    """Edges of a problem, with the added rows of cross_entropy: the linear map B, and its reach.
+    """The linear map B: the edges of a problem, and the added rows of cross_entropy.
 
     Attributes:
-        problem: the question.
-        edges: those weighed.
+        problem: the problem.
+        edges: the weighted edges.
         spread: eta; 0 for mse.
     """
 
@@ -68,18 +68,18 @@ class Incidence:
         return A - A.mean(dim=0) if self.problem.beta != 0.0 else A
 
     def rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
-        """B A."""
+        """Return B A."""
         rows = self.edges.rows(A)
         return torch.cat([rows, self.spread * self._centred(A)]) if self.spread else rows
 
     def scattered(self, flow: Flow) -> Float[Tensor, "N m"]:
-        """B^T W."""
+        """Return B^T W."""
         count = len(self.edges.pairs)
         out = self.edges.scattered(flow[:count], self.problem.samples)
         return out + self.spread * self._centred(flow[count:]) if self.spread else out
 
     def fits(self, flows: Float[Tensor, "K E m"]) -> bool:
-        """Return True if these can be flows on B."""
+        """Return True if the arrays can be flows on B."""
         rows = len(self.edges.pairs) + (self.problem.samples if self.spread else 0)
         shaped = flows.shape[1:] == (rows, self.problem.Y.shape[1])
         return shaped and 0.0 <= self.spread < math.inf and bool(torch.isfinite(flows).all())
@@ -93,7 +93,7 @@ class Incidence:
         return math.hypot(own, added) * (1.0 + 2.0**-50)
 
     def line(self, flow: Flow, reach: float) -> Line | None:
-        """Return the line (b, g) that a flow proves, rounding included; None if it proves none."""
+        """Return the line (b, g) that a flow proves, rounding included, or None."""
         flow, size = to_unit_scale(flow)
         if not bool(torch.isfinite(flow).all()):
             return None
@@ -123,18 +123,18 @@ class Incidence:
     def _entropy(self, flow: Flow) -> float | None:
         Y, inverse = self.problem.Y.double(), self.problem.inverse_shares[:, None]
         p = Y - inverse * self.scattered(flow)
-        # Rounding of one entry of p, relative to the sum of the absolute values of its terms.
+        # The rounding of each entry of p, by the sum of the absolute values of its terms.
         lost = 2.0**-46 * (1.0 + inverse * self._absolute(flow))
-        # Rows of Y add up to 1 within rounding; p is that much off the simplex, too.
+        # Rows of Y add up to 1 within rounding; p is off the simplex by as much.
         lost = lost + (Y.sum(dim=1, keepdim=True) - 1.0).abs()
         if not bool(torch.isfinite(p).all()) or bool((p < lost).any()):
             return None
         entropy = -torch.special.xlogy(p, p.clamp_min(0.0)).sum(dim=1)
-        # |d p log p| <= |d p| (1 + |log |d p||), and the logarithm of what is no smaller than a rounding is below 40.
+        # |d p log p| <= |d p| (1 + |log |d p||), and the logarithm of a number above the rounding is below 40.
         return float(self.problem.shares @ (entropy - 40.0 * lost.sum(dim=1)))
 
     def _absolute(self, flow: Flow) -> Float[Tensor, "N m"]:
-        """|B|^T |W|, at least."""
+        """Return an upper bound on |B|^T |W|."""
         count = len(self.edges.pairs)
         out = flow.new_zeros(self.problem.samples, flow.shape[1])
         for k in (0, 1):
@@ -150,7 +150,7 @@ class Incidence:
 
 
 def incidence_of(problem: Problem, edges: Edges) -> Incidence:
-    """Return the edges, with the added rows if the loss needs them."""
+    """Return the map of these edges, with the added rows if the loss is cross_entropy."""
     incidence = Incidence(problem, edges)
     if not incidence.entropy:
         return incidence
@@ -160,30 +160,30 @@ def incidence_of(problem: Problem, edges: Edges) -> Incidence:
 
 
 def _size(problem: Problem) -> float:
-    """|H X|_op, at least; H = I without a bias. The added rows know no weights."""
+    """Return an upper bound on |H X|_op without sample weights, H = I without a bias."""
     return spectral.largest_singular_value(replace(problem, weight=None), problem.X.double(), problem.beta != 0.0)
 
 
 def bound_of(problem: Problem, lines: list[Line]) -> float:
-    """Minimise the highest line + lam L rho^(2/L) over rho >= 0."""
+    """Return the minimum of max(lines) + lam L rho^(2/L) over rho >= 0, rounded down."""
     lower, _ = spectral.least_of_lines({k + 1.0: line for k, line in enumerate(lines)}, _penalty(problem))
     return max(0.0, lower * (1.0 - spectral.SLACK) - spectral.UNDERFLOW)
 
 
 def _penalty(problem: Problem) -> Callable[[Tensor], Tensor]:
-    """rho -> lam L rho^(2/L)."""
+    """Return the function rho -> lam L rho^(2/L)."""
     return lambda rho: problem.lam * problem.depth * rho ** (2.0 / problem.depth)
 
 
 @dataclass
 class Family:
-    """theta -> the line of the best flow with |W|_op <= theta that a first-order method finds; it keeps the flows.
+    """The map from theta to the line of the best flow with |W|_op <= theta that a first-order method finds.
 
     Attributes:
         incidence: B.
         reach: a.
         flows: the flow and the line of each theta so far.
-        steps: for each flow.
+        steps: the number of steps for each flow.
     """
 
     incidence: Incidence
@@ -193,7 +193,7 @@ class Family:
     _last: tuple[Tensor, Tensor] | None = None
 
     def steepest(self) -> float:
-        """About the least theta with which nothing of the loss is left: |W|_op with B^T W = -grad C(constant)."""
+        """Return about the least theta whose flow can be B^T W = -grad C(constant): larger ones gain nothing."""
         problem, entropy = self.incidence.problem, self.incidence.entropy
         Y = problem.Y.double()
         pull = Y - problem.mean(Y) if problem.beta != 0.0 or entropy else Y
@@ -210,11 +210,11 @@ class Family:
 
     @property
     def _ease(self) -> Float[Tensor, " N"]:
-        """1 / w."""
+        """Return 1 / w."""
         return self.incidence.problem.inverse_shares / self.incidence.problem.samples
 
     def _norm(self, ease: Float[Tensor, " N"] | float = 1.0) -> float:
-        """|B diag(ease)^(1/2)|_op^2, at least."""
+        """Return an upper bound on |B diag(ease)^(1/2)|_op^2."""
         edges = self.incidence.edges
         degrees = torch.zeros(self.incidence.problem.samples).double()
         both = edges.sizes.sum(dim=1)
@@ -223,7 +223,7 @@ class Family:
         return float((ease * (degrees + self.incidence.spread**2)).max())
 
     def _parabola(self, theta: float) -> Flow:
-        """Maximise <W, B Y> - sum_i |(B^T W)_i|^2 / (4 q_i): the best flow of mse."""
+        """Return about the best flow of mse: it maximises <W, B Y> - sum_i |(B^T W)_i|^2 / (4 q_i)."""
         Y = self.incidence.problem.Y.double()
         start = torch.zeros_like(self.incidence.rows(Y)) if self._last is None else self._last[0]
         flow = self._ascent(start, 2.0 * self.incidence.problem.shares[:, None] * Y, theta)
@@ -231,7 +231,7 @@ class Family:
         return flow
 
     def _ascent(self, flow: Flow, pull: Float[Tensor, "N m"], theta: float) -> Flow:
-        """Accelerated projected gradient on sum_i |(B^T W - pull)_i|^2 / w_i with |W|_op <= theta."""
+        """Minimise sum_i |(B^T W - pull)_i|^2 / w_i, |W|_op <= theta, by accelerated projected gradient steps."""
         length, ease = 1.0 / self._norm(self._ease), self._ease[:, None]
 
         def step(flow: Flow) -> Flow:
@@ -241,7 +241,7 @@ class Family:
         return spectral.accelerated(step, flow, self.steps)
 
     def _entropy(self, theta: float) -> Flow:
-        """Primal-dual steps (Condat, Vu) on C(F) + theta |B F|_*, then the flow that makes p a point of the simplex."""
+        """Take primal-dual steps (Condat, Vu) on C(F) + theta |B F|_*; return the flow with p in the simplex."""
         problem, incidence = self.incidence.problem, self.incidence
         Y, shares, norm = problem.Y.double(), problem.shares[:, None], self._norm()
         if self._last is None:
@@ -249,7 +249,7 @@ class Family:
             W = torch.zeros_like(incidence.rows(F))
         else:
             F, W = self._last
-        # Slower than what the sizes of B and F suggest.
+        # Smaller steps than the sizes of B and F suggest.
         dual = 0.3 * theta / (math.sqrt(norm) * math.sqrt(problem.samples))
         primal = 1.0 / (0.25 * shares + dual * norm)
         for _ in range(2 * self.steps):
@@ -262,7 +262,7 @@ class Family:
         mean = problem.mean(Y)[None]
         if problem.beta != 0.0:
             p = spectral.with_column_means(problem, p, mean)
-        inside = 1e-9  # the part of the constant distribution, which keeps p inside the simplex
+        inside = 1e-9  # mix in this part of the constant distribution, so that p is inside the simplex
         p = (1.0 - inside) * p + inside * (mean if problem.beta != 0.0 else 1.0 / Y.shape[1])
         W = W - W.mean(dim=1, keepdim=True)
         count = len(incidence.edges.pairs)
@@ -281,7 +281,7 @@ def _clipped(flow: Flow, most: float) -> Flow:
 def best_flows(
     problem: Problem, edges: Edges, others: list[Line], stop: Callable[[], bool]
 ) -> tuple[list[Flow], float]:
-    """Find flows on these edges that raise the bound of the other lines; return them and eta."""
+    """Find flows on these edges that raise the bound of the other lines; return the flows and eta."""
     incidence = incidence_of(problem, edges)
     family = Family(incidence, incidence.reach())
     spectral.least(family, family.steepest(), _penalty(problem), spectral.SpectralOptions(), stop)
@@ -301,7 +301,7 @@ class Laplacian(Proof):
     Attributes:
         edges: the edges and their sizes.
         flows: flows on them (K, E, m), each of which gives a line below the loss; None for exact fits.
-        spread: the size of the rows that are added for cross-entropy (1,); None for exact fits.
+        spread: eta, the size of the rows added for cross_entropy (1,); None for exact fits.
     """
 
     edges: Edges
@@ -324,14 +324,14 @@ class Laplacian(Proof):
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
         """Weigh the edges for the largest |B Y|_* / a, and find the flows that the bound needs."""
         Y, stop = problem.Y.double(), target.stop
-        # The rows of the outputs count up to a constant there.
+        # Cross-entropy ignores a constant that is added to a row of outputs.
         targets = Y - Y.mean(dim=1, keepdim=True) if type(problem.loss) is CrossEntropy else Y
         edges = weigh(problem, targets, stop)
         if edges is None or not edges.fits(problem):
             return None
         proof = cls(0.0, edges)
         if not problem.interpolates:
-            if stop():  # flows on edges that were hardly weighed prove next to nothing
+            if stop():  # flows on edges with hardly optimised weights prove very little
                 return None
             flows, spread = best_flows(problem, edges, spectral.spectral_lines(problem, stop=stop)[1], stop)
             if not flows:
@@ -340,7 +340,7 @@ class Laplacian(Proof):
         return proof.proved(problem)
 
     def bound(self, problem: Problem) -> float:
-        """Return the bound from the reach of the edges and from what the targets, or the flows, have on them."""
+        """Return the bound from the reach of the edges and from the targets, or the flows, on them."""
         edges = self.edges
         if not edges.fits(problem):
             raise ProblemError(self.missing)

@@ -1,8 +1,8 @@
-"""The least cost of an exact fit by a linear network, from singular values (MATH.md section 5).
+"""The minimum cost of an exact fit by a linear network, from singular values (MATH.md section 5).
 
 A linear network computes F = X A + 1 c^T with A = A_1^T ... A_L^T, and sum_l |A_l|_F^2 >= L sum_i s_i(A)^(2/L). For any
 matrix P (k, N), with P 1 = 0 where there is a bias, P X A = P F, so that s_i(P F) <= |P X|_op s_i(A). P is the
-pseudo-inverse of H X, whatever rounding made of it: its own |P X|_op is bounded from above.
+computed pseudo-inverse of H X; its own |P X|_op is bounded from above, so its rounding does not matter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from covopt.runtime.loop import Certificate
 
 @dataclass(frozen=True)
 class Linear(Proof):
-    """A bound from the singular values of the least linear map."""
+    """A bound from the singular values of the least linear map that fits."""
 
     kind: ClassVar[Certificate] = Certificate.LINEAR
     losses: ClassVar[tuple[type, ...]] = (Interpolation,)
@@ -39,7 +39,7 @@ class Linear(Proof):
         return cls(0.0).proved(problem)
 
     def bound(self, problem: Problem) -> float:
-        """L sum_i s_i^(2/L), rounding and the allowed misfit included; 0 for other problems."""
+        """Return L sum_i s_i^(2/L), rounding and the allowed misfit included; 0 for other problems."""
         if not self.applies(problem):
             return 0.0
         X, size = to_unit_scale(problem.X.double())
@@ -50,7 +50,7 @@ class Linear(Proof):
         P = P - P.mean(dim=1, keepdim=True) if problem.beta != 0.0 else P
         if not len(P):
             return 0.0
-        # P less its exact row means, which annihilates the biases, is this near to P.
+        # A bound on the distance of P to P less its exact row means, which annihilates the biases.
         lost = (problem.samples + 16) * CHARGED * float(P.norm())
         reach = float(torch.linalg.matrix_norm(P @ X, 2)) + lost * float(X.norm())
         values = torch.linalg.svdvals(P @ Y)

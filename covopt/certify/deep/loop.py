@@ -1,4 +1,4 @@
-"""A bound from winding numbers, for exact fits of every depth: it sees two dimensions (MATH.md section 5).
+"""A bound from winding numbers of a loop of samples, for exact fits of every depth (MATH.md section 5).
 
 Samples x_1 ... x_m, joined in this order, bound a disc of area at most A (the fan from their mean), and pi projects the
 outputs to a plane. Let lam = prod_l |A_l|_op. On the edge from x_i to x_{i+1} the network stays within
@@ -90,8 +90,8 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
     """Return the best hull of the outputs in planes of two of the first principal components, or None.
 
     Args:
-        problem: the question.
-        stop: asked before each plane.
+        problem: an exact fit.
+        stop: called before each plane.
     """
     Y, _ = to_unit_scale(problem.Y.double())
     centred = Y - Y.mean(dim=0)
@@ -115,7 +115,7 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
 
 @dataclass(frozen=True)
 class _Figure:
-    """The polygon of outputs, in numbers of size 1.
+    """The polygon of outputs, scaled to size 1.
 
     Attributes:
         points: corners of pi(y) (m, 2); steps: |x_i - x_{i+1}|, at most; rises: |y_i - y_{i+1}|, at least.
@@ -149,7 +149,7 @@ class _Figure:
         rises = np.maximum(0.0, (Y - Y.roll(-1, 0)).norm(dim=1).numpy() - 2.0 * missed)
         spokes = X - X.mean(dim=0)
         area = 0.5 * float(parallelograms(spokes, spokes.roll(-1, 0))[1].sum()) + CHARGED * float(spokes.norm()) ** 2
-        # Equal inputs with other targets fit nothing; a division by zero says no more than that.
+        # Equal inputs with different targets have no fit; their slope must only be large.
         slopes = rises / np.maximum(steps, 1e-300)
         return _Figure(points, steps, rises, missed, area, float(slopes.max()), height / size, problem.depth)
 
@@ -164,22 +164,22 @@ class _Figure:
         return float(self._sum(lam[:-1], np.square(first + part[1:] * (last - first)), lam[1:]).min())
 
     def _sum(self, lam: ArrayLike, area: ArrayLike, upper: ArrayLike | None = None) -> np.ndarray | np.floating:
-        """L (lam^(2/L) + (V / (A lam))^(2/L)) for V = `area`; with the upper end of each cell in the second term."""
+        """Return L (lam^(2/L) + (V / (A lam))^(2/L)), V = `area`, with `upper` for lam in the second term."""
         second = np.divide(area, np.multiply(self.area, lam if upper is None else upper))
         return self.depth * (np.power(lam, 2.0 / self.depth) + np.power(second, 2.0 / self.depth))
 
     def _inside(self, lam: float, near: float) -> float:
-        """V(lam), at least; the sides move linearly in lam^2, and least too far where lam is `near`."""
+        """Return a lower bound on V(lam), by sides that move linearly in lam^2; it is best where lam is `near`."""
         roots = np.maximum(np.sqrt(self._squares(near)), CHARGED)
         off = 0.25 * (self._squares(lam) / roots + roots) * (1.0 + CHARGED)
         return _shrunk(self.points, off + 2.0 * self.missed + CHARGED * (1.0 + off))
 
     def _squares(self, lam: float) -> Float[np.ndarray, " m"]:
-        """(2 delta_i)^2."""
+        """Return (2 delta_i)^2."""
         return np.maximum(0.0, (lam * self.steps) ** 2 - self.rises**2)
 
     def least(self, refinements: int = 60) -> float:
-        """Return the bound in the user's units; with fewer cuts of the lowest interval it is lower."""
+        """Return the bound in the user's units; fewer `refinements` of the lowest interval give a lower one."""
         if not self.steepest > 0.0 or not self.area > 0.0:
             return 0.0
         # Where V = 0 the value is L lam^(2/L), and more for larger lam.
@@ -225,7 +225,7 @@ def _shrunk(points: Float[np.ndarray, "m 2"], off: Float[np.ndarray, " m"]) -> f
             continue
         if not inside.any():
             return 0.0
-        # Before each corner the point at which its side is crossed, where it is; on the side, whatever the angle.
+        # Before each corner, insert the point at which its side is crossed, if it is.
         earlier, before = np.roll(values, 1), np.roll(polygon, 1, axis=0)
         crossed = inside != np.roll(inside, 1)
         part = np.where(crossed, earlier / np.where(crossed, earlier - values, 1.0), 0.0)

@@ -1,12 +1,12 @@
-"""The best edges between samples: max |B T|_* / a(B), a concave over a convex problem in the weights of the edges.
+"""The best edges between samples: maximise |B T|_* / a(B), a concave over a convex function of the edges' weights.
 
-|B T|_* = Tr (T^T Q T)^(1/2) is concave in Q = B^T B and a^2 convex. The largest eigenvalue of X^T Q X is smoothed as
-the p-norm of all of them, p growing, and L-BFGS runs over u, u^2 the weights, so that most weights fall to zero.
-Without a bias the samples also have a row scale each and a weight of their own: every symmetric M-matrix is of that
-form. Where an exact oracle tells max_w |B sigma(Xt w)|, that takes the place of the largest eigenvalue: the neurons
-that it has met so far, and new ones in each round.
+|B T|_* = Tr (T^T Q T)^(1/2) is concave in Q = B^T B, and a^2 is convex. The p-norm of the eigenvalues of X^T Q X, p
+growing, smooths the largest one, and L-BFGS runs over u, where u^2 are the weights, so that most weights fall to zero.
+Without a bias, each sample also has a row scale and a weight of its own: every symmetric M-matrix has that form. If an
+exact oracle gives max_w |B sigma(Xt w)|, this replaces the largest eigenvalue, by a maximum over the neurons found so
+far, with new ones in each round.
 
-Nothing here is a proof: `Edges.reach` and `Edges.nuclear` are, whatever the weights.
+Nothing here is a proof: `Edges.reach` and `Edges.nuclear` prove bounds for any weights.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Stop = Callable[[], bool]
 
 @dataclass(frozen=True)
 class _Task:
-    """The weighing as arrays: coordinates in which the inputs and the targets have full rank and size 1.
+    """The optimisation as arrays, in coordinates in which inputs and targets have full rank and size 1.
 
     Attributes:
-        X: inputs (N, d) for the eigenvalues, or values of neurons (N, K) one by one.
+        X: inputs (N, d) for the eigenvalues, or values of neurons (N, K).
         T: targets (N, m).
-        pairs: candidates (E, 2).
-        scaled: without a bias: row scales and weights of single samples as well.
-        one_by_one: whether the columns of X count one by one, not through the eigenvalues of X^T Q X.
-        norms: smooth the largest eigenvalue, one after the other; the last loses 0.02 % at most.
+        pairs: the candidate edges (E, 2).
+        scaled: True without a bias: row scales and weights of single samples are optimised as well.
+        one_by_one: True if X holds neurons, whose largest x^T Q x counts instead of the eigenvalues of X^T Q X.
+        norms: the p of the p-norms, in order; the last one is within 0.02 % of the maximum.
     """
 
     X: Float[Tensor, "N d"]
@@ -52,7 +52,7 @@ class _Task:
     norms: ClassVar[tuple[int, ...]] = (8, 32, 128, 512, 2048)
 
     def form(self, u: Float[Tensor, " p"]) -> Float[Tensor, "N N"]:
-        """Q of the parameters: roots of the weights, then roots of single weights and logarithms of row scales."""
+        """Return Q for u: roots of the edges' weights, then of the samples' weights, and logarithms of row scales."""
         count, samples = len(self.pairs), len(self.X)
         weights = torch.zeros(samples, samples, dtype=u.dtype).index_put(tuple(self.pairs.T), u[:count].square())
         weights = weights + weights.T
@@ -63,7 +63,7 @@ class _Task:
         return scales[:, None] * (Q + torch.diag(u[count : count + samples].square())) * scales
 
     def loss(self, u: Float[Tensor, " p"], norm: int) -> Float[Tensor, ""]:
-        """log of the smoothed reach over |B T|_*."""
+        """Return the logarithm of the smoothed reach over |B T|_*."""
         Q = self.form(u)
         if self.one_by_one:
             reach = (self.X * (Q @ self.X)).sum(dim=0).clamp_min(1e-300)
@@ -75,7 +75,7 @@ class _Task:
         return 0.5 * smoothed - roots.sum().log()
 
     def descend(self, u: Float[Tensor, " p"], norms: tuple[int, ...], stop: Stop) -> Float[Tensor, " p"]:
-        """L-BFGS for one norm after the other."""
+        """Run L-BFGS for one norm after the other."""
 
         def halt(_: NDArray) -> None:
             if stop():
@@ -98,7 +98,7 @@ class _Task:
         try:
             loss = self.loss(parameters, norm)
             (gradient,) = torch.autograd.grad(loss, parameters)
-        except RuntimeError:  # torch's LinAlgError: weights beyond what an eigendecomposition takes; not that way
+        except RuntimeError:  # torch's LinAlgError: the eigendecomposition fails for such weights
             return math.inf, np.zeros_like(at)
         return loss.item(), gradient.numpy()
 
@@ -118,14 +118,14 @@ class _Task:
 
 
 def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: False) -> Edges | None:
-    """Edges with a large |B T|_* / a(B) for these targets; None where targets or inputs leave nothing to weigh.
+    """Return edges with a large |B T|_* / a(B) for these targets; None if there are none.
 
     Args:
-        problem: the question; its inputs, bias and activation count.
-        targets: T, the problem's or a network's outputs.
-        stop: asked after each step; the weights so far are used then.
+        problem: its inputs, bias and activation are used.
+        targets: T, the problem's targets or a network's outputs.
+        stop: called after each step; True ends the search with the weights so far.
     """
-    # The first rows: their pairs are dense matrices.
+    # Only the first rows, because their pairs are dense matrices.
     rows, centred = min(2000, problem.samples), problem.beta != 0.0
     X, T = _coordinates(problem.X[:rows], centred), _coordinates(targets[:rows], centred)
     if rows < 2 or X.shape[1] == 0 or T.shape[1] == 0 or stop():
@@ -149,7 +149,7 @@ def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: 
 
 
 def _coordinates(A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N r"]:
-    """Coordinates in which the rows of A, centred or not, have the same differences; the largest is about 1."""
+    """Return coordinates in which the rows of A, centred or not, have the same differences, of size about 1."""
     A = A.double()
     A = A / A.abs().max().clamp_min(1e-300)
     A = A - A.mean(dim=0) if centred else A
@@ -159,10 +159,10 @@ def _coordinates(A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N r"]
 
 
 def _candidates(X: Tensor, T: Tensor) -> tuple[Int[Tensor, "E 2"], Float[Tensor, " E"]]:
-    """Pairs of samples, the steepest ones where there are many, and |t_i - t_j| / |x_i - x_j|^2."""
+    """Return pairs of samples, of many the steepest, and |t_i - t_j| / |x_i - x_j|^2."""
     near, far = torch.cdist(X, X), torch.cdist(T, T)
     i, j = torch.triu_indices(len(X), len(X), 1)
-    apart = near[i, j] > 1e-6  # relative to the inputs' size: nearer ones may have targets that differ by misfits alone
+    apart = near[i, j] > 1e-6  # relative to the inputs' size: targets of nearer pairs may differ by misfits alone
     i, j = i[apart], j[apart]
     distance = near[i, j]
     steepness = far[i, j] / distance
@@ -173,7 +173,7 @@ def _candidates(X: Tensor, T: Tensor) -> tuple[Int[Tensor, "E 2"], Float[Tensor,
 
 
 def _sharpened(problem: Problem, task: _Task, u: Float[Tensor, " p"], stop: Stop) -> Edges:
-    """Weigh the edges of u again against the neurons that an exact oracle finds, if there is one."""
+    """Optimise the weights again against the neurons that an exact oracle finds, if there is one."""
     edges = task.edges(u)
     small = problem.samples * len(edges.pairs) <= MOST_CROSSINGS // 4
     oracle = exact_oracle(problem.Xt.double(), problem.activation) if small else None
@@ -193,7 +193,7 @@ def _sharpened(problem: Problem, task: _Task, u: Float[Tensor, " p"], stop: Stop
         neurons = torch.cat([neurons, problem.activation(Xt @ answer.directions.T)], dim=1)
         scaled = _Task(neurons / neurons.abs().max(), T, task.pairs, task.scaled, one_by_one=True)
         roots = u[: len(task.pairs)].abs()
-        # Roots at zero would stay there.
+        # A root at zero would stay there.
         u = torch.cat([roots.clamp_min(1e-2 * float(roots.max())), u[len(task.pairs) :]])
         u = scaled.descend(u, task.norms[1:], stop)
         edges = task.edges(u)

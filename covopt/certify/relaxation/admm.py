@@ -1,8 +1,8 @@
 """Alternating directions for the relaxation: eigenvalues on one side, signs of entries on the other.
 
-The lifted moment matrix U = E[u u^T], u = (w, p_F) (`certify.lift`), is positive semi-definite, and E[y y^T] = B U B^T
-is >= 0 entrywise and 0 at the complementary pairs. The two are kept apart, as U and as the large matrix Z over (w, y),
-or (w, y, v) when the outgoing weights are lifted too:
+The lifted moment matrix U = E[u u^T], u = (w, p_F) (`lift`), is positive semi-definite, and E[y y^T] = B U B^T is >= 0
+entrywise and 0 at the complementary pairs. The two conditions are imposed on separate matrices, U and the large matrix
+Z over (w, y), or over (w, y, v) if the outgoing weights are lifted too:
 
     minimise g(Z)  over  Z = J U J^T,  U >= 0,
 
@@ -11,14 +11,14 @@ J an orthonormal basis of the range of (w, y) as a function of u. Then one step 
     U <- positive part of J^T (Z - T) J;   Z <- prox of g / rho at J U J^T (over-relaxed) + T;   T <- T + J U J^T - Z,
 
 and after each step rho T is a subgradient of g at Z: it holds *exactly* admissible multipliers Pi and a dual point
-Lambda, of which only S >= 0 is inexact, and that is what `lift.prove` repairs. So every iterate gives a true bound.
+Lambda. Only S >= 0 is inexact, which `repair.prove` repairs. So every iterate gives a proved bound.
 
 Two functions g. With Lambda fixed (`FixedLambda`, many pieces at once): -|Lambda^T sigma|^2 under tr U_ww = 1. With
 Lambda free (`FreeLambda`, MATH.md section 4, "re-optimise Lambda"), all divided by lam:
 
     C(F) / lam + tr U_ww + tr U_vv + |b|^2,   F = G U_uv + beta 1 b^T.
 
-In both, the proximal map is entrywise but for the fit, which is one linear or Newton solve over the N rows.
+In both, the proximal map is entrywise except for the fit, which is one linear or Newton solve over the N rows.
 
 Source: Boyd, Parikh, Chu, Peleato, Eckstein, Distributed optimization and statistical learning via the alternating
 direction method of multipliers (2011), 3.4; for doubly non-negative cones Wen, Goldfarb, Yin (2010).
@@ -39,7 +39,7 @@ from covopt.certify.relaxation.lift import EQUAL, NONE, Piece
 from covopt.model.problem import Problem
 
 Prox = Callable[[Float[Tensor, "b n n"], Float[Tensor, " b"]], Float[Tensor, "b n n"]]
-"""Minimises g + (rho / 2) |. - Z|^2 for Z and rho, g what the large matrix is charged; may overwrite Z."""
+"""Returns the minimiser of g + (rho / 2) |. - Z|^2 for Z and rho; it may overwrite Z."""
 
 
 class State(NamedTuple):
@@ -57,7 +57,7 @@ class State(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where the blocks of Z lie: w, y, and v, if it is there."""
+    """The places of the blocks w, y and v of Z; v may be empty."""
 
     w: slice
     y: slice
@@ -93,7 +93,7 @@ class AlternatingDirections:
         self.J = J.to(dtype)
 
     def start(self, rho: float) -> State:
-        """Z = T = 0."""
+        """Return the state Z = T = 0."""
         b, n = self.J.shape[:2]
         zero, one = self.J.new_zeros(b, n, n), self.J.new_ones(b)
         return State(zero, zero.clone(), rho * one, one, one)
@@ -105,7 +105,7 @@ class AlternatingDirections:
         return part
 
     def step(self, state: State) -> State:
-        """One step of the module's text."""
+        """Take one step of the module's docstring."""
         Z, T, rho = state.Z, state.T, state.rho
         small = self.J.mT @ (Z - T) @ self.J
         values, Q = torch.linalg.eigh(0.5 * (small + small.mT))
@@ -121,7 +121,7 @@ class AlternatingDirections:
         return State(new, T, rho, primal, dual)
 
     def run(self, state: State, steps: int, stop: Callable[[], bool] = lambda: False) -> State:
-        """Take `steps` steps and balance rho on the way; `stop` ends them after the first."""
+        """Take `steps` steps, balancing rho; `stop`, asked after each step, ends them."""
         for k in range(1, steps + 1):
             state = self.step(state)
             if stop():
@@ -131,7 +131,7 @@ class AlternatingDirections:
         return state
 
     def _balanced(self, state: State) -> State:
-        """Move rho by a factor of 2 at most, where one relative residual is more than twice the other."""
+        """Change rho by a factor of at most 2 if one relative residual is more than twice the other."""
         ratio = state.primal / state.dual.clamp_min(torch.finfo(state.dual.dtype).tiny)
         near = (ratio >= 0.5) & (ratio <= 2.0)
         factor = torch.where(near, 1.0, ratio.sqrt().clamp(0.5, 2.0))
@@ -143,7 +143,7 @@ def _norms(V: Float[Tensor, "b k k"]) -> Float[Tensor, " b"]:
 
 
 def _limits(pieces: Sequence[Piece], rows: int) -> tuple[Float[Tensor, "b k k"], Float[Tensor, "b k k"]]:
-    """Between what the entries of E[y y^T] lie, by the rules of the pieces; what is padded is 0."""
+    """Return lower and upper limits of the entries of E[y y^T], by the rules of the pieces; 0 for padded entries."""
     low = pieces[0].B.new_zeros(len(pieces), rows, rows)
     high = low.clone()
     for lower, upper, piece in zip(low, high, pieces, strict=True):
@@ -186,7 +186,7 @@ class FixedLambda:
         return Z
 
     def multipliers(self, state: State) -> Float[Tensor, "b k k"]:
-        """Pi of each piece, in units of |x_i|."""
+        """Return Pi of each piece, in units of |x_i|."""
         y = self.layout.y
         scaled = -state.rho[:, None, None] * state.T[:, y, y] - self.gain
         return self.gauge[:, :, None] * scaled * self.gauge[:, None, :]
@@ -195,7 +195,7 @@ class FixedLambda:
 class FreeLambda:
     """g = C(F) / lam + tr U_ww + tr U_vv + |b|^2 on the whole sphere; Z over (w, y, v).
 
-    `newton` is how many Newton steps cross_entropy's proximal map takes.
+    `newton` is the number of Newton steps of cross_entropy's proximal map.
     """
 
     def __init__(self, problem: Problem, piece: Piece, newton: int) -> None:
@@ -221,12 +221,12 @@ class FreeLambda:
         return Z
 
     def multipliers(self, state: State) -> Float[Tensor, "k k"]:
-        """Pi for the Lambda of the last step, in units of |x_i| and of the ground."""
+        """Return Pi for the Lambda of the last step, in units of |x_i| and of the ground."""
         y = self.layout.y
         return -state.rho / self.size**2 * state.T[0, y, y]
 
     def _fit(self, F: Float[Tensor, "N m"], reach: Float[Tensor, " N"]) -> Float[Tensor, "N m"]:
-        """Lambda = -grad C(F') / (2 lam) at F' = F + reach Lambda + beta^2 1 1^T Lambda."""
+        """Return Lambda = -grad C(F') / (2 lam) at F' = F + reach Lambda + beta^2 1 1^T Lambda."""
         if self.problem.loss.name == "cross_entropy":
             return self._fit_entropy(F, reach)
         # A row of zeros that must be interpolated: nothing reaches it, and no Lambda is wanted there.
@@ -237,7 +237,7 @@ class FreeLambda:
         return e - bias * inverse * total
 
     def _fit_entropy(self, F0: Float[Tensor, "N m"], reach: Float[Tensor, " N"]) -> Float[Tensor, "N m"]:
-        """Newton on F' = F0 + reach Lambda + beta^2 1 t^T, t = Lambda^T 1, Lambda = q (Y - softmax F') / (2 lam)."""
+        """Solve F' = F0 + reach Lambda + beta^2 1 1^T Lambda, Lambda = q (Y - softmax F') / (2 lam), by Newton."""
         N, m = F0.shape
         strength, bias = 2.0 * self.problem.lam * self.problem.inverse_shares[:, None], self.problem.beta**2
         eye = torch.eye(m, dtype=F0.dtype, device=F0.device)
@@ -261,9 +261,9 @@ class FreeLambda:
 def softmax_solve(
     p: Float[Tensor, "N m"], c: Float[Tensor, " N"], right: Float[Tensor, "N m k"]
 ) -> Float[Tensor, "N m k"]:
-    """x of (I + c_i (diag(p_i) - p_i p_i^T)) x = right_i, p_i in the simplex, by Sherman and Morrison's formula.
+    """Solve (I + c_i (diag(p_i) - p_i p_i^T)) x = right_i, p_i in the simplex, by Sherman and Morrison's formula.
 
-    No terms cancel, as 1 - c p^T D^{-1} p = sum p / D for D = 1 + c p: however large c is, nothing is singular.
+    No terms cancel, because 1 - c p^T D^{-1} p = sum p / D for D = 1 + c p; so c may be large.
     """
     D = (1.0 + c[:, None] * p)[:, :, None]
     p = p[:, :, None]

@@ -1,11 +1,8 @@
 """Lower bounds of the shallow problem from the doubly non-negative relaxation (MATH.md section 4, ways 2, 3 and 4).
 
-* `relaxed_bound`: a lower bound on the shallow minimum. First Lambda is optimised against the relaxation; then, if the
-  dual point of a good network is given, the tree of `certify.relaxation.signs` is grown for it. The better of the two
-  is returned: the first is cheap and a few percent loose, the second closes as far as the time allows.
-* `check_maximum`: M again, from stored multipliers alone, whatever computed them.
-
-Every number is proved by `repair.prove`, with its rounding; no solver is trusted.
+`relaxed_bound` first optimises Lambda against the relaxation, which is fast and a few percent loose. Then, if the dual
+point of a good network is given, it grows the tree of `certify.relaxation.signs` for it, whose gap closes with time.
+`repair.prove` proves every number, with its rounding; no solver is trusted.
 """
 
 from __future__ import annotations
@@ -39,19 +36,19 @@ from covopt.runtime.pace import FAIR, Pace
 from covopt.runtime.threads import fitted
 
 Watch = Callable[[float, float], None]
-"""Called with the seconds so far and the best proved number so far."""
+"""A function of the seconds and the best proved bound so far."""
 
 
 @dataclass(frozen=True)
 class RelaxationOptions:
-    """How long the relaxation is worked on; none of these touches the proof.
+    """The effort of the relaxation; no proof depends on it.
 
     Attributes:
-        check: steps between two proofs at first.
-        patience: proofs that raise the bound by next to nothing, one after the other, with which the first part ends.
-        worth: the trees are left when as much time again would take less than this part off what the bound lacks of the
-            target, going by the pace of the most promising one (`certify.pace`); 0: never.
-        newton: Newton steps of cross_entropy's proximal map.
+        check: the first number of steps between two proofs.
+        patience: the first part ends after this number of proofs in a row that hardly raise the bound.
+        worth: stop growing trees if doubling the time is expected to close less than this part of the distance to the
+            target, by the pace of the most promising tree (`runtime.pace`); 0: never.
+        newton: the number of Newton steps of cross_entropy's proximal map.
     """
 
     check: int = 50
@@ -62,10 +59,10 @@ class RelaxationOptions:
 
 @dataclass(frozen=True)
 class Relaxation(DualProof):
-    """A bound from a dual point, and multipliers of the relaxation that bound h there.
+    """A bound from a dual point, with multipliers of the relaxation that bound its h.
 
     Attributes:
-        multipliers: those of a single piece, or of the leaves of a tree of signs.
+        multipliers: the multipliers of a single piece, or of the leaves of a tree of signs.
     """
 
     multipliers: Multipliers
@@ -83,13 +80,13 @@ class Relaxation(DualProof):
 
     @classmethod
     def memory(cls, problem: Problem) -> float:
-        """Return about the bytes of 200 matrices of the relaxation."""
+        """Return the bytes of 200 matrices of the relaxation."""
         (samples, inputs), outputs = problem.X.shape, problem.Y.shape[1]
         return 200 * 8.0 * (samples + min(samples, inputs + 1) + outputs) ** 2
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: RelaxedBound | None = None) -> RelaxedBound:
-        """Continue from the last proof; the violator is the best direction that was met."""
+        """Continue from the last proof; the violator is the best direction found."""
         best = relaxed_bound(
             problem,
             target.point,
@@ -121,8 +118,8 @@ class RelaxedBound(Proved):
 
     Attributes:
         seconds: time taken.
-        relaxed: the dual point that the first part ended with, scaled to be feasible (N, m).
-        direction, value: a unit w, bias last, and h(w) at Lambda0: the largest that was met; 0 without Lambda0.
+        relaxed: the last dual point of the first part, scaled to be feasible (N, m).
+        direction, value: the unit w, bias last, with the largest h(w) found at Lambda0, and h(w); 0 without Lambda0.
     """
 
     proof: Relaxation
@@ -135,12 +132,10 @@ class RelaxedBound(Proved):
 def relaxed_maximum(
     Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], target: float, budget: Budget
 ) -> float:
-    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w from a tree of signs.
-
-    The tree grows until M <= target, or the time is over.
+    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w; a tree grows until M <= target, or time is over.
 
     Raises:
-        ProblemError: when Lambda does not fit or is not finite.
+        ProblemError: Lambda does not fit or is not finite.
     """
     ground, Lambda = enter(Xt, activation, Lambda)
     tree = SignBranch(ground, Lambda)
@@ -161,15 +156,15 @@ def relaxed_bound(
     callback: Watch | None = None,
     options: RelaxationOptions | None = None,
 ) -> RelaxedBound:
-    """Return the best bound that the relaxation finds in `time_limit` seconds, or the first that reaches `target`.
+    """Return the best bound found in `time_limit` seconds, or the first that reaches `target`.
 
     Args:
         problem: a problem of depth 2.
         Lambda0: the dual point of a good network, -grad C(F) / (2 lam); without it there is no second part.
         time_limit: seconds.
         target: a bound that is good enough.
-        refuted: end as soon as a direction with h(w) above this is met at Lambda0: it belongs to a worse network.
-        start: an earlier result for the same problem; it replaces the first part, and is what there is to better.
+        refuted: end once a direction with h(w) above this is found at Lambda0, whose network is then not the best.
+        start: an earlier result for the same problem, which replaces the first part.
         callback: called with (seconds, best bound).
         options: how the time is spent.
 
@@ -187,7 +182,7 @@ def relaxed_bound(
                 work.optimise(0.25 * time_limit if Lambda0 is not None else time_limit)
             if Lambda0 is not None:
                 work.branch(Lambda0.double(), refuted)
-    except KeyboardInterrupt:  # the callback's
+    except KeyboardInterrupt:  # from the callback
         if not remember():
             raise
     return work.result()
@@ -196,13 +191,13 @@ def relaxed_bound(
 class _Work:
     """The best proof so far, and the two ways to a better one.
 
-    A proof is made again from its multipliers at the end, and time is kept for that.
+    At the end the proof is made again from its multipliers, for which time is reserved.
 
     Attributes:
-        stall: a proof that raises the bound by less, relative, raises it by next to nothing.
-        mixtures: the second part grows trees for Lambda = share * Lambda0 + (1 - share) * the first part's, these
-            shares: Lambda0 is best in the end, but the others have less to close.
-        reserve: of the seconds that proving a tree again should take, what is kept for it.
+        stall: the relative gain below which a proof counts as no progress.
+        mixtures: the shares for which the second part grows trees at share * Lambda0 + (1 - share) * the first part's
+            Lambda: Lambda0 is best in the end, but the gaps of the others close sooner.
+        reserve: the time reserved to prove a tree again, relative to its estimate.
     """
 
     stall: ClassVar[float] = 2e-5
@@ -218,25 +213,25 @@ class _Work:
         Lambda = torch.zeros_like(problem.Y, dtype=torch.float64)
         self.best, self.relaxed = nothing(Lambda), Lambda
         self.direction, self.value = torch.zeros_like(problem.Xt[0], dtype=torch.float64), 0.0
-        # The multipliers of a tree are made at the end: many megabytes, and it may only grow better in the meantime.
+        # The multipliers of a tree, many megabytes, are made at the end; until then the tree can only improve.
         self.proof: Multipliers | SignBranch = Multipliers.root(self.ground)
         self.proved_again = False
 
     def offer(self, bound: DualBound, proof: Multipliers | SignBranch) -> None:
-        """Take this proof if it is better."""
+        """Store this proof if it is better."""
         if bound.lower > self.best.lower:
             self.best, self.proof, self.proved_again = bound, proof, False
         if self.callback is not None:
             self.callback(self.budget.seconds(), self.best.lower)
 
     def begin(self, start: RelaxedBound) -> None:
-        """Go on from an earlier result."""
+        """Continue from an earlier result."""
         proof = start.proof
         self.before, self.proof, self.proved_again = start.seconds, proof.multipliers, True
         self.best, self.relaxed = DualBound(proof.lower, proof.Lambda, proof.maximum, 1.0), start.relaxed
 
     def optimise(self, time_limit: float) -> None:
-        """Lambda against the relaxation, until the bound stalls."""
+        """Optimise Lambda against the relaxation until the bound stalls."""
         options, piece, share = self.options, make_piece(self.ground), replace(self.budget, time_limit=time_limit)
         goal = FreeLambda(self.problem, piece, options.newton)
         method = AlternatingDirections([piece], goal.prox, self.problem.Y.shape[1])
@@ -255,12 +250,12 @@ class _Work:
             self.relaxed = self.best.Lambda
 
     def branch(self, Lambda0: Tensor, refuted: float) -> None:
-        """Trees for dual points between the relaxation's own and Lambda0; the most promising one gets the next turn."""
+        """Grow trees at mixtures of the relaxation's Lambda and Lambda0; the most promising one gets the next turn."""
         if not bool(Lambda0.any()):
             return
         shares = self.mixtures if bool(self.relaxed.any()) else (1.0,)
         trees = [_Tree(self, share * Lambda0 + (1.0 - share) * self.relaxed) for share in shares]
-        # A turn takes this part of the time, and never more than all that was done before took.
+        # The time of a turn; it is never longer than all the work before it.
         longest, first = 0.04 * self.budget.remaining(), trees[0].tree
         for tree in trees:
             self.direction, self.value = first.direction, first.attained * self.ground.size
@@ -278,16 +273,16 @@ class _Work:
             max(trees, key=lambda tree: tree.promise(turn)).grow(turn)
 
     def left(self, tree: SignBranch) -> float:
-        """Seconds left to grow this tree: the rest is for proving it, or the best one, again."""
+        """Return the seconds to grow this tree; the others are reserved to prove it, or the best one, again."""
         price = max(tree.price, self.proof.price if isinstance(self.proof, SignBranch) else 0.0)
         return max(0.0, self.budget.remaining() - self.reserve * price)
 
     def spent(self) -> float:
-        """Seconds of work on this problem, those of the start included."""
+        """Return the seconds of work on this problem, including those of the start."""
         return self.before + self.budget.seconds()
 
     def _pays(self, tree: _Tree) -> bool:
-        """Return True if as much time again as this tree had would bring enough."""
+        """Return True if doubling the time of this tree is expected to gain enough."""
         if self.options.worth == 0.0 or self.spent() < FAIR:
             return True
         reach = min(tree.ceiling, tree.lower + tree.pace.again)
@@ -298,7 +293,7 @@ class _Work:
         best, lower = self.best, self.best.lower
         multipliers = self.proof.multipliers() if isinstance(self.proof, SignBranch) else self.proof
         if not self.proved_again:
-            # The repair of rounding is not homogeneous in Lambda: state what the scaled point proves.
+            # The repair of rounding is not homogeneous in Lambda: return the bound of the scaled point.
             multipliers = multipliers.scaled(best.scale)
             M = check_maximum(self.problem.Xt, self.problem.activation, best.Lambda, multipliers)
             lower = min(best.lower, dual_bound(self.problem, best.Lambda, M).lower)
@@ -313,7 +308,7 @@ class _Work:
 
 
 class _Tree:
-    """The tree of one dual point: what it proves, and what it may still prove."""
+    """The tree of one dual point, with the bound that it proves and an estimate of what it can still prove."""
 
     def __init__(self, work: _Work, Lambda: Tensor) -> None:
         self.work, self.Lambda = work, Lambda
@@ -324,18 +319,18 @@ class _Tree:
 
     @property
     def ceiling(self) -> float:
-        """The bound if the maximum were what some direction is seen to attain: this Lambda proves no more."""
+        """Return the bound by the largest h found, above which this Lambda proves nothing."""
         return self._bound(self.tree.attained).lower
 
     def promise(self, seconds: float) -> float:
-        """Extrapolate the bound by another turn of so many seconds, at the pace of the last one."""
+        """Return the expected bound after a turn of `seconds`, at the pace of the last one."""
         return min(self.ceiling, self.lower + self.gain * seconds)
 
     def _bound(self, maximum: float) -> DualBound:
         return dual_bound(self.work.problem, self.Lambda, whole_maximum(self.work.ground, self.Lambda, maximum))
 
     def grow(self, seconds: float) -> None:
-        """Work on the tree for so long, and offer what it proves."""
+        """Grow the tree for `seconds`, and offer its proof."""
         work, before, started = self.work, self.lower, self.work.budget.seconds()
         nodes = self.tree.nodes
 
@@ -354,7 +349,7 @@ class _Tree:
             work.offer(bound, self.tree)
 
     def _wanted(self) -> float:
-        """Return the largest maximum with which this Lambda proves the target; 0 if none does."""
+        """Return the largest bound on h with which this Lambda proves the target; 0 if none does."""
         low, high = 0.0, 4.0
         for _ in range(40):
             middle = 0.5 * (low + high)

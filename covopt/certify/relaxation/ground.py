@@ -1,25 +1,24 @@
-"""The inputs of the relaxation in their row space, and the space that the maximisers in a piece of the sphere lie in.
+"""The inputs of the relaxation in their row space, and the span of the maximisers in a piece of the sphere.
 
 A *piece* of the sphere is given by the states of the samples, z_i = x_i^T w:
 
-    FREE        nothing is known          POSITIVE    z_i >= 0
+    FREE        any sign                  POSITIVE    z_i >= 0
     NEGATIVE    z_i < 0                   STRICT      z_i > 0
                                           KINK        z_i = 0
 
-**Whose span.** Let w be a *maximiser* of h on the sphere, ReLU, f = h(w)^2 > 0, and a = Lambda Lambda^T sigma. Then
+**The span.** Let w be a *maximiser* of h on the sphere, ReLU, f = h(w)^2 > 0, and a = Lambda Lambda^T sigma. Then
 
     sum over z_i > 0 of a_i x_i^T d + sum over z_i = 0 of a_i (x_i^T d)_+ <= f w^T d   for every direction d
 
 (the derivative of h^2, which is homogeneous). A d orthogonal to all x_j with z_j >= 0 makes the left side 0, and so
 does -d: w is orthogonal to it. So w lies in the span of the samples that it does not switch off, and w = sum_i g_i x_i
-over these. On a piece the samples A that are not negative therefore span w; where they are independent, the *dual
-coordinates* g_A of w are linear in w, and w ranges over span(A), less what the kinks take: a piece loses a dimension
-with each negative sample and with each kink. What is proved is max h all the same, not the maximum over a piece.
-(Derived; tested against exact maxima.)
+over these. On a piece, the samples A that are not negative therefore span w. If they are independent, the *dual
+coordinates* g_A of w are linear in w, and w is in the part of span(A) orthogonal to the kinks: each negative sample and
+each kink removes a dimension. This bounds max h, not the maximum over a piece. (Derived; tested against exact maxima.)
 
 **Rounding of the span.** Let Xh be unit rows, w = Xh_A^T g a unit vector, s the smallest singular value of Xh_A, so
-that |g| <= 1 / s, and Xh_A^T = Q^T R computed, kinks first, with the error e = |Xh_A - Xh_A Q^T Q|. What Q leaves of
-w is at most e / s. R_KK^T Q_K w = -(error) w shows |Q_K w| <= e / s too. So the rows Q_{A - K}, the basis, leave out
+that |g| <= 1 / s, and Xh_A^T = Q^T R computed, kinks first, with the error e = |Xh_A - Xh_A Q^T Q|. Q misses at most
+e / s of w. R_KK^T Q_K w = -(error) w shows |Q_K w| <= e / s too. So the rows Q_{A - K}, the basis, leave out
 eta = 2 e / s at most. With V the computed inverse of R, V Q w differs from g by |I - V Q Xh_A^T| / s + |V| e / s.
 """
 
@@ -49,7 +48,7 @@ class Ground:
         length: |x_i|, and 1 for zero rows (N,).
         zero: the rows that are zero (N,).
         size: the power of two that Xt was divided by.
-        neglected: |what P leaves out of Xt / size|_F or more.
+        neglected: a bound on the Frobenius norm of what P omits of Xt / size.
         stretch: a bound on the norm of the projection on the basis.
         slope: the activation's a.
     """
@@ -73,9 +72,9 @@ class Ground:
 
 
 def make_ground(Xt: Float[Tensor, "N d"], activation: Activation) -> Ground:
-    """Reduce Xt to its row space; rows shorter than 1e-12 times the longest count as zero and are paid for."""
+    """Reduce Xt to its row space; rows shorter than 1e-12 times the longest become zero, and bounds include them."""
     space = RowSpace.of(Xt, least=1)
-    # Inputs of zero: any direction will do.
+    # If all inputs are zero, any direction will do.
     basis = space.Q if space.rank else torch.eye(1, space.X.shape[1], dtype=space.X.dtype, device=space.X.device)
     length = space.P.norm(dim=1)
     zero = length <= 1e-12 * length.max()
@@ -91,11 +90,11 @@ class Span:
 
     Attributes:
         basis: Q, orthonormal rows (k, r).
-        error: eta, what Q may leave out of a unit w; 0 for the whole space.
+        error: eta, a bound on what Q omits of a unit w; 0 for the whole space.
         stretch: a bound on |Q w|^2 for unit w.
-        members: A, the samples that are not negative, where they are independent; else None.
-        dual: g_A from the coordinates Q w (|A|, k); None like `members`.
-        dual_error: what g_A may be off by, for unit w.
+        members: A, the samples that are not negative, if they are independent; else None.
+        dual: maps the coordinates Q w to g_A (|A|, k); None if `members` is None.
+        dual_error: a bound on the error of g_A for unit w.
         dual_size: a bound on |g_A| for unit w.
     """
 
@@ -109,10 +108,10 @@ class Span:
 
 
 def make_span(ground: Ground, states: Int[Tensor, " N"]) -> Span:
-    """Return the span of the samples that are not negative less the kinks, or the whole space.
+    """Return the span of the samples that are not negative, without the kinks, or the whole space.
 
-    The whole space where the activation switches nothing off, or where they are dependent: their unit rows have a
-    singular value below 1e-5.
+    It is the whole space unless the activation is the ReLU and the samples are independent: the singular values of
+    their unit rows are above 1e-5.
     """
     r = ground.rank
     whole = Span(torch.eye(r, dtype=ground.P.dtype, device=ground.P.device))
@@ -147,9 +146,9 @@ def make_span(ground: Ground, states: Int[Tensor, " N"]) -> Span:
 
 
 def whole_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], inside: float) -> float:
-    """Return a bound on h in the user's units from `inside`, one within the row space.
+    """Return a bound on h in the user's units from `inside`, a bound within the row space.
 
-    What the row space neglects adds |Lambda|_F times its size, sigma being 1-Lipschitz.
+    The neglected part of Xt adds |Lambda|_F times its norm, because sigma is 1-Lipschitz.
     """
     outside = float(Lambda.norm()) * ground.neglected * (1.0 + 2 * Lambda.numel() * UNIT_ROUNDOFF)
     return ground.size * (inside * ground.stretch + outside) * (1.0 + 8 * UNIT_ROUNDOFF)
@@ -173,16 +172,16 @@ def climb(
 
 
 def rough_maximum(ground: Ground, Lambda: Float[Tensor, "N m"]) -> tuple[float, Float[Tensor, " r"]]:
-    """`climb` from random directions, roughly: it gives h its scale."""
+    """Run `climb` briefly from random directions, to find the scale of h."""
     starts = torch.randn(64, ground.rank, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     return climb(ground, Lambda, starts.to(ground.P), steps=30)
 
 
 def dividing_wall(moments: Float[Tensor, "n r"], weight: Float[Tensor, " N"]) -> Float[Tensor, " r"]:
-    """Return the normal a that divides best, of few combinations of top eigenvectors of E[w w^T].
+    """Return the best normal a of a dividing wall among a few combinations of top eigenvectors of E[w w^T].
 
-    `moments` are E[(w, p, n) w^T]. Where a^T w has one sign on everything that the node mixes, so has every entry of
-    E[(p, n) a^T w]; so the smaller of the norms of their positive and negative parts is what counts.
+    `moments` are E[(w, p, n) w^T]. If a^T w has one sign on all directions that the node mixes, so has every entry of
+    E[(p, n) a^T w]. So the best a has the largest minimum of the norms of their positive and negative parts.
     """
     r = moments.shape[1]
     top = torch.linalg.eigh(moments[:r])[1][:, -3:]

@@ -1,12 +1,12 @@
 """Lower bounds for many samples: Lambda and the multipliers of `groups`, optimised together.
 
 For given multipliers the bound tau(Lambda, c, M) on h^2 is the largest eigenvalue of a matrix of the order of the rank,
-and D(Lambda / tau^(1/2)) is a bound of the problem. Its logarithm is climbed by L-BFGS over (Lambda, log c, M^(1/2)),
-with the p-norm of the eigenvalues, p growing, in place of the largest one, which is smooth and not below it, and with a
-barrier, falling as 1 / p, where I - R D R^T is singular: without it the climb jams at that wall. Groups are
-halved at the median of their principal direction, so that each level starts from the multipliers of the one before.
+and D(Lambda / tau^(1/2)) is a bound of the problem. L-BFGS maximises its logarithm over (Lambda, log c, M^(1/2)), with
+the p-norm of the eigenvalues, p growing, which is smooth and not below the largest one, and with a barrier, falling as
+1 / p, against a singular I - R D R^T, where the ascent would stall without it. Groups are halved at the median of their
+principal direction, and each level starts from the multipliers of the one before.
 
-The start is near the spectral bound: Lambda of a constant network, c constant, all entries of M_pn alike.
+The start is near the spectral bound: Lambda of a constant network, c constant, all entries of M_pn equal.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DESCENT = DescentOptions(iterations=600, slow=1e-4)
 
 @dataclass(frozen=True)
 class Grouped(DualProof):
-    """A bound from a dual point, and multipliers that groups of samples share, which bound h there.
+    """A bound from a dual point, with multipliers that groups of samples share, which bound its h.
 
     Attributes:
         groups: the multipliers.
@@ -58,13 +58,13 @@ class Grouped(DualProof):
 
     @classmethod
     def memory(cls, problem: Problem) -> float:
-        """Return about the bytes of the arrays and their gradients."""
+        """Return the approximate bytes of the arrays and their gradients."""
         (samples, inputs), outputs = problem.X.shape, problem.Y.shape[1]
         return 200.0 * samples * (inputs + 1 + outputs)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: GroupedBound | None = None) -> GroupedBound:
-        """Optimise once: the network's dual point has no part in it, and so none is refuted."""
+        """Optimise once; the network's dual point is not used, so none is refuted."""
         if last is not None and last.done:
             return last
         goal = target.cost * (1.0 - target.gap)
@@ -81,7 +81,7 @@ class GroupedBound(Proved):
     """A proof by shared multipliers.
 
     Attributes:
-        done: more time would not improve it.
+        done: True if more time would not improve it.
     """
 
     proof: Grouped
@@ -89,7 +89,7 @@ class GroupedBound(Proved):
 
 
 def check_groups(problem: Problem, Lambda: Float[Tensor, "N m"], groups: Groups) -> float:
-    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w from any multipliers, good or bad."""
+    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w, from any multipliers."""
     ground = make_ground(problem.Xt, problem.activation)
     return whole_maximum(ground, Lambda.double(), prove_groups(ground, Lambda.double(), groups))
 
@@ -104,13 +104,13 @@ def grouped_bound(
     most: int = 256,
     callback: Callable[[float, float], None] | None = None,
 ) -> GroupedBound:
-    """Return the best lower bound that is found in `time_limit` seconds, or the first that reaches `target`.
+    """Return the best lower bound found in `time_limit` seconds, or the first that reaches `target`.
 
     Args:
         problem: a problem of depth 2.
         time_limit: seconds.
         target: a bound that is good enough.
-        most: groups.
+        most: the maximum number of groups.
         callback: called with (seconds, best bound).
 
     Raises:
@@ -119,9 +119,9 @@ def grouped_bound(
     if problem.depth != 2:
         raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
     budget, search = Budget(time_limit), _Search(problem)
-    # With one group at first the multipliers of standardised data go to 0, from where they hardly come back: wine then
-    # ended at 0.385 of the cost, and not at 0.52.
-    first, further, gain = 4, 2, 2e-3  # halvings, and what a level has to gain for the next
+    # From a single group, the multipliers of standardised data go to 0 and hardly return: wine then ended at 0.385 of
+    # the cost instead of 0.52.
+    first, further, gain = 4, 2, 2e-3  # halvings, and the relative gain of a level that makes the next worthwhile
     halvings = min(first, int(math.log2(max(1, min(most, problem.samples)))))
     if not search.begins():
         return GroupedBound(search.nothing(), done=True)
@@ -136,7 +136,7 @@ def grouped_bound(
             try:
                 if callback is not None:
                     callback(budget.seconds(), best.lower)
-            except KeyboardInterrupt:  # the callback's
+            except KeyboardInterrupt:  # from the callback
                 if not remember():
                     raise
             if best.lower >= target or budget.spent():
@@ -148,10 +148,9 @@ def grouped_bound(
 
 
 class _Search:
-    """Lambda = -grad C(F) / (2 lam), c and M, as F, log c and M^(1/2) in units that bring them near 1.
+    """The variables F, log c and M^(1/2) in units that bring them near 1; Lambda = -grad C(F) / (2 lam).
 
-    For `interpolate`, whose outputs do not tell a Lambda, F is Lambda. The p-norms of the eigenvalues stand for the
-    largest, one after the other.
+    For `interpolate`, whose outputs determine no Lambda, F is Lambda. `norms` are the p of the p-norms, in order.
     """
 
     norms: ClassVar[tuple[float, ...]] = (16.0, 64.0, 256.0)
@@ -171,7 +170,7 @@ class _Search:
         self.reference, self.room = 1.0, Y.new_zeros(())
 
     def _constant(self, Y: Tensor) -> Tensor:
-        """Return the outputs of about the best constant network."""
+        """Return the outputs of an almost best constant network."""
         mean = self.problem.mean(Y)
         name = self.problem.loss.name
         constant = mean.clamp_min(1e-9).log() if name == "cross_entropy" else mean if name == "mse" else 0.0 * mean
@@ -182,9 +181,9 @@ class _Search:
         return self.point[2].shape[1]
 
     def begins(self) -> bool:
-        """Return True if there is anything to climb; sets the units."""
+        """Set the units; return False if there is nothing to optimise."""
         Lambda = self._point(self.point)[0]
-        if not bool(Lambda.any()):  # the constant network is perfect but for what its bias costs
+        if not bool(Lambda.any()):  # the constant network fits perfectly; only its bias has a cost
             self.point[0] *= 0.0
             Lambda = self._point(self.point)[0]
         size = float(torch.linalg.matrix_norm(Lambda, 2)) ** 2
@@ -201,7 +200,7 @@ class _Search:
         return True
 
     def _point(self, parts: list[Tensor]) -> tuple[Tensor, Groups]:
-        """Lambda, and multipliers for it."""
+        """Return Lambda, and multipliers for it."""
         F, c, root = parts
         F = self.size * F
         Lambda = self.problem.multiplier_at(F)
@@ -210,14 +209,14 @@ class _Search:
         )
 
     def _value(self, parts: list[Tensor], norm: float) -> Tensor | None:
-        """D(t Lambda), t = min(1, 1 / tau^(1/2)) with tau by this norm; None where the multipliers prove nothing."""
+        """Return D(t Lambda), t = min(1, 1 / tau^(1/2)), tau by this norm; None if the multipliers prove nothing."""
         Lambda, groups = self._point(parts)
         live = torch.where(self.ground.zero[:, None], 0.0, Lambda)
         q = make_quadratic(self.ground.P, self.ground.slope, live, groups)
         q = scaled(q, scales(q))
         n = len(q.W)
         eye = torch.eye(n, dtype=q.W.dtype, device=q.W.device)
-        # What W is raised by and I - R D R^T is lowered by lets the factorisations of the proof succeed at the end.
+        # W is raised and I - R D R^T lowered a little, so that the factorisations of the proof succeed at the end.
         lower, failed = torch.linalg.cholesky_ex(q.W + 1e-13 * n * eye)
         if int(failed):
             return None
@@ -235,7 +234,7 @@ class _Search:
         return self.problem.dual_value(scale.clamp_max(self.longest) * Lambda)
 
     def climb(self, norm: float, stop: Callable[[], bool]) -> None:
-        """L-BFGS on -log D, until it is slow."""
+        """Run L-BFGS on -log D until it is slow."""
         shapes = [part.shape for part in self.point]
 
         def split(x: Tensor) -> list[Tensor]:
@@ -261,7 +260,7 @@ class _Search:
         return Grouped(0.0, torch.zeros_like(Lambda), 0.0, groups)
 
     def proof(self) -> Grouped:
-        """Return what the point proves."""
+        """Return the proof by the current variables."""
         Lambda, groups = self._point(self.point)
         unit = to_unit_scale(Lambda)[1]
         groups = groups.scaled(1.0 / unit)
@@ -271,7 +270,7 @@ class _Search:
         return Grouped(*bound[:3], groups=stored)
 
     def halve(self, times: int) -> None:
-        """Halve every group, so many times, at the median of its principal direction."""
+        """Halve every group `times` times at the median of its principal direction."""
         rows = self.ground.P / self.ground.length[:, None]
         for _ in range(times):
             self.labels = halved(rows, self.labels, self.count)
@@ -280,7 +279,7 @@ class _Search:
         self._seed()
 
     def _seed(self) -> None:
-        """Raise small multipliers, as far as they still prove something: M^(1/2) would not leave 0."""
+        """Raise small multipliers as far as they still prove a bound, because M^(1/2) cannot leave 0."""
         F, c, root = self.point
         least = 0.3 * float(c.exp().mean().sqrt())
         for _ in range(10):
@@ -292,7 +291,7 @@ class _Search:
 
 
 def halved(rows: Float[Tensor, "N r"], labels: Int[Tensor, " N"], k: int) -> Int[Tensor, " N"]:
-    """Labels 2 g and 2 g + 1 for the two halves of group g."""
+    """Return labels 2 g and 2 g + 1 for the two halves of each group g."""
     new = 2 * labels
     for group in range(k):
         (members,) = (labels == group).nonzero(as_tuple=True)

@@ -1,4 +1,4 @@
-"""The relaxation with multipliers that groups of samples share: memory that grows with N, not with its square.
+"""The relaxation with multipliers that groups of samples share: its memory grows with N, not with N^2.
 
 Let z = P w, p = z_+, n = (-z)_+ (`lift`), and q = (p + n) / 2, so that
 
@@ -9,7 +9,7 @@ non-negative matrices M_pp, M_nn (symmetric) and M_pn, and for every unit w,
 
     h(w)^2 <= |Lambda^T sigma(z)|^2 + p^T A M_pp A^T p + n^T A M_nn A^T n + 2 p^T A M_pn A^T n - sum_i c_i p_i n_i.
 
-The right side is quadratic in (w, q), and its maximum over *all* q is one over few variables: with C = diag(c) > 0,
+The right side is quadratic in (w, q), and its maximum over *all* q is a form in few variables: with C = diag(c) > 0,
 
     even = M_pp + M_nn + M_pn + M_pn^T,  odd = M_pp + M_nn - M_pn - M_pn^T,  mixed = M_pp - M_nn - M_pn + M_pn^T,
     L = [(1 - a) Lambda, A],   D = diag(I, even),   J = [(1 + a) Lambda^T P; mixed A^T P] / 2,   W = L^T C^{-1} L,
@@ -19,8 +19,8 @@ it is w^T (T0 + J^T (W^{-1} - D)^{-1} J) w, provided that W^{-1} - D > 0. So wit
 
     [[tau I - T0, -J^T R^T], [-R J, I - R D R^T]] >= 0   proves   h <= tau^(1/2).
 
-Its order is rank + outputs + groups. One group, c constant and M_pn = c / (2N) give |H sigma(z)| <= |H z|, that is the
-spectral bound; as many groups as samples give the doubly non-negative relaxation. (Derived; tested against both.)
+Its order is rank + outputs + groups. One group, c constant and M_pn = c / (2N) give |H sigma(z)| <= |H z|, the spectral
+bound; as many groups as samples give the doubly non-negative relaxation. (Derived; tested against both.)
 
 **Rounding.** The columns of L are scaled to unit diagonal of W by powers of two, R is the Cholesky factor of W plus
 what rounding can have changed W by and what the factorisation can lose, and the last matrix is proved positive as in
@@ -42,12 +42,12 @@ from covopt.certify.relaxation.repair import least_positive
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.runtime.errors import ProblemError
 
-UNDERFLOW = 2.0**-960  # what all that falls below the smallest normal number may add up to, at unit scale
+UNDERFLOW = 2.0**-960  # a bound on the sum of all underflows, at unit scale
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Multipliers of this module's text for Lambda at unit scale, `to_unit_scale`; any numbers will do.
+    """The multipliers, for Lambda at unit scale (`to_unit_scale`); any numbers give a valid bound.
 
     Attributes:
         diagonal: c (N,).
@@ -60,11 +60,7 @@ class Groups:
     shared: Float[Tensor, "_ _ _"]
 
     def checked(self, samples: int) -> Groups:
-        """Return the same in double precision, if they fit each other and the samples.
-
-        Raises:
-            ProblemError: they do not.
-        """
+        """Return the same in float64; raise a ProblemError unless they fit each other and the samples."""
         c, labels, M = self.diagonal, self.labels, self.shared
         k = M.shape[-1]
         if c.shape != (samples,) or labels.shape != (samples,) or M.shape != (3, k, k) or not k:
@@ -74,12 +70,12 @@ class Groups:
         return Groups(c.double(), labels.long(), M.double())
 
     def scaled(self, factor: float) -> Groups:
-        """Return those of factor times the Lambda at unit scale."""
+        """Return the multipliers for factor times the Lambda at unit scale."""
         return Groups(factor**2 * self.diagonal, self.labels, factor**2 * self.shared)
 
 
 class Quadratic(NamedTuple):
-    """W, D, J and T0 of the module's text."""
+    """W, D, J and T0 of the module's docstring."""
 
     W: Float[Tensor, "n n"]
     D: Float[Tensor, "n n"]
@@ -88,12 +84,12 @@ class Quadratic(NamedTuple):
 
 
 def sum_groups(rows: Float[Tensor, "N j"], labels: Int[Tensor, " N"], k: int) -> Float[Tensor, "k j"]:
-    """A^T rows."""
+    """Return A^T rows."""
     return rows.new_zeros(k, rows.shape[1]).index_add(0, labels, rows)
 
 
 def make_quadratic(P: Float[Tensor, "N r"], slope: float, Lambda: Float[Tensor, "N m"], groups: Groups) -> Quadratic:
-    """Return the small matrices of admissible multipliers."""
+    """Return W, D, J and T0 for admissible multipliers."""
     pp, nn = (0.5 * (M + M.T) for M in groups.shared[:2])
     pn = groups.shared[2]
     mixes = pp + nn + pn + pn.T, pp + nn - pn - pn.T, pp - nn - pn + pn.T
@@ -123,7 +119,7 @@ def _assemble(
 
 
 def scales(q: Quadratic) -> Float[Tensor, " n"]:
-    """Powers of two that bring the diagonal of W between 1/2 and 2."""
+    """Return powers of two that bring the diagonal of W between 1/2 and 2."""
     return torch.exp2(-torch.round(0.5 * torch.log2(q.W.detach().diagonal().clamp_min(UNDERFLOW))))
 
 
@@ -133,13 +129,11 @@ def scaled(q: Quadratic, by: Float[Tensor, " n"]) -> Quadratic:
 
 
 def prove_groups(ground: Ground, Lambda: Float[Tensor, "N m"], groups: Groups) -> float:
-    """Return a proved bound on max |Lambda^T sigma(P w)| over unit w from any multipliers.
+    """Return a proved bound on max |Lambda^T sigma(P w)| over unit w, in units of `ground`, from any multipliers.
 
-    It is in units of `ground`.
-
-    Infinity where they prove nothing.
+    It is infinite if they prove nothing.
     """
-    Lambda, size = to_unit_scale(Lambda)  # of all rows, which `Groups` belong to
+    Lambda, size = to_unit_scale(Lambda)  # the scale of all rows, for which `Groups` are made
     Lambda = torch.where(ground.zero[:, None], 0.0, Lambda)
     admissible = Groups(groups.diagonal, groups.labels, groups.shared.clamp_min(0.0))
     good = bool((admissible.diagonal > UNDERFLOW).all()) and bool(torch.isfinite(admissible.shared).all())
@@ -152,10 +146,7 @@ def prove_groups(ground: Ground, Lambda: Float[Tensor, "N m"], groups: Groups) -
 
 
 def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
-    """Return the least tau that is proved, with all rounding.
-
-    `sums` are the sums of absolute values of all terms.
-    """
+    """Return the least proved tau, rounding included; `sums` are the sums of absolute values of all terms."""
     n, r = q.J.shape
     unit = 2.0 * (samples + 4 * n + r + 40) * UNIT_ROUNDOFF
     eye = torch.eye(n, dtype=q.W.dtype, device=q.W.device)
@@ -171,7 +162,7 @@ def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
         return math.inf
     half = torch.linalg.solve_triangular(middle, coupling, upper=False)
     tau = max(float(torch.linalg.eigvalsh(q.T0 + half.T @ half)[-1]), UNDERFLOW)
-    # The same for w in units that make tau about 1, so that one number can pay for all entries.
+    # Scale w such that tau is about 1: then one number bounds the rounding of all entries.
     to = 2.0 ** -round(0.5 * math.log2(tau))
     lost = unit * float((size @ sums.D @ size.T).norm() + 2.0 * (size @ sums.J * to).norm() + 1.0)
     lost += unit * float((sums.T0 * to**2).norm())

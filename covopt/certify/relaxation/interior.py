@@ -1,7 +1,7 @@
-"""Interior points for multipliers: the bound of a piece, nearly exact, from rough multipliers of a first-order method.
+"""Interior points for multipliers: a nearly exact bound of a piece from rough multipliers of a first-order method.
 
-First-order steps soon find which pairs of rows have multipliers, and the relaxed maximum, but the bound that their
-multipliers prove lags behind. Over a few hundred of the pairs, A_j = b_a b_c^T + b_c b_a^T, it is a small problem,
+First-order steps soon find the pairs of rows that have multipliers, and the relaxed maximum, but the bound that they
+prove converges slowly. With a few hundred of the pairs, A_j = b_a b_c^T + b_c b_a^T, it is a small problem,
 
     minimise tau  over  tau and x,   S = tau E + S0 - sum_j x_j A_j  positive definite,   x_j >= 0 where it must be,
 
@@ -11,8 +11,8 @@ cheap: with W = B S^-1 B^T the Hessian is
     tr S^-1 A_(ab) S^-1 A_(cd) = 2 (W_ac W_bd + W_ad W_bc),
 
 and mu S^-1 are the moments that the relaxation mixes (dual scaling; Benson, Ye, Zhang, Solving large-scale sparse
-semidefinite programs for combinatorial optimization, 2000). All pieces of a batch are treated together. Nothing here is
-trusted: `repair.prove` takes the multipliers as it takes any.
+semidefinite programs for combinatorial optimization, 2000). All pieces of a batch are solved together. Nothing here is
+trusted: `repair.prove` treats the multipliers like any others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch import Tensor
 from covopt.certify.relaxation.lift import EQUAL, SIGNED, N, P, Piece
 from covopt.certify.relaxation.repair import cheapest_shift, clip
 
-PAIRS = 6  # pairs of sign that are moved, for each unknown
+PAIRS = 6  # the number of SIGNED pairs per unknown
 
 
 @dataclass
@@ -39,11 +39,11 @@ class Barrier:
         B: rows of y, a row of zeros last (b, K, q).
         inside: the diagonal of E (b, q).
         fixed: S0, 1 on the padded diagonal (b, q, q).
-        rows, columns: the pairs (b, n); the last row for padded ones.
-        weight: 1/2 where they are the same, else 1.
-        signed: which x must be >= 0 (b, n).
-        order: q + the number of those (b,).
-        tau, x, mu: where the problems are.
+        rows, columns: the pairs (b, n); padded ones have the last row.
+        weight: 1/2 for pairs of a row with itself, else 1.
+        signed: True for each x that must be >= 0 (b, n).
+        order: q + the number of these (b,).
+        tau, x, mu: the current point.
     """
 
     B: Float[Tensor, "b K q"]
@@ -62,7 +62,7 @@ class Barrier:
         return Barrier(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def combination(self, x: Float[Tensor, "b n"]) -> Float[Tensor, "b q q"]:
-        """sum_j x_j A_j."""
+        """Return sum_j x_j A_j."""
         b, K, _ = self.B.shape
         Pi = self.B.new_zeros(b, K * K)
         Pi.scatter_add_(1, self.rows * K + self.columns, self.weight * x)
@@ -116,7 +116,7 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Polished:
-    """Multipliers of a piece, the moments E[u u^T] that they leave, and about what they prove."""
+    """Multipliers of a piece, the moments E[u u^T] at the end, and about the bound tau that they prove."""
 
     Pi: Float[Tensor, "K K"]
     moments: Float[Tensor, "q q"]
@@ -131,13 +131,11 @@ def polish(
     goal: float,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Polished | None]:
-    """Better multipliers than `Pis` (K, K) for each of the pieces, with their moments E[u u^T] (q, q) as a first guess.
+    """Return better multipliers than `Pis` (K, K) for each piece, or None if there is no feasible start.
 
-    None where there is no place to start from.
-
-    The pairs that are moved have the largest multipliers or the most negative moments E[y_i y_j]; they are chosen
-    twice. A problem ends when tau <= `goal`, or when its duality gap is small beside what tau is above it; all
-    end where `stop` says so.
+    `moments` E[u u^T] (q, q) are a first guess. The pairs that are optimised have the largest multipliers or the most
+    negative moments E[y_i y_j]; they are chosen twice. A problem ends when tau <= `goal`, or when its duality gap is
+    small relative to tau - goal; all end when `stop` returns True.
     """
     polished: list[Polished | None] = [None] * len(pieces)
     inputs = list(zip(pieces, Pis, moments, strict=True))
@@ -163,7 +161,7 @@ def polish(
 class _Start:
     """One problem, before it is padded."""
 
-    gap: ClassVar[float] = 1e-4  # relative to tau, that the multipliers of new pairs are given for a start
+    gap: ClassVar[float] = 1e-4  # the duality gap, relative to tau, of the first multipliers of new pairs
     piece: Piece
     B: Tensor
     fixed: Tensor
@@ -175,7 +173,7 @@ class _Start:
 
     @classmethod
     def of(cls, piece: Piece, multipliers: Tensor, moments: Tensor, Lambda: Tensor) -> _Start | None:
-        """From rough multipliers, repaired by a shift."""
+        """Return the start from rough multipliers, repaired by a shift."""
         if piece.rank == 0:
             return None
         gauge, Pi = piece.gauge, clip(piece, multipliers)
@@ -194,7 +192,7 @@ class _Start:
         best = values.topk(min(len(values), PAIRS * piece.B.shape[1]))[1]
         chosen, signs = signed[best], len(best)
         rows, columns = torch.cat([chosen, equal]).T
-        # Where the barrier of mu would have a new multiplier: mu over its moment.
+        # The barrier with parameter mu puts a new multiplier at mu over its moment.
         started = cls.gap * tau / (signs + B.shape[1]) / V[best].clamp_min(1e-3)
         a, c = chosen.T
         raised = torch.maximum(Pi[a, c], started * scale[a, c])
@@ -213,7 +211,7 @@ class _Start:
         return cls(piece, B, -(H @ H.T), rows, columns, signs, x, tau)
 
     def polished(self, x: Tensor, inverse: Tensor, tau: float) -> Polished:
-        """From the end of the steps."""
+        """Return the multipliers at the end of the steps."""
         n, (K, q) = len(self.rows), self.B.shape
         Pi = self.B.new_zeros(K, K)
         Pi[self.rows, self.columns] = Pi[self.columns, self.rows] = x[:n]
@@ -243,7 +241,7 @@ def _stacked(starts: list[_Start], goal: float) -> Barrier:
 
 
 def _feasible(able: list[int], problems: Barrier) -> tuple[list[int], Barrier]:
-    """Those whose S is positive definite for a larger tau, with twice that."""
+    """Return the problems whose S becomes positive definite for a larger tau, with twice that rise."""
     rise, least = 1e-3 * problems.tau.abs().clamp_min(1e-300), problems.tau
     good = torch.zeros_like(least, dtype=torch.bool)
     for _ in range(30):
@@ -259,14 +257,14 @@ def _feasible(able: list[int], problems: Barrier) -> tuple[list[int], Barrier]:
 
 
 def _minimised(problems: Barrier, goal: float, stop: Callable[[], bool]) -> list[tuple[float, Tensor, Tensor]]:
-    """tau, x and S^-1 of each."""
+    """Return the last tau, x and S^-1 of each problem."""
     best: list[tuple[float, Tensor, Tensor]] = [(0.0, x, x) for x in problems.x]
     active = torch.arange(len(problems.tau), device=problems.tau.device)
     for step in range(most := 30):
         if not len(active):
             break
         factor, info = torch.linalg.cholesky_ex(problems.slack())
-        # Rounding can lead out of the cone: such a problem ends where it was before.
+        # Rounding can lead out of the cone: such a problem ends at its last point.
         whole = (info == 0).nonzero()[:, 0]
         problems, active, factor = problems.only(whole), active[whole], factor[whole]
         if not len(active):
@@ -276,7 +274,7 @@ def _minimised(problems: Barrier, goal: float, stop: Callable[[], bool]) -> list
             best[place] = (float(problems.tau[k]), problems.x[k], inverse[k])
         move, decrement = problems.newton(inverse)
         gap = problems.mu * problems.order
-        # The duality gap that is enough, relative to tau and to what tau is above the goal.
+        # A duality gap that is small enough, relative to tau and to tau - goal.
         enough = torch.maximum(2e-5 * problems.tau, 0.1 * (problems.tau - goal))
         done = (problems.tau <= goal) | ((gap <= enough) & (decrement < 1.0)) | (decrement == 0.0)
         if step == most - 1 or stop():

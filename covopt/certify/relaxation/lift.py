@@ -1,4 +1,4 @@
-"""The cone in which a neuron, its activations and what makes it a maximiser are relaxed.
+"""The lifted cone of the relaxation: a neuron, its activations, and its conditions of stationarity.
 
 For a direction w let z = X w, p = z_+ and n = (-z)_+ >= 0. With u = (w, p_F), F the samples whose state is FREE
 (`certify.relaxation.ground`), everything is linear: n = p - X w, sigma_a(z) = p - a n, and on a piece
@@ -28,7 +28,7 @@ sum g_i x_i / |x_i|, and with alpha = a / f0 - g, beta = (f1 / f0) g - a / f0, q
 
 Proof of the second for z_i = 0: alpha_i = a_i / f0 - g_i <= (f / f0) g_i - g_i <= 0 and g_i <= 0. That a_i <= f g_i
 <= 0 at a kink: for every theta in [0, 1] where a_i > 0 the inequality of `ground` gives dual coordinates with f g_i =
-theta a_i; they are unique, so a_i <= 0; what is left of the inequality is 0 in the subdifferential of a convex function
+theta a_i; they are unique, so a_i <= 0. The inequality then says that 0 is in the subdifferential of a convex function
 of d, whose kinks have coefficients between a_i and 0. (Derived; tested against exact maxima. The closer f1 is to f0,
 the closer a strict piece comes to one eigenvector.)
 """
@@ -46,7 +46,7 @@ from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STR
 from covopt.linalg.rounding import UNIT_ROUNDOFF
 
 SIGNED, EQUAL, NONE = 1, 0, -1
-"""What a pair of rows says: y_i y_j >= 0, y_i y_j = 0, or nothing: multipliers >= 0, of any sign, and none."""
+"""A pair of rows has y_i y_j >= 0 (multiplier >= 0), y_i y_j = 0 (any multiplier), or no relation (none)."""
 
 P, N, G, ALPHA, BETA, WALL = range(6)
 """The kinds of rows."""
@@ -54,11 +54,11 @@ P, N, G, ALPHA, BETA, WALL = range(6)
 
 @dataclass(frozen=True)
 class Stationarity:
-    """What makes the maximisers stationary.
+    """The data of the stationarity conditions.
 
     Attributes:
         Lambda: the dual point (N, m), in units of the ground.
-        floor: f0; maximisers with less than this are not looked at.
+        floor: f0; maximisers with h^2 < f0 are ignored.
         ceiling: f1, a proved bound on h^2; infinite if there is none.
     """
 
@@ -69,18 +69,18 @@ class Stationarity:
 
 @dataclass(frozen=True)
 class Piece:
-    """The lifted cone of one piece of the sphere; see the module's text.
+    """The lifted cone of one piece of the sphere.
 
     Attributes:
         ground: the inputs.
-        states: of the samples (N,).
-        span: what w ranges over.
+        states: the states of the samples (N,).
+        span: the subspace of w.
         B: rows y from u = (w, p_F) (K, q), q = k + |F|; w in the coordinates of the span.
-        kind: of each row: P, N, G, ALPHA, BETA or WALL (K,).
-        sample: whose row it is, or the number of the wall (K,).
+        kind: the kind of each row: P, N, G, ALPHA, BETA or WALL (K,).
+        sample: the sample of each row, or the number of the wall (K,).
         sign: -1 for the rows of kinks, which are -g and -alpha (K,).
         rule: SIGNED, EQUAL or NONE for every pair of rows (K, K).
-        reach, slip: bounds on |y_j|, and on what B u misses of it, for unit w (K,).
+        reach, slip: bounds on |y_j| and on its error in B u, for unit w (K,).
     """
 
     ground: Ground
@@ -96,22 +96,22 @@ class Piece:
 
     @property
     def gauge(self) -> Float[Tensor, " K"]:
-        """The units of the rows in which first-order methods do well: those of stationarity count less."""
+        """Return units of the rows that suit first-order methods: rows of stationarity count less."""
         interior = (self.kind == G) | (self.kind == ALPHA) | (self.kind == BETA)
         return torch.where(interior, 0.3 / self.B.norm(dim=1).clamp_min(UNIT_ROUNDOFF), 1.0)
 
     @property
     def rank(self) -> int:
-        """k, the dimension that w ranges over."""
+        """Return k, the dimension of the span of w."""
         return len(self.span.basis)
 
     @property
     def undecided(self) -> Int[Tensor, " F"]:
-        """The samples about which nothing is known."""
+        """Return the samples whose state is FREE."""
         return (self.states == FREE).nonzero()[:, 0]
 
     def weigh(self, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, "K m"]:
-        """Lambda^T sigma(z) = weigh(Lambda)^T y: |x_i| lambda_i at p_i, and -slope of it at n_i."""
+        """Return R with Lambda^T sigma(z) = R^T y: |x_i| lambda_i at p_i, and -slope times that at n_i."""
         rows = torch.where(self.kind < WALL, self.sample, 0)
         factor = torch.zeros_like(self.sign)
         factor[self.kind == P] = 1.0
@@ -119,7 +119,7 @@ class Piece:
         return (factor * self.ground.length[rows])[:, None] * Lambda[rows]
 
     def outputs(self, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, "q m"]:
-        """G^T Lambda."""
+        """Return G^T Lambda."""
         return self.B.T @ self.weigh(Lambda)
 
     def identity(self) -> Int[Tensor, " K"]:
@@ -133,9 +133,9 @@ def make_piece(
     walls: Float[Tensor, "k r"] | None = None,
     stationarity: Stationarity | None = None,
 ) -> Piece:
-    """Return the piece of these states, cut by walls a^T w >= 0; without either the whole sphere.
+    """Return the piece of these states, cut by walls a^T w >= 0; without both, the whole sphere.
 
-    Where the samples that are not negative are dependent, STRICT and KINK are taken as POSITIVE, which they are.
+    If the samples that are not negative are dependent, STRICT and KINK are relaxed to POSITIVE.
     """
     signs = torch.zeros(ground.samples, dtype=torch.int64) if states is None else torch.as_tensor(states).long()
     signs = torch.where(ground.zero, POSITIVE, signs.to(ground.zero.device))
@@ -169,12 +169,12 @@ class _Rows:
         self.pairs: list[tuple[int, int, Tensor, int]] = []
 
     def add(self, kind: int, samples: Tensor, rows: Tensor, reach: Tensor | float, slip: Tensor | float) -> None:
-        """Rows of one kind; how large they can be and by how much they may be off."""
+        """Add rows of one kind, with bounds on their values (`reach`) and on their errors (`slip`)."""
         one = rows.new_ones(len(rows))
         self.parts.append((kind, samples, rows, reach * one, slip * one))
 
     def activations(self) -> None:
-        """p of the samples that can be positive, n of those that can be negative."""
+        """Add p of the samples that can be positive, and n of those that can be negative."""
         states, eta = self.states, self.span.error
         on = ((states != NEGATIVE) & (states != KINK)).nonzero()[:, 0]
         off = ((states == FREE) | (states == NEGATIVE)).nonzero()[:, 0]
@@ -183,14 +183,14 @@ class _Rows:
         self.pairs.append((P, N, self.undecided, EQUAL))
 
     def walls(self, walls: Float[Tensor, "c r"]) -> None:
-        """a^T w of each wall."""
+        """Add a^T w of each wall."""
         rows = torch.nn.functional.pad(walls @ self.span.basis.T, (0, len(self.undecided)))
         size = walls.norm(dim=1)
         numbers = torch.arange(len(walls), device=rows.device)
         self.add(WALL, numbers, rows, size * (1.0 + self.span.error), size * self.span.error)
 
     def stationarity(self, stationary: Stationarity) -> None:
-        """g, alpha and beta, and what they say."""
+        """Add g, alpha and beta, and their relations."""
         span, ground, bounded = self.span, self.ground, stationary.ceiling < float("inf")
         assert span.members is not None
         assert span.dual is not None
@@ -213,7 +213,7 @@ class _Rows:
             self.pairs += [(ALPHA, BETA, A[strict], SIGNED), (G, BETA, A[strict], SIGNED), (G, G, A[strict], SIGNED)]
 
     def piece(self) -> Piece:
-        """All of it."""
+        """Return the piece with all rows so far."""
         kinds, samples, rows, reaches, slips = zip(*self.parts, strict=True)
         kind = torch.cat([torch.full_like(part, kind) for kind, part in zip(kinds, samples, strict=True)])
         sample, B, reach, slip = (torch.cat(parts) for parts in (samples, rows, reaches, slips))

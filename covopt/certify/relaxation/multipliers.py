@@ -1,14 +1,14 @@
-"""Trees of pieces with the multipliers that prove a bound on h over the whole sphere, without any solver.
+"""Trees of pieces, and the multipliers that prove a bound on h over the whole sphere without a solver.
 
-Each node of the tree is a piece (`certify.relaxation.lift`). A split at a sample of unknown sign has the sides POSITIVE
-and NEGATIVE, one at a POSITIVE sample the sides STRICT and KINK, a wall a^T w = 0 its two sides; a maximiser belongs to
+Each node of the tree is a piece (`certify.relaxation.lift`). A split at a FREE sample has the sides POSITIVE and
+NEGATIVE, one at a POSITIVE sample the sides STRICT and KINK, a wall a^T w = 0 its two sides; a maximiser belongs to
 exactly one leaf (to either side of a wall).
 
 **Stages.** The strict pieces use a bound f1 on h^2 that was proved before them. A node is split in stage 0, 1, ...; the
 leaves of stage s are the nodes that were made in a stage up to s and were split in a later one, or never. Together they
 cover the sphere, so the largest of their bounds is a bound on max h, and it is the f1 of the nodes that are made in
-stage s + 1; those of stage 0 know nothing of stationarity. Nodes that are no leaf of any stage need no multipliers. A
-tree of one stage is the ordinary one.
+stage s + 1; those of stage 0 do not use stationarity. Nodes that are a leaf of no stage need no multipliers. A tree
+of one stage is an ordinary tree.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LEAF, WALL = -1, -2
 
 @dataclass(frozen=True)
 class Multipliers:
-    """What proves a maximum: a tree of splits in preorder (node, its first side, its second), and Pi at its leaves.
+    """A proof of a bound on h: a tree of splits in preorder (node, first side, second side), and Pi at its leaves.
 
     Attributes:
-        splits: for each node the sample it is split at, -1 for a leaf, -2 for a wall.
-        stages: for each node the stage in which it was split; for a leaf the last one, plus 1.
-        heights: sqrt(f0), and sqrt(f1) of each stage after the first (S,); the bounds of the stages have to prove them.
+        splits: for each node, the sample it is split at, -1 for a leaf, -2 for a wall.
+        stages: for each node, the stage in which it was split; for a leaf, the last stage plus 1.
+        heights: sqrt(f0), and sqrt(f1) of each stage after the first (S,), which the stage before must prove.
         walls: normals a of the walls, in input coordinates, in the order of their nodes (W, d).
         values: for each leaf of any stage, in the order of the nodes, Pi at the pairs of rows of its piece that may
             have multipliers, the upper triangle row by row.
@@ -52,7 +52,7 @@ class Multipliers:
 
     @classmethod
     def root(cls, ground: Ground, Pi: Float[Tensor, "K K"] | None = None) -> Multipliers:
-        """Those of a tree that is one leaf, without stationarity; zeros if none are given."""
+        """Return the multipliers Pi, by default zero, of a tree that is one leaf without stationarity."""
         piece = make_piece(ground)
         values = pack(piece, torch.zeros_like(piece.rule).double() if Pi is None else Pi.double())
         like = values.new_zeros
@@ -60,32 +60,32 @@ class Multipliers:
 
     @property
     def leaves(self) -> int:
-        """How many pieces the sphere is cut into."""
+        """Return the number of pieces that the sphere is cut into."""
         return int((self.splits == LEAF).sum())
 
     def scaled(self, factor: float) -> Multipliers:
-        """Those of factor * Lambda; in single precision they prove it up to about 1e-8, relative."""
+        """Return multipliers for factor * Lambda; float32 entries lose about 1e-8 of the bound, relative."""
         return Multipliers(self.splits, self.stages, factor * self.heights, self.walls, factor**2 * self.values)
 
 
 def pack(piece: Piece, Pi: Float[Tensor, "K K"]) -> Float[Tensor, " entries"]:
     """Return the entries of Pi that may differ from 0."""
-    return Pi[_there(piece)]
+    return Pi[_nonzero(piece)]
 
 
 def unpack(piece: Piece, entries: Float[Tensor, " entries"]) -> Float[Tensor, "K K"]:
-    """Pi from its entries."""
+    """Return Pi from its entries."""
     upper = piece.B.new_zeros(len(piece.B), len(piece.B))
-    upper[_there(piece)] = entries.to(piece.B)
+    upper[_nonzero(piece)] = entries.to(piece.B)
     return upper + upper.T - torch.diag(upper.diagonal())
 
 
-def _there(piece: Piece) -> Tensor:
+def _nonzero(piece: Piece) -> Tensor:
     return (piece.rule != NONE).triu()
 
 
 def side(states: Tensor, walls: Tensor, split: int, wall: Tensor | None, second: bool) -> tuple[Tensor, Tensor]:
-    """States and walls of one side of a split."""
+    """Return the states and walls of one side of a split."""
     if wall is not None:
         return states, torch.cat([walls, (-wall if second else wall)[None]])
     changed = states.clone()
@@ -108,16 +108,16 @@ def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Mu
     """Return a proved bound on max |Lambda^T sigma(P w)| over |w| <= 1, in units of `ground`.
 
     Raises:
-        ProblemError: when the arrays do not describe a tree of splits with multipliers at its leaves, or a stage does
-            not prove the height that the next one stands on.
+        ProblemError: the arrays are not a tree of splits with multipliers at its leaves, or a stage does not prove the
+            height that the next one uses.
     """
     heights = multipliers.heights.double()
     if not _are_bounds(heights):
         raise ProblemError("The stored multipliers have heights that are no bounds; certify the run again.")
     taken, worst = 0, float(heights[0])
-    for states, cuts, made, split in _leaves(ground, multipliers):
-        piece = make_piece(ground, states, cuts, make_stationarity(Lambda, heights, made))
-        size = int(_there(piece).sum())
+    for states, walls, made, split in _leaves(ground, multipliers):
+        piece = make_piece(ground, states, walls, make_stationarity(Lambda, heights, made))
+        size = int(_nonzero(piece).sum())
         entries = multipliers.values[taken : taken + size]
         taken += size
         if len(entries) != size:
@@ -135,10 +135,10 @@ def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Mu
 def check_maximum(
     Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], multipliers: Multipliers
 ) -> float:
-    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w from any multipliers, good or bad.
+    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w, from any multipliers.
 
     Raises:
-        ProblemError: when the arrays do not describe a tree of splits, or Lambda does not fit or is not finite.
+        ProblemError: the arrays are not a tree of splits, or Lambda does not fit or is not finite.
     """
     ground, Lambda = enter(Xt, activation, Lambda)
     return whole_maximum(ground, Lambda, proved_maximum(ground, Lambda, multipliers))
@@ -160,14 +160,14 @@ def enter(
 
 
 def _are_bounds(heights: Tensor) -> bool:
-    """Return True if these can be a floor and falling ceilings."""
+    """Return True if these are a floor and ceilings that do not rise."""
     if heights.ndim != 1 or len(heights) == 0 or not bool((torch.isfinite(heights) & (heights >= 0.0)).all()):
         return False
     return bool((heights[2:] <= heights[1:-1]).all())
 
 
 def _leaves(ground: Ground, multipliers: Multipliers) -> Iterator[tuple[Tensor, Tensor, int, int]]:
-    """States and walls of every leaf of any stage, the stage in which it was made, and that in which it was split."""
+    """Yield states and walls of each leaf of any stage, and the stages in which it was made and split."""
     (N, r), last = ground.P.shape, len(multipliers.heights)
     pending = [(torch.zeros(N, dtype=torch.int64), ground.P.new_zeros(0, r), 0)]
     walls = iter(multipliers.walls.double() @ ground.basis.T)

@@ -1,6 +1,6 @@
-"""One node of a tree over signs: what is known there, how it is split, and how its multipliers become better.
+"""The nodes of a tree over signs: how they are split, and how their multipliers are improved.
 
-`NodeWork` changes nothing but the nodes that it makes, so that other processes can do it (`certify.cores`).
+`NodeWork` changes only nodes that it makes, so that other processes can do it (`runtime.cores`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from covopt.runtime.loop import Budget
 
 @dataclass(frozen=True)
 class BranchOptions:
-    """How long a node is worked on; none of these touches the proof.
+    """The effort at a node; no proof depends on it.
 
     Attributes:
         check: first-order steps between two proofs at a node.
-        root_checks: proofs at the root, at most.
-        node_checks: proofs at any other node, at most.
+        root_checks: the maximum number of proofs at the root.
+        node_checks: the maximum number of proofs at any other node.
         batch: nodes that are split together, as one piece of work.
     """
 
@@ -42,15 +42,15 @@ class BranchOptions:
 
 @dataclass
 class Node:
-    """A piece, its bound on h^2, and how to go on from it; a node that was split keeps its children only.
+    """A piece, its bound on h^2, and the state of its solver; or, once it is split, its children.
 
     Attributes:
-        states, walls: of the piece.
+        states, walls: the piece.
         bound: a proved bound on h^2.
         made: the stage in which it was made.
         entries: its multipliers, packed.
         moments: E[(w, p) (w, p)^T], w in the coordinates of the ground and p of all samples.
-        split, wall: where it was split, and in which stage.
+        split, wall, stage: where it was split, and in which stage.
     """
 
     states: Int[Tensor, " N"]
@@ -74,13 +74,13 @@ class Node:
 
 
 Sides = tuple[int, Tensor | None, list[Node]]
-"""The place at which a node is split, the wall if it is split by one, and the children."""
+"""The sample at which a node is split (or WALL), the wall if there is one, and the children."""
 
 
 class Split(NamedTuple):
-    """Nodes split: their sides, the largest h met on the way with its direction, rho at the end.
+    """The result of splitting nodes: their sides, the largest h found with its direction, and the last rho.
 
-    `proving` are the seconds that one proof for each of the children took.
+    `proving` is the time in seconds of one proof for each child.
     """
 
     sides: list[Sides]
@@ -98,10 +98,10 @@ class NodeWork:
         ground: the inputs.
         Lambda: the dual point, scaled so that h is about 1.
         heights: sqrt(f0), and sqrt(f1) of each stage so far.
-        options: how long.
-        rho: to start with.
+        options: the effort.
+        rho: the first rho.
         goal: a bound on h^2 that is good enough.
-        budget: until when.
+        budget: the remaining time.
     """
 
     ground: Ground
@@ -113,7 +113,7 @@ class NodeWork:
     budget: Budget
 
     def __call__(self, nodes: list[Node]) -> Split:
-        """Split these nodes, as many as there is time for, and find multipliers for their children, all together."""
+        """Split as many of the nodes as there is time for, and improve the multipliers of all children together."""
         sides: list[Sides] = []
         value, where, proving = 0.0, self.ground.P[0], 0.0
         for node in nodes:
@@ -131,23 +131,23 @@ class NodeWork:
 
     @property
     def stage(self) -> int:
-        """The stage that nodes are made in."""
+        """Return the stage in which nodes are made."""
         return len(self.heights) - 1
 
     @property
     def weight(self) -> Float[Tensor, " N"]:
-        """|lambda_i| |x_i|."""
+        """Return |lambda_i| |x_i|."""
         return self.Lambda.norm(dim=1) * self.ground.length
 
-    def _known(self, stage: int) -> Stationarity | None:
+    def _stationarity(self, stage: int) -> Stationarity | None:
         """Return the stationarity of the nodes that were made in a stage."""
         return make_stationarity(self.Lambda, self.heights, stage)
 
     def _piece(self, node: Node) -> Piece:
-        return make_piece(self.ground, node.states, node.walls, self._known(node.made))
+        return make_piece(self.ground, node.states, node.walls, self._stationarity(node.made))
 
     def solve(self, nodes: list[Node], checks: int, root: bool = False) -> float:
-        """Better multipliers for these nodes, all together; the rho at the end."""
+        """Improve the multipliers of these nodes, all together; return the last rho."""
         pieces = [self._piece(node) for node in nodes]
         if self.stage == 0:
             return self._descend(nodes, pieces, checks, root)
@@ -161,8 +161,8 @@ class NodeWork:
         return self.rho
 
     def _descend(self, nodes: list[Node], pieces: list[Piece], checks: int, root: bool) -> float:
-        """First-order steps until each node is below the goal or slow; until they settle, if the goal is 0."""
-        # Single precision below the root; the proofs never are.
+        """Take first-order steps until each node is below the goal or slow; with goal 0, until they converge."""
+        # Nodes below the root use float32; proofs are always in float64.
         kind = torch.float64 if root else torch.float32
         sides = FixedLambda(pieces, self.Lambda, kind)
         method = AlternatingDirections(pieces, sides.prox, dtype=kind)
@@ -191,7 +191,7 @@ class NodeWork:
         return rho
 
     def _warm(self, method: AlternatingDirections, sides: FixedLambda, nodes: list[Node], pieces: list[Piece]) -> State:
-        """Z from the moments of the parent, T from its multipliers."""
+        """Return a state with Z from the moments of the parent, and T from its multipliers."""
         state, start = method.start(self.rho), sides.layout.y.start
         for row, (node, piece) in enumerate(zip(nodes, pieces, strict=True)):
             if node.moments is None or node.entries is None:
@@ -215,7 +215,7 @@ class NodeWork:
         return lift @ node.moments.to(lift) @ lift.T
 
     def _lift(self, piece: Piece) -> Float[Tensor, "q c"]:
-        """u from (w, p), w in the coordinates of the ground and p of all samples."""
+        """Return the matrix that maps (w, p), w in coordinates of the ground and p of all samples, to u."""
         (N, r), k = self.ground.P.shape, piece.rank
         lift = piece.B.new_zeros(k + len(piece.undecided), r + N)
         lift[:k, :r] = piece.span.basis
@@ -223,7 +223,7 @@ class NodeWork:
         return lift
 
     def _improve(self, node: Node, piece: Piece, Pi: Tensor, kind: torch.dtype) -> None:
-        """Take Pi, as it would be stored, if it proves more."""
+        """Give the node this Pi, rounded to `kind` as it is stored, if it proves a better bound."""
         entries = pack(piece, Pi.to(kind))
         bound = prove(piece, self.Lambda, unpack(piece, entries))
         if node.entries is None or bound < node.bound:
@@ -239,14 +239,14 @@ class NodeWork:
         return (lift @ U @ lift.T).float()
 
     def _touched(self, node: Node) -> tuple[float, Tensor]:
-        """Return the largest h that is reached from the directions that a node mixes."""
+        """Return the largest h, and its direction, that a climb reaches from the directions that a node mixes."""
         assert node.moments is not None
         r = self.ground.rank
         top = torch.linalg.eigh(node.moments.double()[:r, :r])[1][:, -3:].T
         return climb(self.ground, self.Lambda, torch.cat([top, -top]), steps=5)
 
     def _split(self, node: Node) -> tuple[Sides, float]:
-        """Its sides, which start from its state, bound and multipliers, and the seconds that their proofs took."""
+        """Return the sides of a node, with its moments, bound and multipliers, and the time of their proofs."""
         assert node.moments is not None
         r, moments = self.ground.rank, node.moments.double()
         piece = self._piece(node)
@@ -264,13 +264,12 @@ class NodeWork:
         return (split, wall, children), time.perf_counter() - started
 
     def _handed(self, node: Node, piece: Piece, child: Piece) -> Float[Tensor, "K K"]:
-        """Convert the multipliers of a node to its child, where they prove as much.
+        """Convert the multipliers of a node to its child, whose ceiling may be lower; they prove as much there.
 
-        The ceiling of the child may be lower.
-
-        The old beta is the new one + drop g, so that alpha beta and g beta leave drop alpha g and drop g^2 behind.
+        The old beta is the new one + drop g, so the products alpha beta and g beta add drop alpha g and drop g^2.
         """
-        Pi, before, now = self._multipliers(node, piece), self._known(node.made), self._known(self.stage)
+        Pi = self._multipliers(node, piece)
+        before, now = self._stationarity(node.made), self._stationarity(self.stage)
         mine, theirs = piece.identity(), child.identity()
         at = mine.new_full((1 + int(torch.cat([mine, theirs]).max()),), -1)
         if bool((piece.kind == BETA).any()):
@@ -289,16 +288,16 @@ class NodeWork:
         return sign[:, None] * Pi[rows][:, rows] * sign
 
     def _rows(self) -> Float[Tensor, "n c"]:
-        """(w, p, n) from (w, p)."""
+        """Return the matrix that maps (w, p) to (w, p, n)."""
         N, r = self.ground.P.shape
         whole = torch.eye(r + N, dtype=self.ground.P.dtype, device=self.ground.P.device)
         xh = self.ground.P / self.ground.length[:, None]
         return torch.cat([whole, torch.cat([-xh, whole[r:, r:]], dim=1)])
 
     def _score(self, node: Node, piece: Piece, moments: Float[Tensor, "c c"]) -> Float[Tensor, " N"]:
-        """How much of the moments a split at a sample takes away on the side that keeps most.
+        """Return how much of the moments a split at each sample removes, on the side where it removes less.
 
-        NEGATIVE and KINK lose E[p^2]; STRICT loses E[n^2], and a little of E[alpha^2] if its parent knows stationarity.
+        NEGATIVE and KINK remove E[p^2], POSITIVE removes E[n^2], and STRICT counts as 0.01 E[alpha^2].
         """
         N, r = self.ground.P.shape
         squares = ((self._rows() @ moments) * self._rows()).sum(dim=1).clamp_min(0.0)
@@ -315,9 +314,9 @@ class NodeWork:
 
 
 def _done(history: list[float], goal: float, root: bool) -> bool:
-    """Return True if a node has met the goal, or its bound falls by little of its distance to the goal, per check."""
+    """Return True if the bound has reached the goal, or fell by less than 15 % of its distance in the last checks."""
     window, now = 4 if root else 1, history[-1]
     if now <= goal:
         return True
-    # A bound that is still the parent's says nothing yet: the steps have to settle first.
+    # As long as the bound is the parent's, the steps have not converged enough to judge.
     return len(history) > window + 1 and now < history[0] and history[-1 - window] - now < 0.15 * (now - goal)

@@ -1,4 +1,4 @@
-"""A proved bound on h over a piece of the sphere from any multipliers, good or bad.
+"""A proved bound on h over a piece of the sphere, from any multipliers.
 
 **The proof.** Let Pi (K, K) be symmetric, >= 0 at the pairs of rows with y_i y_j >= 0, anything where y_i y_j = 0, and
 0 elsewhere (`certify.relaxation.lift`). Then y^T Pi y >= 0 on the piece, and for every tau
@@ -9,19 +9,19 @@
 So S >= 0 (positive semi-definite) proves h <= sqrt(tau) on the piece, whatever computed Pi (MATH.md section 4, way 2).
 
 **The repair.** An inexact Pi gives an S that is not quite positive in the block of p. Adding c sum_i p_i n_i / |x_i|^2,
-c >= 0, which is 0 on the piece, turns this block from A into A + c I (for p in units of |x_i|), and costs only as much
-as the Schur complement says:
+c >= 0, which is 0 on the piece, turns this block from A into A + c I (for p in units of |x_i|), and raises tau by the
+Schur complement:
 
     tau(c) = largest eigenvalue of  D + C_c (A + c I)^{-1} C_c^T,   C_c = C - (c / 2) Xh_F^T,
 
-D, C the other blocks of -S at tau = 0 and of S, Xh the rows x_i / |x_i|. tau(c) is convex. It is a quarter of the
-price of moving p by |p| <= |X w|.
+D, C the other blocks of -S at tau = 0 and of S, Xh the rows x_i / |x_i|. tau(c) is convex. This costs a quarter of a
+repair that uses |p| <= |X w|.
 
 **Rounding.** S is proved positive by its Cholesky factor: if the factorisation of S in floating point runs to its end,
 then S + D >= 0 with |D|_2 <= g / (1 - g) tr S, g = (n + 1) u [Rump, Verification of positive definiteness, BIT 46
-(2006)]. What the sums that make S can lose is bounded by the same sums of absolute values. Both are paid for with
-|u|^2 <= 1 + |F| in these units. Where B u misses y by `slip`, y^T Pi y moves by 2 slip^T |Pi| reach, and Lambda^T sigma
-by eta sum |lambda_i| |x_i|.
+(2006)]. The rounding of the sums in S is bounded by the same sums of absolute values. Both enter the bound through
+|u|^2 <= 1 + |F| in these units. If B u differs from y by `slip`, y^T Pi y changes by 2 slip^T |Pi| reach, and
+Lambda^T sigma by eta sum |lambda_i| |x_i|.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from covopt.linalg.rounding import UNIT_ROUNDOFF
 
 
 def clip(piece: Piece, multipliers: Float[Tensor, "K K"]) -> Float[Tensor, "K K"]:
-    """Return the nearest admissible Pi: symmetric, >= 0 or 0 where it must be."""
+    """Return the nearest admissible Pi: symmetric, and >= 0 or 0 by the rules of the pairs."""
     Pi = torch.nan_to_num(0.5 * (multipliers + multipliers.T), nan=0.0, posinf=0.0, neginf=0.0)
     Pi = torch.where(piece.rule == NONE, 0.0, Pi)
     return torch.where(piece.rule == EQUAL, Pi, Pi.clamp_min(0.0))
 
 
 def prove(piece: Piece, Lambda: Float[Tensor, "N m"], multipliers: Float[Tensor, "K K"]) -> float:
-    """Return a proved bound on |Lambda^T sigma(P w)|^2 at the maximisers w in the piece.
+    """Return a proved bound on |Lambda^T sigma(P w)|^2 at the maximisers w in the piece; infinity if the repair fails.
 
-    `multipliers` belong to y in units of |x_i|. Infinity where the repair fails.
+    `multipliers` are for y in units of |x_i|.
     """
     k, Pi = piece.rank, clip(piece, multipliers)
     if k == 0:  # no unit w at all
@@ -69,7 +69,7 @@ def prove(piece: Piece, Lambda: Float[Tensor, "N m"], multipliers: Float[Tensor,
 
 
 def cheapest_shift(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, "K K"]) -> tuple[float, float]:
-    """(c, tau(c)) near the minimum of tau, for admissible multipliers of a piece with k > 0; not rounded."""
+    """Return (c, tau(c)) near the minimum of tau, not rounded, for admissible multipliers of a piece with k > 0."""
     H, k = piece.outputs(Lambda), piece.rank
     S = -(H @ H.T) - piece.B.T @ Pi @ piece.B
     return _cheapest_shift(0.5 * (S + S.T), k, 0.5 * piece.B[_off_rows(piece), :k])
@@ -84,7 +84,7 @@ def _off_rows(piece: Piece) -> Tensor:
 
 
 def _off_the_span(piece: Piece, Lambda: Tensor, Pi: Tensor, shift: float, bound: float) -> float:
-    """Add to the bound on h^2 what B u misses of y."""
+    """Return the bound on h^2 with the error of B u added."""
     eta = piece.span.error * (1.0 + 1e-3)
     if not bool(piece.slip.any()):
         return bound
@@ -95,7 +95,7 @@ def _off_the_span(piece: Piece, Lambda: Tensor, Pi: Tensor, shift: float, bound:
 
 
 def _shift_matrix(half: Float[Tensor, "F k"], k: int) -> Float[Tensor, "q q"]:
-    """K with u^T K u = sum over F of p_i n_i, in units of |x_i|; `half` is half of the rows n_i in w."""
+    """Return K with u^T K u = sum over F of p_i n_i, in units of |x_i|; `half` is half of the rows n_i in w."""
     q = k + len(half)
     K = half.new_zeros(q, q)
     K[k:, k:] = torch.eye(q - k, dtype=K.dtype, device=K.device)
@@ -104,10 +104,10 @@ def _shift_matrix(half: Float[Tensor, "F k"], k: int) -> Float[Tensor, "q q"]:
 
 
 def _cheapest_shift(S: Float[Tensor, "q q"], r: int, half: Float[Tensor, "F r"]) -> tuple[float, float]:
-    """(c, tau(c)) near the minimum of tau; (0, .) where no sample is free.
+    """Return (c, tau(c)) near the minimum of tau; (0, tau) if no sample is free.
 
-    tau is convex above the least admissible c, so two tangents bound its minimum from below, and where they cross is
-    the next c to try; every other time it is the geometric mean, for near its pole a tangent says little.
+    tau is convex above the least admissible c, so two tangents bound its minimum from below; the next c is where they
+    cross, or every other time the geometric mean, because a tangent near the pole of tau gives little.
     """
     D = -S[:r, :r]
     if S.shape[0] == r:
@@ -125,7 +125,7 @@ def _cheapest_shift(S: Float[Tensor, "q q"], r: int, half: Float[Tensor, "F r"])
         y = (Cc.T @ v) / (values + c)
         return _Tangent(gap, height, float(2.0 * (v @ step) @ y - y @ y))
 
-    # From next to the least admissible c, relative to the largest eigenvalue of A, to one beyond which tau rises.
+    # From a c next to the least admissible one (relative to the largest eigenvalue of A) to one at which tau rises.
     most, low, high = 24, tangent(1e-9 * unit), tangent(unit)
     for _ in range(most):
         if high.slope >= 0.0:
@@ -153,7 +153,7 @@ class _Tangent(NamedTuple):
     slope: float
 
     def meets(self, other: _Tangent) -> tuple[float, float]:
-        """Where the two tangents cross, and how high."""
+        """Return the gap at which the two tangents cross, and their height there."""
         if not self.slope < other.slope:
             return self.gap, -math.inf
         gap = (self.height - other.height + other.slope * other.gap - self.slope * self.gap) / (
@@ -171,7 +171,7 @@ def _top(A: Float[Tensor, "r r"]) -> tuple[float, Float[Tensor, " r"]]:
 
 
 def _largest_sums(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, "K K"]) -> float:
-    """|.|_F of the sums of absolute values of the terms of S, times how many roundings each can have met."""
+    """Return |.|_F of the sums of absolute values of the terms of S, times the number of roundings of each."""
     B = piece.B.abs()
     H = B.T @ piece.weigh(Lambda).abs()
     roundings = 2 * len(B) + 2 * piece.ground.samples + Lambda.shape[1] + 40
@@ -179,7 +179,7 @@ def _largest_sums(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, 
 
 
 def _with_rounding(S: Float[Tensor, "q q"], r: int, tau: float, size: float) -> float:
-    """Return the least tau' >= tau with S + tau' E proved positive, and the payment for rounding.
+    """Return tau' near tau with S + tau' E proved positive, plus the rounding of the bound.
 
     `size` is the error of S in units of u; |u|^2 <= 1 + F for F free samples.
     """
@@ -198,7 +198,7 @@ def least_positive(
 ) -> tuple[float, Float[Tensor, "q q"]]:
     """Return a tau' near tau, and T = S + tau' E + added(S + tau' E) I, whose Cholesky factorisation succeeds.
 
-    tau is raised until the factorisation has room, by a part of `lift` that doubles; (infinity, S) where it never has.
+    tau is raised by a part of `lift` that doubles until the factorisation succeeds; (infinity, S) if it never does.
     E is 1 in the first r entries.
     """
     corner = torch.arange(r, device=S.device)

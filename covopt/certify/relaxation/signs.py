@@ -1,16 +1,16 @@
-"""Branch and bound over pieces of the sphere, the relaxation at every node, for one fixed Lambda.
+"""Branch and bound over pieces of the sphere for one fixed Lambda, with the relaxation at every node.
 
-The relaxation (`certify.relaxation.lift`) is loose where several directions with h near 1 can be mixed. A split takes
-them apart: at a sample, into z_i >= 0 and z_i < 0; at one with z_i >= 0, into z_i > 0 and z_i = 0; or, where no sample
-divides the moment matrix any more, at a wall a^T w = 0 between the directions that it mixes (a from the top
-eigenvectors of E[w w^T]). Negative samples and kinks shrink the space of a maximiser, and strictly positive
-ones tie it to one eigenvector (`lift`, stationarity): this is what closes the tree.
+The relaxation (`certify.relaxation.lift`) is loose where several directions with h near 1 can be mixed. A split
+separates them: at a sample, into z_i >= 0 and z_i < 0; at one with z_i >= 0, into z_i > 0 and z_i = 0; or, if no sample
+divides the moment matrix, at a wall a^T w = 0 between the directions that it mixes (a from the top eigenvectors of
+E[w w^T]). Negative samples and kinks shrink the space of a maximiser, and strictly positive samples tie it to one
+eigenvector (`lift`, stationarity), so that the tree closes.
 
-Every leaf has its own multipliers, and max h is at most the largest of the leaves' bounds. Best first, a few batches of
-nodes at a time, on several cores: those with the largest bounds are split next, and their children start from their
-multipliers. Far from the maximum first-order steps do the work. Near it the second stage begins (`multipliers`), with
-stationarity and interior points, which close a node nearly to its relaxed maximum; each later stage halves what is
-left.
+Every leaf has its own multipliers, and max h is at most the largest of the leaves' bounds. The search is best first, a
+few batches of nodes at a time on several cores: the nodes with the largest bounds are split next, and their children
+start from their multipliers. Far from the maximum it takes first-order steps. Near it the second stage begins
+(`multipliers`), with stationarity and interior points, which bring a node nearly to its relaxed maximum; each later
+stage halves the remaining distance.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from covopt.runtime.loop import Budget
 class SignBranch:
     """The tree for one Lambda; `grow` it, then read `maximum` and `multipliers`."""
 
-    # Neither touches the proof.
-    closed: ClassVar[float] = 1e-5  # it is closed when its bound is no more than this above what a direction attains
-    late: ClassVar[float] = 0.007  # stationarity and interior points begin when its bound is so near the floor
+    # No proof depends on these.
+    closed: ClassVar[float] = 1e-5  # the tree is closed when its bound is at most this above the largest h found
+    late: ClassVar[float] = 0.007  # stationarity and interior points begin when its bound is this near the floor
 
     def __init__(self, ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchOptions | None = None) -> None:
         self.ground, self.options = ground, options or BranchOptions()
-        # h at the scale 1, by a power of two.
+        # Scale h to about 1, by a power of two.
         attained, self._where = rough_maximum(ground, Lambda)
         self.scale = to_unit_scale(torch.tensor([attained], dtype=torch.float64))[1] if attained > 0.0 else 1.0
         self._found = attained / self.scale
@@ -66,27 +66,27 @@ class SignBranch:
 
     @property
     def maximum(self) -> float:
-        """The proved bound on h so far."""
+        """Return the proved bound on h so far."""
         return self.scale * math.sqrt(max(self._largest(), float(self.heights[0]) ** 2)) * (1.0 + 4 * UNIT_ROUNDOFF)
 
     @property
     def attained(self) -> float:
-        """The largest h that a direction was seen to attain; no tree gets below it."""
+        """Return the largest h found at a direction; no tree proves less."""
         return self.scale * self._found
 
     @property
     def direction(self) -> Float[Tensor, " d"]:
-        """The unit direction that attains it, in input coordinates."""
+        """Return the unit direction that attains it, in input coordinates."""
         return self._where @ self.ground.basis
 
     @property
     def stage(self) -> int:
-        """The stage that nodes are made in now."""
+        """Return the stage in which nodes are made now."""
         return len(self.heights) - 1
 
     @property
     def price(self) -> float:
-        """Seconds that proving it again from its multipliers would take, as long for each as the proofs so far."""
+        """Return the expected seconds to prove it again from its multipliers, by the mean of the proofs so far."""
         last = len(self.heights)
         leaves = sum((node.stage if node.children else last) > node.made for node in self.root.walk())
         return leaves * self._proving / max(1, self.nodes - 1)
@@ -116,7 +116,7 @@ class SignBranch:
                     callback(self.maximum, self.nodes)
 
     def _plant(self, target: float, budget: Budget, thorough: bool) -> None:
-        """Multipliers for the root; the best there are, if it is to be `thorough`."""
+        """Find multipliers for the root; the best ones if `thorough`."""
         self.nodes = 1
         goal = 0.0 if thorough else max(target / self.scale, self._found) ** 2
         self.rho = self._work(goal, budget).solve([self.root], self.options.root_checks, root=True)
@@ -131,15 +131,15 @@ class SignBranch:
     def _next(self, goal: float, max_nodes: int | None) -> list[list[Node]]:
         """Return the open nodes with the largest bounds above the goal, in batches."""
         lot = self.options.batch
-        if self.stage > 0:  # entries of the Newton matrices of the nodes that are split together
+        if self.stage > 0:  # limit the entries of the Newton matrices of nodes that are split together
             lot = min(lot, max(1, 2**20 // (PAIRS * sum(self.ground.P.shape)) ** 2))
-        count = 4 * lot  # however many cores there are, so that the tree is the same
+        count = 4 * lot  # whatever the number of cores, so that the tree is the same
         if max_nodes is not None:
             count = min(count, (max_nodes - self.nodes) // 2)
         chosen: list[Node] = []
         while len(chosen) < count and self._open and -self._open[0][0] > goal:
             chosen.append(heapq.heappop(self._open)[2])
-        size = -(-len(chosen) // max(2, 2 * -(-len(chosen) // (2 * lot))))  # of an even number of lots
+        size = -(-len(chosen) // max(2, 2 * -(-len(chosen) // (2 * lot))))  # for an even number of lots
         return [chosen[start : start + size] for start in range(0, len(chosen), max(1, size))]
 
     def _take(self, lots: list[list[Node]], done: list[Split]) -> None:
@@ -157,8 +157,8 @@ class SignBranch:
         self.rho = math.exp(sum(math.log(split.rho) for split in done) / len(done))
 
     def _advance(self) -> None:
-        """Begin a new stage, if the bound has come half of its distance to the floor nearer."""
-        # Above the bound that proves it, because multipliers are in single precision.
+        """Begin a new stage if the bound has halved its distance to the floor, or first comes near it."""
+        # The height is a little above the bound that proves it, because multipliers are in float32.
         floor, height = float(self.heights[0]), math.sqrt(self._largest()) * (1.0 + 2.0**-22)
         near = self.late * floor if self.stage == 0 else 0.5 * (float(self.heights[-1]) - floor)
         if floor > 0.0 and floor * self.closed < height - floor < near:
