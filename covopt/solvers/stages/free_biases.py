@@ -245,9 +245,11 @@ def _descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tenso
 
 def _network_proof(problem: Problem, weights: Weights, options: SolveOptions) -> Proof | None:
     """Prove a bound at a two-layer network's dual point, if the loss has a gradient."""
-    if problem.depth > 2 or problem.interpolates or options.certify == "none":
+    if problem.depth > 2 or options.certify == "none":
         return None
-    Lambda = problem.gradient_at(preactivations(problem, weights)[-1]) / (-2.0 * problem.lam)
+    Lambda = problem.multiplier_at(preactivations(problem, weights)[-1])
+    if Lambda is None:
+        return None
     with options.budget.phase("proof"):
         proof = free.prove(problem, Lambda, max(0.0, options.budget.remaining()), options.gap).proof
     return proof if proof.lower > 0.0 else None
