@@ -17,6 +17,8 @@ class LazyModule(ModuleType):
     _loaded: ModuleType | None = None
 
     def __getattr__(self, name: str) -> object:
+        if name == "__isabstractmethod__":  # asked by ABCMeta of all that stands in a class
+            raise AttributeError(name)
         if self._loaded is None:
             with loading():
                 self._loaded = import_module(self.__name__)

@@ -13,11 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-import torch
-
+from covopt.runtime.lazy import lazy
 from covopt.runtime.waiting import POLICY, passive
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = lazy("torch")  # `covopt show` uses none
 
 LARGE = 4_000_000
 """The number of entries of the inputs above which the products of a solve keep several threads busy."""

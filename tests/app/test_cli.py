@@ -320,6 +320,16 @@ def test_help_loads_nothing_heavy() -> None:
     assert process.stdout == "[]\n"
 
 
+def test_a_stored_run_of_any_kind_is_shown_without_torch() -> None:
+    code = """import sys
+import covopt.app.cli, covopt.app.runs
+from covopt.studies.runs import KINDS
+words = [kind._module("words") for kind in KINDS]
+print(len(words) > 5, "torch" in sys.modules)"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    assert process.stdout == "True False\n"
+
+
 @pytest.mark.parametrize("command", ["solve", "plateau", "validate", "compare"])
 def test_a_solve_loads_what_it_needs_alone(command: str, tmp_path: Path) -> None:
     """Each of these takes about as long to load as the solve of a small table."""
