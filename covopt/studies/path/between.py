@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.answer.result import DualPoint
 from covopt.certify.dual import dual_bound
 from covopt.model.problem import Problem
 
@@ -30,21 +32,8 @@ EVALUATIONS = 12
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 
-@dataclass(frozen=True)
-class Feasible:
-    """A dual point whose maximum is proved.
-
-    Attributes:
-        lam: the lam for which it was found.
-        Lambda: (N, m).
-        maximum: M >= max_w |Lambda^T sigma(Xt w)|.
-        kind: of the proof of M.
-    """
-
-    lam: float
-    Lambda: Float[Tensor, "N m"]
-    maximum: float
-    kind: str
+Feasible = tuple[float, DualPoint, str]
+"""The lam for which a dual point was found, the point, and the kind of the proof of its maximum."""
 
 
 def mixed_lines(problem: Problem, networks: list[tuple[Float[Tensor, "N m"], float]]) -> Iterator[tuple[float, float]]:
@@ -57,16 +46,16 @@ def mixed_lines(problem: Problem, networks: list[tuple[Float[Tensor, "N m"], flo
 
 def mixed_bounds(problem: Problem, points: list[Feasible]) -> Iterator[tuple[float, float, str]]:
     """Yield (lam, lower, kind) between neighbouring dual points, sorted from the largest lam."""
-    for p, q in pairwise(points):
-        for lam in np.geomspace(p.lam, q.lam, PLACES + 2)[1:-1]:
-            yield float(lam), _best(replace(problem, lam=float(lam)), p, q), _weaker(p.kind, q.kind)
+    for (high, p, kind), (low, q, other) in pairwise(points):
+        for lam in np.geomspace(high, low, PLACES + 2)[1:-1].tolist():
+            yield lam, _best(replace(problem, lam=lam), p, q), _weaker(kind, other)
 
 
-def _best(problem: Problem, p: Feasible, q: Feasible) -> float:
+def _best(problem: Problem, p: DualPoint, q: DualPoint) -> float:
     """Return the best D over mixtures of p and q; it has one peak, D being concave there."""
 
     def bound(t: float) -> float:
-        mixed = (1.0 - t) * p.Lambda + t * q.Lambda
+        mixed = torch.from_numpy((1.0 - t) * p.Lambda + t * q.Lambda)
         return dual_bound(problem, mixed, ((1.0 - t) * p.maximum + t * q.maximum) * (1.0 + 2.0**-50)).lower
 
     return max(bound(0.0), bound(1.0), _peak(bound))

@@ -109,12 +109,8 @@ def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
         networks = [([W.cpu() for W in p.weights], p.cost.norm) for p in points]
         outputs = [(preactivations(problem, weights)[-1], norm) for weights, norm in networks]
         lines += between.mixed_lines(problem, outputs)
-        duals = [
-            between.Feasible(p.lam, torch.from_numpy(dual.Lambda), dual.maximum, str(p.certificate))
-            for p in points
-            if (dual := DualPoint.of(p.proof)) is not None
-        ]
-        proved += between.mixed_bounds(problem, duals)
+        duals = [(p.lam, DualPoint.of(p.proof), str(p.certificate)) for p in points]
+        proved += between.mixed_bounds(problem, [(lam, dual, kind) for lam, dual, kind in duals if dual is not None])
     return Envelope.of(lines, proved)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from covopt.answer.solve import solve
 from covopt.model.activation import Activation
@@ -145,7 +144,7 @@ def ranks(
         first = None if start is None else network_of(start, bias).weights
         check_network(problem.double(), [W.to(problem.X.device) for W in given.weights])
         network = Descended(given.weights, setting.steps)
-        cells = [request.audit(problem.double(), setting, network, first)]
+        cells = [cell_of(problem.double(), setting, network, first, tolerances=tolerances, seed=seed)]
         status = Status.CONVERGED
     references, refused = request.solve(problem)
     return Ranks(
@@ -268,10 +267,6 @@ class _Request:
             raise ProblemError("A momentum without a rate says nothing; give the rate too.")
         return setting
 
-    def audit(self, problem: Problem, setting: Setting, network: Descended, start: list[Tensor] | None) -> RankCell:
-        """Audit one network."""
-        return cell_of(problem, setting, network, start, tolerances=self.tolerances, seed=self.seed)
-
     def train(self, problem: Problem, settings: list[Setting], widths: list[int]) -> tuple[list[RankCell], Status]:
         """Train all networks, and audit them; raise an error if all of them diverged."""
         sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
@@ -290,8 +285,12 @@ class _Request:
         if all(network.diverged for network in networks):
             least = min(setting.rate or 0.0 for setting in settings)
             raise ProblemError(f"Every network diverged, also at the rate {least:g}; give a smaller rate.")
-        exact, pairs = problem.double(), zip(settings, networks, strict=True)
-        return [self.audit(exact, setting, network, starts[setting.seed]) for setting, network in pairs], status
+        exact = problem.double()
+        cells = [
+            cell_of(exact, setting, network, starts[setting.seed], tolerances=self.tolerances, seed=self.seed)
+            for setting, network in zip(settings, networks, strict=True)
+        ]
+        return cells, status
 
     def solve(self, problem: Problem) -> tuple[dict[float, Reference], dict[float, str]]:
         """Solve for each lam in an equal share of the time; return results, and reasons for none."""

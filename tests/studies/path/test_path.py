@@ -20,7 +20,7 @@ from covopt.model.weights import evaluate
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, remember
 from covopt.runtime.loop import Certificate
-from covopt.studies.path.between import Feasible, mixed_bounds
+from covopt.studies.path.between import mixed_bounds
 from covopt.studies.path.check import _is_proved
 from covopt.studies.path.envelope import Envelope
 from covopt.studies.path.folds import folds_of
@@ -220,9 +220,7 @@ def test_dual_points_between_two_bound_what_is_solved_there(loss: str) -> None:
     targets = np.hstack([Y > 0, Y <= 0]).astype(float) if loss == "cross_entropy" else Y
     options = {"loss": loss, "gap": 1e-7, "time_limit": 10}
     solved = [covopt.solve(X, targets, lam=lam, **options) for lam in (0.02, 0.008)]
-    points = [
-        Feasible(r.problem.lam, torch.from_numpy(r.dual.Lambda), r.dual.maximum, "exact") for r in solved if r.dual
-    ]
+    points = [(r.problem.lam, r.dual, "exact") for r in solved if r.dual]
     problem = solved[0].problem
     found = list(mixed_bounds(problem, points))
     assert len(found) == 7
