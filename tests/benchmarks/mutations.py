@@ -295,10 +295,14 @@ MUTANTS: tuple[Mutant, ...] = (
             "0.5 * (1.0 - problem.activation.slope) if problem.skip else 1.0",
             "0.5 * (1.0 - problem.activation.slope)",
         ),
+    ),
+    *_of(
+        "certify/cones/branch",
+        "free_biases",
         (
             "the last tree only",
-            "bound = max(bound, upper + view.rounding * float(point.norm()))",
-            "bound = upper + view.rounding * float(point.norm())",
+            "bounds.append(upper + view.rounding * float(Lambda.norm()))",
+            "bounds = [upper + view.rounding * float(Lambda.norm())]",
         ),
     ),
     *_of(

@@ -70,9 +70,9 @@ ROWS = rows(
     A free linear skip is for mse and exact fits, not for the loss huber; leave it out.
     > proved("laplacian", 2)  ->  No bound 'laplacian' is known for free biases; solve again.
     > proved("exact", 4)  ->  The certificate says exact, but no oracle is exact for data of this rank; certify the run again.
-    > proved("branch-and-bound", 4)  ->  The certificate 'branch-and-bound' comes without its evidence; solve again.
+    > proved("branch-and-bound", 4)  ->  The certificate 'branch-and-bound' comes without its evidence; certify the run again.
     > proved("branch-and-bound", 4, tree=np.zeros(1, np.uint8), counts=np.ones(2, np.int64))
-    The certificate 'branch-and-bound' comes without its evidence; solve again.
+    The certificate 'branch-and-bound' comes without its evidence; certify the run again.
     > solve(X, Y[:5])  ->  X has 6 rows and Y has 5; give one row of targets for each row of inputs.
     > solve([["a"]], Y)  ->  X holds texts or times, not an array of numbers; give a numeric matrix.
     > solve([[1.0], [1.0, 2.0]], Y)  ->  X is a list, not an array of numbers; give a numeric matrix.
