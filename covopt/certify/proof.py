@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.model.biases import Penalised
+from covopt.model.loss import Interpolation
 from covopt.model.problem import Problem
 from covopt.oracles.oracle import Answer
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
-DEEP = range(3, 1001)
-"""Three layers and more."""
 REFUTATION_SLACK = 0.1
 """A direction refutes a dual point only if h exceeds 1 by more than this part of the gap."""
 
@@ -154,6 +153,14 @@ class Proof(ABC):
             return cls(lower, **_values(cls, arrays))
         except KeyError:
             return Unproved(lower, cls.missing.format(kind=cls.kind))
+
+
+@dataclass(frozen=True)
+class DeepProof(Proof):
+    """A bound from the data alone for networks of three layers and more: of exact fits, unless a kind knows others."""
+
+    losses: ClassVar[tuple[type, ...]] = (Interpolation,)
+    depths: ClassVar[range] = range(3, 1001)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from covopt.certify.deep.flows import Laplacian
 from covopt.certify.deep.linear import Linear
 from covopt.certify.deep.loop import Loop
 from covopt.certify.dual import Exact
-from covopt.certify.free import FreeNorms, FreeTrees
+from covopt.certify.free import FreeNorms
 from covopt.certify.proof import Proof, Target, Unproved
 from covopt.certify.relaxation.bound import Relaxation, SignBranching
 from covopt.certify.relaxation.grouping import Grouped
@@ -30,7 +30,6 @@ from covopt.runtime.loop import Certificate
 PROOFS: tuple[type[Proof], ...] = (
     Exact,
     ConeTree,
-    FreeTrees,
     Relaxation,
     SignBranching,
     Grouped,

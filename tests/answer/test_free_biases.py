@@ -11,8 +11,10 @@ import torch
 
 import covopt
 from covopt.certify import free
+from covopt.certify.cones.branch import ConeTree, trees
 from covopt.certify.dual import Exact, strongest
 from covopt.certify.dual_space import widened
+from covopt.certify.proof import Target
 from covopt.model.biases import centred
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, gradient, objective
@@ -231,6 +233,6 @@ def test_trees_bound_the_largest_of_all_breakpoints() -> None:
     """h of (1, -2, 1) at -1, 0, 1 is 1 at the kink 0, which is not the last one, and 0 at the others."""
     p = make_problem([[0.0], [-1.0], [1.0]], [[0.0], [0.0], [1.0]], lam=0.1, bias="free", free=True)
     point = torch.tensor([[-2.0], [1.0], [1.0]], dtype=torch.float64)
-    maximum, codes, _ = free._trees(p, point, 1e-3, 60.0)
-    proof = free.FreeTrees(0.0, point, maximum, np.concatenate(codes), np.array([*map(len, codes)]))
+    grown = trees(p, point, Target(time_limit=60.0), 1e-3)
+    proof = ConeTree(0.0, point, grown.upper_bound, grown.tree, grown.counts)
     assert 1.0 <= proof.proved_maximum(p) <= 1.001

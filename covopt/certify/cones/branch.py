@@ -20,22 +20,25 @@ again, bounds them anew and returns the bound that they prove, whatever is writt
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from covopt.certify.cones.bounds import Bounded, ConeBounds
 from covopt.certify.cones.tree import Log, OpenCones, halves, roots
 from covopt.certify.dual import DualProof, dual_bound, is_provable
+from covopt.certify.dual_space import orthogonal
 from covopt.certify.proof import Proved, Target
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.linalg.row_space import RowSpace
 from covopt.model.activation import Activation
+from covopt.model.biases import Free, Penalised
 from covopt.model.problem import Problem
 from covopt.oracles.exact import inputs_have_rank_at_most
 from covopt.oracles.oracle import Answer, oracle_values
@@ -75,9 +78,11 @@ class BranchAnswer(Answer):
 
     Attributes:
         tree: the proof of `upper_bound` for `replay`: a code for each cone that was bounded.
+        counts: how many of the codes each view of the inputs has, where there are several (V,).
     """
 
     tree: UInt8[np.ndarray, " n"] = field(kw_only=True)
+    counts: Int[np.ndarray, " V"] | None = None
 
 
 def branch_and_bound(
@@ -290,17 +295,50 @@ class _Search:
         return BranchAnswer(directions[order], values, upper, tree=self.log.tree())
 
 
+def trees(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target, aim: float) -> BranchAnswer:
+    """Grow a tree on each view of the inputs until it proves `aim`; the neurons are rows of weights.
+
+    Args:
+        problem: two layers.
+        Lambda: a dual point that is orthogonal to what is free.
+        target: the time for all trees, its `starts` and what a proof is `worth`.
+        aim: of the bound on h.
+    """
+    deadline, options = time.perf_counter() + target.time_limit, BranchOptions(worth=target.worth)
+    X, count = problem.X.double(), problem.biases.number_of_views(problem.samples)
+    codes, rows, values, bounds = [np.zeros(0, np.uint8)], [problem.Xt[:0].double()], [Lambda[:0, 0]], [0.0]
+    for unplanted, view in zip(range(count, 0, -1), problem.biases.views(X, problem.beta), strict=True):
+        remaining = deadline - time.perf_counter()
+        if remaining <= 0.0 and count > 1:  # the roots alone take long where there are many samples
+            bounds, codes = [math.inf], codes[:1]
+            break
+        share = min(remaining, 4.0 * remaining / unplanted)  # most trees need less than theirs
+        answer = branch_and_bound(
+            view.inputs, problem.activation, Lambda, target=aim, time_limit=share, starts=target.starts, options=options
+        )
+        codes.append(answer.tree)
+        rows.append(view.rows(answer.directions))
+        values.append(answer.values)
+        bounds.append(answer.upper_bound + view.rounding * float(Lambda.norm()))
+    counts = None if count == 1 else np.array([*map(len, codes[1:])], dtype=np.int64)
+    bound = float(np.max(bounds))
+    return BranchAnswer(torch.cat(rows), torch.cat(values), bound, tree=np.concatenate(codes), counts=counts)
+
+
 @dataclass(frozen=True)
 class ConeTree(DualProof):
-    """A bound from a dual point, with a tree over cones of directions that bounds its h.
+    """A bound from a dual point, and a tree over cones of directions for each view of the inputs, which bound h there.
 
     Attributes:
-        tree: the codes of `cones.tree`.
+        tree: the codes of `cones.tree`, one tree after the other.
+        counts: how many codes each tree has; None where there is one.
     """
 
     tree: UInt8[np.ndarray, " _"]
+    counts: Int[np.ndarray, " _"] | None = None
 
     kind: ClassVar[Certificate] = Certificate.BRANCH_AND_BOUND
+    biases: ClassVar[tuple[type, ...]] = (Penalised, Free)
     alternates: ClassVar[bool] = True
 
     @classmethod
@@ -308,7 +346,8 @@ class ConeTree(DualProof):
         """Return True if branch and bound is affordable: rank at most 6, or 8 with one output."""
         # Trees close in seconds up to rank 5. With one output, where gaps of chords count, they prove a few per cent in
         # minutes at rank 7 and 8; with several, no tree was closed at rank 7.
-        return is_provable(problem) and inputs_have_rank_at_most(problem, 8 if problem.Y.shape[1] == 1 else 6)
+        single = problem.Y.shape[1] == 1 and problem.biases.number_of_views(problem.samples) == 1
+        return is_provable(problem) and inputs_have_rank_at_most(problem, 8 if single else 6)
 
     @classmethod
     def memory(cls, problem: Problem) -> float:
@@ -317,22 +356,23 @@ class ConeTree(DualProof):
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
-        """Grow a new tree at the dual point, until it proves the gap."""
-        Lambda = target.point
-        answer = branch_and_bound(
-            problem.Xt,
-            problem.activation,
-            Lambda,
-            target=_enough(problem, Lambda, target),
-            time_limit=target.time_limit,
-            starts=target.starts,
-            options=BranchOptions(worth=target.worth),
-        )
+        """Grow new trees at the dual point, until they prove the gap."""
+        Lambda = orthogonal(problem, target.point)
+        answer = trees(problem, Lambda, target, _enough(problem, Lambda, target))
         bound = dual_bound(problem, Lambda, answer.upper_bound * (1.0 + AGAIN))
-        return Proved(cls(*bound[:3], tree=answer.tree), answer)
+        return Proved(cls(*bound[:3], tree=answer.tree, counts=answer.counts), answer)
 
     def proved_maximum(self, problem: Problem) -> float:
-        return replay(problem.Xt, problem.activation, self.Lambda, self.tree, claimed=self.maximum)
+        count = problem.biases.number_of_views(problem.samples)
+        counts = np.array([len(self.tree)]) if self.counts is None else self.counts
+        if counts.shape != (count,) or bool((counts < 0).any()) or int(counts.sum()) != len(self.tree):
+            raise ProblemError(self.missing.format(kind=self.kind))
+        Lambda, bounds = orthogonal(problem, self.Lambda), [0.0]
+        views = problem.biases.views(problem.X.double(), problem.beta)
+        for view, tree in zip(views, np.split(self.tree, counts.cumsum()[:-1]), strict=True):
+            upper = replay(view.inputs, problem.activation, Lambda, tree, claimed=self.maximum)
+            bounds.append(upper + view.rounding * float(Lambda.norm()))
+        return float(np.max(bounds))
 
 
 def _enough(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target) -> float:

@@ -20,10 +20,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.certify.proof import DEEP, Proof, Proved, Target
+from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.certify.spectral import SLACK
 from covopt.linalg.rounding import to_unit_scale
-from covopt.model.loss import Interpolation
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
@@ -33,7 +32,7 @@ CHARGED = 2.0**-50
 
 
 @dataclass(frozen=True)
-class Angle(Proof):
+class Angle(DeepProof):
     """A bound from the angle between two samples.
 
     Attributes:
@@ -44,9 +43,6 @@ class Angle(Proof):
 
     kind: ClassVar[Certificate] = Certificate.ANGLE
     missing: ClassVar[str] = "The stored pair is missing or does not fit the data; certify the run again."
-
-    losses: ClassVar[tuple[type, ...]] = (Interpolation,)
-    depths: ClassVar[range] = DEEP
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

@@ -32,7 +32,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.dual import PARABOLAS
-from covopt.certify.proof import DEEP, Proof, Proved, Target
+from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.certify.spectral import CHARGED, SLACK
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
@@ -48,7 +48,7 @@ else:
 
 
 @dataclass(frozen=True)
-class Convexity(Proof):
+class Convexity(DeepProof):
     """A bound from multipliers of one sign in each column.
 
     Attributes:
@@ -62,7 +62,6 @@ class Convexity(Proof):
     missing: ClassVar[str] = "The stored multipliers are missing or do not fit the data; certify the run again."
 
     losses: ClassVar[tuple[type, ...]] = PARABOLAS
-    depths: ClassVar[range] = DEEP
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

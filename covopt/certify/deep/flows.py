@@ -34,7 +34,7 @@ from torch import Tensor
 from covopt.certify import spectral
 from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.weighing import weigh
-from covopt.certify.proof import DEEP, Proof, Proved, Target
+from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
@@ -295,7 +295,7 @@ def best_flows(
 
 
 @dataclass(frozen=True)
-class Laplacian(Proof):
+class Laplacian(DeepProof):
     """A bound from edges between samples, for every network of the problem's depth.
 
     Attributes:
@@ -313,7 +313,6 @@ class Laplacian(Proof):
     missing: ClassVar[str] = "The stored edges are missing or do not fit the data; certify the run again."
 
     losses: ClassVar[tuple[type, ...]] = spectral.LOSSES
-    depths: ClassVar[range] = DEEP
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

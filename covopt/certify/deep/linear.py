@@ -13,22 +13,19 @@ from typing import Any, ClassVar
 
 import torch
 
-from covopt.certify.proof import DEEP, Proof, Proved, Target
+from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.certify.spectral import CHARGED, SLACK
 from covopt.linalg.psd import thin
 from covopt.linalg.rounding import to_unit_scale
-from covopt.model.loss import Interpolation
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Certificate
 
 
 @dataclass(frozen=True)
-class Linear(Proof):
+class Linear(DeepProof):
     """A bound from the singular values of the least linear map that fits."""
 
     kind: ClassVar[Certificate] = Certificate.LINEAR
-    losses: ClassVar[tuple[type, ...]] = (Interpolation,)
-    depths: ClassVar[range] = DEEP
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

@@ -35,10 +35,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from covopt.certify.deep.angle import parallelograms
-from covopt.certify.proof import DEEP, Proof, Proved, Target
+from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.certify.spectral import SLACK
 from covopt.linalg.rounding import to_unit_scale
-from covopt.model.loss import Interpolation
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
@@ -48,7 +47,7 @@ CHARGED = 2.0**-44
 
 
 @dataclass(frozen=True)
-class Loop(Proof):
+class Loop(DeepProof):
     """A bound from a closed polygon of samples and a plane of the outputs in which it is convex.
 
     Attributes:
@@ -61,9 +60,6 @@ class Loop(Proof):
 
     kind: ClassVar[Certificate] = Certificate.LOOP
     missing: ClassVar[str] = "The stored loop is missing or does not fit the data; certify the run again."
-
-    losses: ClassVar[tuple[type, ...]] = (Interpolation,)
-    depths: ClassVar[range] = DEEP
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

@@ -201,11 +201,7 @@ def _end(search: PathSearch, earlier: Result | None) -> Result:
 def _check_end(problem: Problem) -> None:
     if problem.loss.name != "mse":
         raise ProblemError("Exact fits are the end of the path of mse alone; leave interpolate out.")
-    exact = make_problem(
-        problem.X, problem.Y, depth=problem.depth, bias=problem.stated_bias, activation=problem.activation, free=True,
-        skip=problem.skip,
-    )  # fmt: skip
-    check_interpolation(exact)
+    check_interpolation(replace(problem, loss=parse_loss("interpolate"), lam=1.0))
 
 
 def _top(problem: Problem, largest: LamMax) -> float:
