@@ -354,6 +354,8 @@ def by_name(path: Path) -> bytes:
 
 STATES: dict[str, object] = {
     "a module": torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)),
+    "sparse weights": {"0.weight": torch.eye(4, 3).to_sparse(), "1.weight": torch.zeros(2, 4)},
+    "weights that repeat one number": {"0.weight": torch.zeros(1).expand(10**9, 3), "1.weight": torch.zeros(2, 4)},
     "keys that are numbers": {0: torch.zeros(4, 3), 1: torch.zeros(2, 4)},
     "keys with control characters": {"\x1b[31m": torch.zeros(4, 3)},
     "nothing": {},

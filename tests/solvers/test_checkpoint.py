@@ -102,13 +102,13 @@ def _rounds(rank: int, _: int, path: Path) -> None:
     asked = {"lam": 1e-2, "checkpoint": path / "state.npz", "checkpoint_every": OFTEN}
     if rank < 2:
         with group(rank, 2, str(path / "two")):
-            solve(rank, 2, *data(300), max_iterations=1, **asked)
+            solve(rank, 2, *data(120), max_iterations=1, **asked)
     with group(rank, 3, str(path / "three")):
         torch.distributed.barrier()
         state = (path / "state.npz").read_bytes()
         torch.distributed.barrier()
         asked |= {"max_iterations": 2, "resume": True, "checkpoint_every": 1e6}
-        cost = solve(rank, 3, *data(300), **asked).cost
+        cost = solve(rank, 3, *data(120), **asked).cost
     torch.save({"cost": cost, "state": state}, path / f"{rank}.pt")
 
 
@@ -118,9 +118,9 @@ def test_another_number_of_processes_goes_on(tmp_path: Path) -> None:
     (tmp_path / "state.npz").write_bytes(three[0]["state"])
     asked = {"lam": 1e-2, "max_iterations": 2}
     with group(0, 1, str(tmp_path / "one")):
-        one = solve(0, 1, *data(300), checkpoint=tmp_path / "state.npz", resume=True, **asked).cost
+        one = solve(0, 1, *data(120), checkpoint=tmp_path / "state.npz", resume=True, **asked).cost
     with group(0, 1, str(tmp_path / "whole")):
-        whole = solve(0, 1, *data(300), **asked).cost
+        whole = solve(0, 1, *data(120), **asked).cost
     assert [one, *(ended["cost"] for ended in three)] == pytest.approx([whole] * 4, rel=1e-6)
 
 

@@ -434,11 +434,3 @@ def test_a_real_disk_that_is_full(data: Path) -> None:
         assert not list(disk.iterdir())
     finally:
         subprocess.run(["umount", disk], check=True)
-
-
-def test_a_reader_who_leaves_does_not_cost_the_run(data: Path) -> None:
-    words = [sys.executable, "-m", "covopt", *DATA.split(), "--out", "run"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
-        process.stdout.close()
-        assert process.wait() == 141
-    assert covopt.verify("run").passed

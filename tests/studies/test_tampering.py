@@ -106,7 +106,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The audit of a network that is far from trained, in float32."""
     net = [np.array([[1.0, 0.5], [-1.0, 0.25]], np.float32), np.array([[0.3, 0.4, 0.1]], np.float32)]
     here = tmp_path_factory.mktemp("audits") / "audit"
-    covopt.validate(net, X, Y, lam=1e-2, time_limit=3).save(here)
+    covopt.validate(net, X, Y, lam=1e-2, time_limit=1).save(here)
     return here
 
 
@@ -148,7 +148,7 @@ def is_refused(run: Path) -> bool:
 def test_a_plateau_follows_from_its_networks(tmp_path: Path) -> None:
     """Every file is whole and listed; one statement in them is not what the networks give."""
     stored = tmp_path / "stored"
-    covopt.plateau(X, Y, lam=1e-2, widths=[1, 2], starts=1, time_limit=4.0).save(stored)
+    covopt.plateau(X, Y, lam=1e-2, widths=[1, 2], starts=1, time_limit=2.0).save(stored)
     assert covopt.verify(stored).passed
     widths = [int(line[0]) for line in record.read_table(stored / "curve.csv")[1:]]
     wide = max(widths)

@@ -1,11 +1,6 @@
 """`validate`: what it says of networks whose place is known, and what it refuses, in Python and on the command line."""
 
 import json
-import pickle
-import re
-import zipfile
-from collections import OrderedDict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -222,88 +217,6 @@ def test_the_command_names_the_direction_and_writes_the_escape(run: Run, data: P
     assert "exists already" in err
 
 
-class Bomb:
-    """Runs code when it is unpickled."""
-
-    def __reduce__(self) -> tuple:
-        return eval, ("open('/tmp/covopt-bomb', 'w')",)
-
-
-def rewritten(source: Path, target: Path, change: Callable[[bytes], bytes]) -> Path:
-    """A file of torch.save with another pickle."""
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
-        for name in old.namelist():
-            body = old.read(name)
-            new.writestr(name, change(body) if name.endswith("data.pkl") else body)
-    return target
-
-
-def plain(bias: bool = False) -> OrderedDict:
-    return nn.Sequential(nn.Linear(1, 2, bias=bias), nn.ReLU(), nn.Linear(2, 1, bias=bias)).state_dict()
-
-
-def with_entry(**entries: torch.Tensor) -> dict:
-    return {**plain(), **{name.replace("_", "."): value for name, value in entries.items()}}
-
-
-CONTENTS = {
-    "a pickled module": (nn.Linear(1, 1), "holds more than tensors"),
-    "code": ({"0.weight": Bomb()}, "holds more than tensors"),
-    "memory": ({"0.weight": bytearray(8)}, "holds more than tensors"),
-    "a list": ([1, 2], "not a state dict"),
-    "a convolution": (with_entry(**{"0_weight": torch.ones(2, 1, 3, 3)}), "convolution"),
-    "a normalisation": (with_entry(**{"1_running_mean": torch.ones(2)}), "no weight or bias"),
-    "a norm": (with_entry(**{"1_weight": torch.ones(2)}), "1 dimensions, not 2"),
-    "NaN": (with_entry(**{"0_weight": torch.tensor([[1.0], [torch.nan]])}), "NaN or infinite entry at \\(1, 0\\)"),
-    "complex": (with_entry(**{"0_weight": torch.ones(2, 1, dtype=torch.complex64)}), "real numbers"),
-    "sparse": (with_entry(**{"0_weight": torch.ones(2, 1).to_sparse()}), "dense"),
-    "expanded": (with_entry(**{"0_weight": torch.ones(1).expand(10**6, 10**6)}), "declares more"),
-    "other inputs": (with_entry(**{"0_weight": torch.ones(2, 4)}), "5 columns|2 columns"),
-    "other outputs": (with_entry(**{"2_weight": torch.ones(3, 2)}), "3 rows"),
-    "a broken chain": (with_entry(**{"2_weight": torch.ones(1, 7)}), "takes 7 inputs"),
-    "one layer": ({"0.weight": torch.ones(1, 1)}, "at least two"),
-    "nothing": ({}, "at least two"),
-    "a bias": (plain(bias=True), "but the bias is 0"),
-    "biases that do not fit": (with_entry(**{"0_bias": torch.zeros(5)}), "a bias of 5"),
-    "a bias alone": ({"0.bias": torch.zeros(2)}, "no weight"),
-}
-
-
-@pytest.mark.parametrize("name", CONTENTS)
-def test_hostile_state_dicts(name: str, run: Run, data: Path, tmp_path: Path) -> None:
-    content, message = CONTENTS[name]
-    torch.save(content, tmp_path / "net.pt")
-    refused(run, data, tmp_path / "net.pt", message)
-    assert not Path("/tmp/covopt-bomb").exists()
-
-
-def test_damaged_files(run: Run, data: Path, tmp_path: Path) -> None:
-    torch.save(plain(), tmp_path / "good.pt")
-    whole = (tmp_path / "good.pt").read_bytes()
-    bad = tmp_path / "bad.pt"
-    order = np.random.default_rng(0).permutation(len(whole))
-    for body in (b"", whole[: len(whole) // 2], bytes(np.frombuffer(whole, np.uint8)[order]), pickle.dumps([1.0])):
-        bad.write_bytes(body)
-        refused(run, data, bad, "not a file of torch.save or is damaged")
-    rewritten(tmp_path / "good.pt", bad, lambda body: body.replace(b"K\x02", b"M\x00\x40"))  # more than is stored
-    refused(run, data, bad, "damaged|declares more")
-    rewritten(tmp_path / "good.pt", bad, lambda body: body[:-20])
-    refused(run, data, bad, "damaged")
-    rewritten(tmp_path / "good.pt", bad, lambda body: b"cbuiltins\nbytearray\n(J\x00\x00\x00\x7ftR.")
-    refused(run, data, bad, "holds more than tensors")
-
-
-def test_other_files_and_options(run: Run, data: Path, tmp_path: Path) -> None:
-    refused(run, data, tmp_path / "gone.pt", "no file")
-    refused(run, data, tmp_path / "gone", "no file")
-    refused(run, data, data, "name the weights W1")
-    (tmp_path / "net.txt").write_text("1")
-    refused(run, data, tmp_path / "net.txt", "no known format")
-    torch.save(plain(), tmp_path / "net.pt")
-    refused(run, data, tmp_path / "net.pt", "has depth 2, not 3", "--depth", 3)
-    refused(run, data, tmp_path / "net.pt", "unknown", "--activation", "tanh")
-
-
 def test_an_empty_answer_is_said(run: Run, data: Path, tmp_path: Path) -> None:
     """At the minimum there is nothing to write."""
     best: Audit = covopt.validate(stuck(0.4, 0.5), SIGNS, np.ones(2), lam=0.2, bias=0.0, time_limit=20)
@@ -314,12 +227,3 @@ def test_an_empty_answer_is_said(run: Run, data: Path, tmp_path: Path) -> None:
     assert code == 0
     assert "At the minimum" in out
     assert (tmp_path / "none.npz").exists() == ("holds the better network" in out)
-
-
-def refused(run: Run, data: Path, net: Path, message: str, *options: object) -> None:
-    """Exit code 2, nothing on standard output, one line on standard error that says so."""
-    code, out, err = run("validate", data, "--net", net, "--lam", 0.1, "--bias", 0, "--time-limit", 5, *options)
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    assert "Traceback" not in err
-    assert re.search(message, err), err

@@ -253,7 +253,7 @@ def test_networks_are_built_ends_first() -> None:
 
 def test_a_large_depth_does_not_end_at_the_zero_network() -> None:
     X, Y = teacher()
-    result = covopt.solve(X, Y, lam=1e-3, depth=13, time_limit=8, certify="none")
+    result = covopt.solve(X, Y, lam=1e-3, depth=13, time_limit=5, certify="none")
     assert result.cost < 0.5 * float((Y**2).sum(axis=1).mean())
     assert result.norm > 0.0
 

@@ -48,7 +48,7 @@ def closed(s: np.ndarray, L: int) -> float:
 @pytest.mark.parametrize("name", ["identity-2", "identity-scalar-5", "absolute-value"])
 def test_closed_forms_at_every_depth(name: str) -> None:
     X, Y, options = asked(name)
-    found = covopt.depth(X, Y, depths=[2, 3, 4, 6], ranks=[], time_limit=2.5, **options)
+    found = covopt.depth(X, Y, depths=[2, 3, 4, 6], ranks=[], time_limit=1.5, **options)
     for point in found.curve:
         exact = CASES[name]["exact"][str(point.depth)]
         assert point.cost == pytest.approx(exact, rel=1e-4)
@@ -57,7 +57,7 @@ def test_closed_forms_at_every_depth(name: str) -> None:
 
 def test_no_depth_costs_more_than_its_neighbours_give() -> None:
     X, Y, options = asked("circle-12")
-    found = covopt.depth(X, Y, depths=[2, 3, 4], ranks=[], time_limit=4, **options)
+    found = covopt.depth(X, Y, depths=[2, 3, 4], ranks=[], time_limit=2, **options)
     problems = {p.depth: make_problem(X, Y, depth=p.depth, **options) for p in found.curve}
     for low, high in itertools.pairwise(found.curve):
         up = deepened(problems[low.depth], low.result.weights, problems[high.depth])[0]
@@ -83,7 +83,7 @@ def test_a_layer_that_is_put_in_is_taken_out_again(activation: str) -> None:
 
 
 def test_a_penalty_has_a_curve_but_no_limit() -> None:
-    found = covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4], ranks=[1], lam=1e-2, time_limit=2)
+    found = covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4], ranks=[1], lam=1e-2, time_limit=1)
     assert [p.depth for p in found.curve] == [2, 3, 4]
     assert (found.limit, found.fit, found.path) == (None, [], None)
     assert found.summary()["rank_one"] is None
@@ -96,7 +96,7 @@ def test_a_penalty_has_a_curve_but_no_limit() -> None:
 
 def test_families_are_narrow_and_no_cheaper_than_the_curve() -> None:
     X, Y, options = asked("circle-12")
-    found = covopt.depth(X, Y, depths=[2, 3, 4, 5], ranks=[1, 2], time_limit=4, **options)
+    found = covopt.depth(X, Y, depths=[2, 3, 4, 5], ranks=[1, 2], time_limit=2.5, **options)
     assert [family.rank for family in found.families] == [1, 2]
     costs = {p.depth: p.cost for p in found.curve}
     for family in found.families:
@@ -142,7 +142,7 @@ def test_degenerate_data_are_answered(X: list, Y: list, R0: int, tmp_path: Path)
 
 
 def test_costs_of_a_constant_are_known() -> None:
-    found = covopt.depth([[0.0]], [[5.0]], depths=[2, 3, 4], ranks=[], time_limit=2)
+    found = covopt.depth([[0.0]], [[5.0]], depths=[2, 3, 4], ranks=[], time_limit=1)
     known = [9.0, 7.415338, 7.213102]
     assert [p.cost for p in found.curve] == pytest.approx(known, rel=1e-5)
 
@@ -158,7 +158,7 @@ def test_the_scale_of_the_data_does_not_matter(scale: float) -> None:
 def test_a_depth_that_cannot_fit_is_left_out_with_its_reason(tmp_path: Path) -> None:
     X = [[1.0, 0.0], [-1.0, 0.0], [2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 1.0], [-1.0, -1.0]]
     Y = np.array(X)[:, :1] * [1.0, 0.0] + np.array([[0, 1], [0, 0], [0, 2], [0, 0], [0, 1], [0, 0], [0, 0], [0, 0.5]])
-    found = covopt.depth(X, Y, depths=[2, 3], ranks=[], bias=0.0, time_limit=2)
+    found = covopt.depth(X, Y, depths=[2, 3], ranks=[], bias=0.0, time_limit=1)
     assert found.depths == [3]
     assert "no network of depth 2 without bias fits" in found.refused[2]
     assert ("depth 2", found.refused[2]) in found.describe()
@@ -211,7 +211,7 @@ def test_the_lower_end_of_R1_is_below_every_cost() -> None:
 def test_the_upper_end_of_R1_holds_at_every_larger_depth() -> None:
     X, Y = LINE, np.abs(LINE)
     problem = make_problem(X, Y, depth=3)
-    found = covopt.depth(X, Y, depths=[3, 4], ranks=[1], time_limit=2)
+    found = covopt.depth(X, Y, depths=[3, 4], ranks=[1], time_limit=1)
     assert found.limit.high is not None
     for depth, member in found.families[0].members.items():
         for deeper in (8, 20):
@@ -388,7 +388,7 @@ def test_far_off_data_do_not_raise_the_bound() -> None:
 
 def test_it_excludes_rank_one_up_to_a_depth() -> None:
     grid = np.stack(np.meshgrid(np.arange(3.0), np.arange(3.0)), axis=-1).reshape(-1, 2)
-    found = covopt.depth(grid, grid, depths=[2, 3, 4], ranks=[], time_limit=2)
+    found = covopt.depth(grid, grid, depths=[2, 3, 4], ranks=[], time_limit=1)
     excluded = [p.depth for p in found.curve if found.path.bound(p.depth) > p.cost]
     told = found.summary()["rank_one"]
     first = min((p.depth for p in found.curve if not excluded or p.depth > max(excluded)), default=None)
@@ -417,7 +417,7 @@ def test_the_shape_of_a_layer() -> None:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("depths") / "run"
-    covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5], ranks=[1], time_limit=4).save(here)
+    covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5], ranks=[1], time_limit=2).save(here)
     return here
 
 
@@ -468,7 +468,7 @@ def test_what_is_not_proved_by_the_files_is_refused(stored: Path, tmp_path: Path
 
 def test_going_on_from_an_answer_is_never_worse(stored: Path) -> None:
     first = covopt.load(stored)
-    more = covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5, 6], ranks=[1], time_limit=4, init=first)
+    more = covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5, 6], ranks=[1], time_limit=2, init=first)
     assert more.depths == [2, 3, 4, 5, 6]
     for depth, result in first.results.items():
         assert more.results[depth].cost <= result.cost * (1 + 1e-12)
@@ -539,7 +539,7 @@ def test_an_interrupted_search_keeps_what_is_there(monkeypatch: pytest.MonkeyPat
 
 def test_progress_tells_the_depth() -> None:
     phases: list[str] = []
-    covopt.depth(LINE, LINE, depths=[2, 3], ranks=[], time_limit=2, callback=lambda line: phases.append(line.phase))
+    covopt.depth(LINE, LINE, depths=[2, 3], ranks=[], time_limit=1, callback=lambda line: phases.append(line.phase))
     assert any("depth 3 of 2 to 3" in phase for phase in phases)
 
 
