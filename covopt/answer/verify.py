@@ -59,7 +59,8 @@ def of_study(
         return Verification(False, message, cost, lower)
     unchecked_in_runs = (name for run in runs.values() for name in run.unchecked)
     named = list(dict.fromkeys([*unchecked, *unchecked_in_runs, *loose(directory, kind, stated)]))
-    return Verification(True, f"{verdict}; not checked: {', '.join(named)}.", cost, lower, named)
+    besides = f"; not checked: {', '.join(named)}" if named else ""
+    return Verification(True, f"{verdict}{besides}.", cost, lower, named)
 
 
 def differences(kind: str, stated: Summary, recomputed: Summary, rounding: float = 0.0) -> Iterator[str]:
