@@ -58,8 +58,7 @@ class _Chosen:
                 f"n_lams is {self.n_lams} and eps {self.eps:g}; give at least 1, and eps between 0 and 1."
             )
         loss = estimator._penalised()
-        question = {"loss": loss, "depth": self.depth, "bias": self.bias, "skip": self.skip}
-        question["activation"] = self.activation
+        question = {"loss": loss} | {name: getattr(self, name) for name in ("depth", "bias", "skip", "activation")}
         cv: Any = self.cv
         splitter: Any = check_cv(cv, labels, classifier=isinstance(self, CovoptClassifier))
         folds = list(splitter.split(X, labels))

@@ -108,7 +108,7 @@ def _sets_numbers(node: ast.stmt) -> bool:
     return bool(numbers) and any(name.isupper() for name in names)
 
 
-FLAGS = re.compile(r"\.interpolates\b|\.free\b|\.skip\b|loss\.name\s*(?:==|in\b|!=)")
+FLAGS = re.compile(r"\.interpolates\b|\.free\b(?! import)|\.skip\b|loss\.name\s*(?:==|in\b|!=)")
 
 
 def test_the_house_does_not_grow_back() -> None:
@@ -117,10 +117,10 @@ def test_the_house_does_not_grow_back() -> None:
     assert sum(text.count("\n") for text in texts.values()) <= 51_400
     assert sum(_sets_numbers(node) for text in texts.values() for node in ast.parse(text).body) <= 350
     outside = [text for path, text in texts.items() if path.parts[0] != "model"]
-    assert 0 < sum(len(FLAGS.findall(text)) for text in outside) <= 180
-    assert sum("Mapping[str, Any]" in text for text in texts.values()) <= 10
+    assert 0 < sum(len(FLAGS.findall(text)) for text in outside) <= 120
+    assert sum("Mapping[str, Any]" in text for text in texts.values()) <= 6
     long = {path.as_posix() for path, text in texts.items() if text.count("\n") > 400}
-    assert long <= {"check.py", "answer/result.py"}
+    assert long <= {"check.py"}
 
 
 def _called(call: ast.Call) -> str:
