@@ -114,11 +114,11 @@ FLAGS = re.compile(r"\.interpolates\b|\.free\b(?! import)|\.skip\b|loss\.name\s*
 def test_the_house_does_not_grow_back() -> None:
     """Counts of 2026-11-25, rounded up: they may fall, not rise. The aims are 42,000 lines, 40 flags and 3 modules."""
     texts = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
-    assert sum(text.count("\n") for text in texts.values()) <= 51_400
+    assert sum(text.count("\n") for text in texts.values()) <= 51_100
     assert sum(_sets_numbers(node) for text in texts.values() for node in ast.parse(text).body) <= 350
     outside = [text for path, text in texts.items() if path.parts[0] != "model"]
-    assert 0 < sum(len(FLAGS.findall(text)) for text in outside) <= 120
-    assert sum("Mapping[str, Any]" in text for text in texts.values()) <= 6
+    assert 0 < sum(len(FLAGS.findall(text)) for text in outside) <= 105
+    assert sum("Mapping[str, Any]" in text for text in texts.values()) <= 3
     long = {path.as_posix() for path, text in texts.items() if text.count("\n") > 400}
     assert long <= {"check.py"}
 

@@ -27,7 +27,7 @@ from covopt.runtime.errors import CovoptWarning, DataError, RecordError
 FACTS, DIGEST = "covopt_state", "digest"
 """The arrays of texts; by the name of the first, which is written first, a state is known from other files."""
 Facts = Mapping[str, Any]
-"""Numbers, and lists of them, by name, as a state on disk holds them: whoever reads one expects the wrong types."""
+"""Numbers, and lists of them, by name, as a file holds them: whoever reads one has to expect other types."""
 CLOSE = 1e-9
 """Sums over the same data agree up to this, relative, in whatever order they were taken."""
 

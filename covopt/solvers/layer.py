@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from covopt.runtime.loop import Certificate
+from covopt.solvers.checkpoint import Facts
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Layer:
         return facts
 
     @classmethod
-    def from_summary(cls, summary: Mapping[str, Any]) -> Layer:
+    def from_summary(cls, summary: Facts) -> Layer:
         """Return the layer with these facts, the inverse of `summary`."""
         facts: dict[str, Any] = {**summary, "gap_certificate": Certificate(summary["gap_certificate"])}
         return cls(**facts)
