@@ -75,17 +75,12 @@ class Scalable(Loss, Protocol):
 
 
 @runtime_checkable
-class Coded(Loss, Protocol):
-    """A loss of classes, with targets of its own."""
+class Likelihood(Loss, Protocol):
+    """A loss of classes, with targets of its own, whose outputs are log-odds."""
 
     def coded(self, Y: Targets) -> Float[Tensor, "N _"]:
         """Return targets as the loss takes them; raise a ProblemError for others."""
         ...
-
-
-@runtime_checkable
-class Likelihood(Loss, Protocol):
-    """A loss of classes whose outputs are log-odds."""
 
     def log_odds(self, F: ManyOutputs) -> ManyOutputs:
         """Return an output for each class, whose softmax are the probabilities."""

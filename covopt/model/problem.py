@@ -15,7 +15,7 @@ from torch import Tensor
 from covopt.data.coding import Coding, labels_of
 from covopt.model.activation import Activation
 from covopt.model.biases import PENALISED, Biases, Free, FreeWithSkip, read_amount, read_biases, with_bias
-from covopt.model.loss import Coded, Loss, ManyOutputs, Outputs, Weight, mean_gradient, mean_loss, parse_loss
+from covopt.model.loss import Likelihood, Loss, ManyOutputs, Outputs, Weight, mean_gradient, mean_loss, parse_loss
 from covopt.model.reading import as_matrix, as_number, as_weights, in_range, of_mean_one, parse_device
 from covopt.model.spread import ALONE, Alone
 from covopt.runtime.errors import ProblemError, shown
@@ -198,10 +198,8 @@ class Problem:
             Z: Z_l (N, n_l); layer: l.
             X: the inputs (N, n_0) that they are of; None for those of the problem.
         """
-        values = self.activation(Z)
-        if self.skip and layer == self.depth - 1:
-            values = torch.cat([values, self.X if X is None else X], dim=1)
-        return with_bias(values, self.bias(layer))
+        inputs = self.biases.skipped(self.X if X is None else X) if layer == self.depth - 1 else Z[:, :0]
+        return torch.cat([self.activation(Z), inputs, Z.new_full((len(Z), 1), self.bias(layer))], dim=1)
 
     @property
     def free(self) -> bool:
@@ -321,7 +319,7 @@ def make_problem(
     if weight is not None and not bool((weight > 0).all()):
         positive = weight > 0
         inputs, targets, weight = inputs[positive], targets[positive], weight[positive]
-    if isinstance(chosen, Coded):
+    if isinstance(chosen, Likelihood):
         targets = chosen.coded(targets)
     biases = read_biases(bias, skip, chosen)
     return Problem(

@@ -58,7 +58,7 @@ def check_weights(problem: Problem, weights: Weights) -> None:
         )
     width = problem.X.shape[1]
     for layer, W in enumerate(weights, start=1):
-        skipped = problem.X.shape[1] if problem.skip and layer == problem.depth else 0
+        skipped = problem.biases.skipped(problem.X).shape[1] if layer == problem.depth else 0
         if W.ndim != 2 or W.shape[1] != width + skipped + 1:
             raise ProblemError(
                 f"W{layer} has shape {tuple(W.shape)}, but it must have {width + skipped + 1} columns:"
@@ -160,8 +160,8 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
     magnitudes = problem.Xt.abs()
     for layer, W in enumerate(weights[:-1], start=1):
         magnitudes = magnitudes @ W.abs().T
-        if problem.skip and layer == problem.depth - 1:
-            magnitudes = torch.cat([magnitudes, problem.X.abs()], dim=1)
+        if layer == problem.depth - 1:
+            magnitudes = torch.cat([magnitudes, problem.biases.skipped(problem.X).abs()], dim=1)
         magnitudes = with_bias(magnitudes, problem.beta)
     terms = sum(W.shape[1] + 4 for W in weights)
     off = terms * UNIT_ROUNDOFF * (magnitudes @ weights[-1].abs().T)
