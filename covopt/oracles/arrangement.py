@@ -62,7 +62,7 @@ class ArrangementOracle:
     """
 
     def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE) -> None:
-        self.Xt, self.activation, self.rule = Xt, activation, rule
+        self.Xt, self.activation = Xt, activation
         self._space = RowSpace.of(Xt, rule, least=2, whole=2)
         if self._space.rank > 2:
             raise ProblemError(

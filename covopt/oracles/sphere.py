@@ -79,7 +79,7 @@ class SphereOracle:
         keep: float = 0.5,
         entries: int = 2**18,
     ) -> None:
-        self.Xt, self.activation, self.rule, self.keep, self.entries = Xt, activation, rule, keep, entries
+        self.Xt, self.activation, self.keep, self.entries = Xt, activation, keep, entries
         self._space = RowSpace.of(Xt, rule, whole=3)
         if (rank := self._space.rank) != 3:
             remedy = "ArrangementOracle" if rank < 3 else "branch-and-bound or the relaxation"

@@ -21,7 +21,7 @@ from covopt.data.arrays import check_readable
 from covopt.model.wording import CERTIFICATES, STATUSES
 from covopt.records import numerals
 from covopt.records.directories import Writer
-from covopt.runtime.errors import CovoptError, DataError, RecordError, printable
+from covopt.runtime.errors import CovoptError, DataError, RecordError, counted, printable
 from covopt.runtime.files import starts_with
 from covopt.runtime.loop import Progress
 
@@ -176,10 +176,9 @@ LAYER: dict[str, tuple[type, ...]] = {
 }
 
 
-def headline(summary: Mapping[str, object]) -> str:
+def headline(s: Summary) -> str:
     """Return the problem of a run in a few words."""
-    s = summary
-    rows = f"{s['rows']} row{'' if s['rows'] == 1 else 's'}"
+    rows = counted(s["rows"], "row")
     drawn = "" if s.get("shuffle") is None else f" drawn with seed {s['shuffle']}"
     targets = "" if s.get("targets") is None else f", {s['targets']}"
     scale = f", scale {s['scale']}" if s["scale"] not in (None, "none") else ""
@@ -191,36 +190,29 @@ def headline(summary: Mapping[str, object]) -> str:
     return f"{data}: {question}, depth {s['depth']}, bias {bias}{skip}, {s['activation']}"
 
 
-def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return the summary of a run as a person reads it: pairs of a label and its text."""
-    s = summary
-    widths = s["widths"] if isinstance(s["widths"], list) else []
+def describe(s: Summary) -> Pairs:
+    """Return the summary of a run for people: pairs of a label and its text."""
+    widths, residual = s["widths"], f"{_short(s['residual'], digits=3)}  (largest deviation from the targets)"
     pairs = [
         ("question", headline(s)),
         ("cost", _short(s["cost"])),
-        ("fit", _short(s["fit"])),
+        ("fit", _short(s["fit"])) if s["residual"] is None else ("residual", residual),
         ("norm", f"{_short(s['norm'])}  (sum of squared weights)"),
-        ("lower bound", numerals.down(s["lower"], DIGITS) if isinstance(s["lower"], int | float) else "none proved"),
-        ("gap", numerals.up(s["gap"], DIGITS) if isinstance(s["gap"], int | float) else "unknown"),
-        ("certificate", CERTIFICATES[str(s["certificate"])].short),
+        ("lower bound", "none proved" if s["lower"] is None else numerals.down(s["lower"], DIGITS)),
+        ("gap", "unknown" if s["gap"] is None else numerals.up(s["gap"], DIGITS)),
+        ("certificate", CERTIFICATES[s["certificate"]].short),
         ("status", ended(s)),
         ("width", " x ".join(str(n) for n in widths) + f" hidden neuron{'' if widths == [1] else 's'}"),
         ("time", f"{_short(s['seconds'], digits=3)} s"),
     ]
     if remark := ignores_inputs(s):
         pairs.append(("note", remark))
-    if s["residual"] is not None:
-        pairs[2] = ("residual", f"{_short(s['residual'], digits=3)}  (largest deviation from the targets)")
-    listed = s.get("layers")
-    layers = listed if isinstance(listed, list) else []
-    pairs += [(f"layer {layer['layer']}", _layer(layer)) for layer in layers]
-    return pairs
+    return pairs + [(f"layer {layer['layer']}", _layer(layer)) for layer in s["layers"]]
 
 
-def ignores_inputs(s: Mapping[str, object]) -> str:
+def ignores_inputs(s: Summary) -> str:
     """Return a note if the network is constant and not proved to be the best; else ""."""
-    widths = s.get("widths")
-    if not isinstance(widths, list) or 0 not in widths or s["status"] == "optimal" or not s.get("cost"):
+    if 0 not in s.get("widths", ()) or s["status"] == "optimal" or not s.get("cost"):  # a plateau has neither
         return ""
     smaller = "" if s["loss"] == "interpolate" else ", or a smaller lam,"
     return (
@@ -229,16 +221,16 @@ def ignores_inputs(s: Mapping[str, object]) -> str:
     )
 
 
-def ended(s: Mapping[str, object]) -> str:
+def ended(s: Summary) -> str:
     """Return the reason why a run ended, without a network if none was found."""
-    sentence = STATUSES[str(s["status"])][0]
+    sentence = STATUSES[s["status"]][0]
     return sentence if s["cost"] is not None else f"{sentence.partition(';')[0]}; no network was found"
 
 
-def _layer(layer: Mapping[str, object]) -> str:
+def _layer(layer: Summary) -> str:
     """Describe a hidden layer in one line: stationarity, the gap of its block, and ranks."""
     bounded = layer["gap"] is not None
-    gap = f"gap {numerals.up(float(str(layer['gap'])), 3)} ({layer['gap_certificate']})" if bounded else "no bound"
+    gap = f"gap {numerals.up(layer['gap'], 3)} ({layer['gap_certificate']})" if bounded else "no bound"
     ranks = f"rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
     return f"stationarity {_short(layer['stationarity'], digits=5)}, {gap}, {ranks}"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from covopt.records import directories, record
@@ -50,7 +50,6 @@ def put(
     writers: Mapping[str, Writer],
     *,
     force: bool = False,
-    spared: Container[str] = PICTURES,
 ) -> None:
     """Write a directory whole or not at all: a draft beside it is renamed when it is complete.
 
@@ -61,7 +60,6 @@ def put(
         kind: the file name of its summary.
         writers: for each file, the function that writes it to a path.
         force: replace an earlier run.
-        spared: files that are omitted after Ctrl-C, because the user waits for the end.
 
     Raises:
         RecordError: as `check_free`; writing fails; or, without `force`, another program has made the directory
@@ -73,7 +71,7 @@ def put(
         draft = directories.begin(path)
         try:
             for name, writer in writers.items():
-                if not (interrupted() and name in spared):
+                if not (interrupted() and name in PICTURES):  # the user waits for the end
                     writer(draft / name)
             _seal(draft / kind, directories.digests(draft))
             draft.chmod(0o777 & ~umask())

@@ -68,7 +68,7 @@ def picture(draw: Drawing, *, alt: str, caption: str, size: tuple[float, float] 
 
 def _themed(svg: str) -> str:
     """Return the SVG with the page's fonts, and its colours as variables that follow the reader's scheme."""
-    svg = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda match: _variable(match.group()), svg)
+    svg = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda m: f"var(--c{m[0][1:]})" if m[0] in DARK else m[0], svg)
     svg = svg.replace("'DejaVu Sans'", "system-ui, sans-serif")
     light, dark = (
         "".join(f"--c{color[1:]}:{value};" for color, value in pairs)
@@ -77,7 +77,3 @@ def _themed(svg: str) -> str:
     style = f"<style>:root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
     start = svg.index(">", svg.index("<svg")) + 1
     return svg[:start] + style + svg[start:]
-
-
-def _variable(color: str) -> str:
-    return f"var(--c{color[1:]})" if color in DARK else color
