@@ -136,6 +136,7 @@ def solve(
     return _asked(**locals()).carried_out()
 
 
+@fitted
 def plan(X: object, Y: object, **options: Any) -> SolvePlan:
     """Return what `solve` would do with the same arguments, without solving.
 

@@ -278,7 +278,7 @@ def test_version_and_help(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
 @pytest.mark.parametrize(
     ("command", "unbuffered"),
-    [("--help", ""), ("doctor", "1"), ("solve iris --rows 9 --shuffle 0 --lam 1 --tol 0.5", "")],
+    [("--help", ""), ("doctor", "1"), ("solve iris --rows 40 --shuffle 0 --lam 1 --tol 0.5", "")],
 )
 def test_a_full_disk_behind_standard_output(command: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:

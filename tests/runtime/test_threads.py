@@ -104,6 +104,7 @@ W = [np.array([[1.0, 0.0], [1.0, -1.0], [1.0, -2.0]]), np.array([[1.0, -2.0, 2.0
 Z = [X @ W[0][:, :1].T + W[0][:, 1], Y]
 DOORS = {
     "solve": lambda _: covopt.solve(X, Y, lam=0.1, max_iterations=2),
+    "plan": lambda _: covopt.plan(X, Y, lam=0.1),
     "validate": lambda _: covopt.validate(W, X, Y, lam=0.1, time_limit=1.0),
     "compare": lambda _: covopt.compare(X, Y, lam=0.1, methods=["cone"], time_limit=1.0),
     "depth": lambda _: covopt.depth(X, Y, lam=0.1, depths=[2], time_limit=1.0),
