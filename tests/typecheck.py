@@ -1,8 +1,7 @@
 """The type checker of the tests: beartype, with whole numbers welcome where a float is asked for (PEP 484).
 
 A check costs as much as a small product, and solvers call some functions a hundred thousand times: each function is
-checked at its first calls and at some of the later ones, which halves the time of the tests. Between them nothing
-keeps the names of dimensions apart: no body of covopt asks `isinstance` of an annotated array.
+checked at its first calls and at some of the later ones, which halves the time of the tests.
 """
 
 from collections.abc import Callable
@@ -36,7 +35,8 @@ def checked_at_times(target: Any = None, *, typechecker: Any) -> Any:
         number = next(calls)
         if number < FIRST or number % EVERY == 0:
             return checked()(*arguments, **named)
-        return target(*arguments, **named)
+        with _always("context"):  # names of dimensions are its own, and not those of a caller that is checked
+            return target(*arguments, **named)
 
     return call
 
