@@ -19,7 +19,6 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective, preactivations
 from covopt.oracles.arrangement import ArrangementOracle
 from covopt.oracles.oracle import oracle_values
-from covopt.runtime.errors import ProblemError
 
 CASES = json.loads((Path(__file__).parents[1] / "cases" / "shallow_exact.json").read_text())["cases"]
 
@@ -183,16 +182,6 @@ def test_nothing_is_proved_without_a_maximum(loss: str) -> None:
     problem = make_problem(np.eye(2), np.eye(2), lam=None if loss == "interpolate" else 0.1, loss=loss)
     bound = dual_bound(problem, problem.Y, math.inf)
     assert (bound.lower, bound.scale, float(bound.Lambda.abs().sum())) == (0.0, 0.0, 0.0)
-
-
-def test_refuses_what_it_cannot_bound() -> None:
-    deep = make_problem(np.eye(2), np.eye(2), lam=0.1, depth=3)
-    with pytest.raises(ProblemError, match="depth 3"):
-        dual_bound(deep, deep.Y, 1.0)
-    shallow = make_problem(np.eye(2), np.eye(2), lam=0.1)
-    for maximum in (-1.0, math.nan):
-        with pytest.raises(ProblemError, match="maximum"):
-            dual_bound(shallow, shallow.Y, maximum)
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0])

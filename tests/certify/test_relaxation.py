@@ -243,7 +243,7 @@ def test_a_dual_point_improves_the_bound_and_stops_at_the_target() -> None:
     free = relaxed_bound(problem, time_limit=2.0).proof
     calls: list[float] = []
     found = relaxed_bound(
-        problem, 0.98 * free.Lambda, time_limit=4.0, callback=lambda seconds, lower: calls.append(lower)
+        problem, 0.98 * free.Lambda, time_limit=20.0, callback=lambda seconds, lower: calls.append(lower)
     ).proof
     assert 0.8 * free.lower <= found.lower <= case["upper"]
     assert all(later >= sooner * (1 - 1e-9) for sooner, later in itertools.pairwise(calls))
@@ -287,12 +287,6 @@ def test_ctrl_c_keeps_the_best_bound() -> None:
         found = relaxed_bound(problem, time_limit=5.0, callback=interrupt)
         assert interrupted()
     assert found.proof.lower > 0.0
-
-
-def test_deep_problems_are_refused() -> None:
-    problem = make_problem(gaussian(6, 3, seed=0), gaussian(6, 2, seed=1), lam=0.01, depth=3)
-    with pytest.raises(ProblemError, match="depth 2"):
-        relaxed_bound(problem)
 
 
 def test_newton_steps_of_cross_entropy_where_nothing_else_is_left_of_the_identity() -> None:

@@ -13,11 +13,11 @@ from hostile_matrices import falsehoods, hostile_matrices
 from hypothesis import given
 from hypothesis import strategies as st
 from references.grams import bipartite_gram, edge_gram
+from runs import Run
 from scipy.optimize import linprog
 
 import covopt
 from covopt import CovoptError, cp_rank
-from covopt.app.cli import main
 from covopt.completely_positive.connected import Part, Verdict
 from covopt.completely_positive.ends import ByEdges, ByFactor, ByRank, ByTheorem, End
 from covopt.completely_positive.prepared import prepare, whole
@@ -305,46 +305,16 @@ def test_tensors_and_float32() -> None:
     assert cp_rank([[1, 1], [1, 1]]).upper == 1
 
 
-@pytest.mark.parametrize(
-    ("A", "message"),
-    [
-        (np.ones((2, 3)), "square"),
-        (np.ones(3), "square"),
-        (np.zeros((0, 0)), "empty"),
-        (np.array([[1.0, 0.5], [0.4, 1.0]]), "not symmetric"),
-        (np.array([[1.0, np.nan], [np.nan, 1.0]]), "NaN"),
-        (np.array([["a"]]), "real numbers"),
-        (np.array([[1j]]), "real numbers"),
-    ],
-)
-def test_bad_matrices(A: np.ndarray, message: str) -> None:
-    with pytest.raises(CovoptError, match=message):
-        cp_rank(A)
-
-
-@pytest.mark.parametrize("options", [{"rank": 0}, {"rank": True}, {"tolerance": -1.0}, {"time_limit": 0.0}])
-def test_bad_options(options: dict) -> None:
-    with pytest.raises(covopt.ProblemError):
-        cp_rank(np.eye(2), **options)
-
-
 # ---- the command
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["cprank", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return int(ended.value.code or 0), captured.out, captured.err
-
-
-def test_the_command_and_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_and_its_files(tmp_path: Path, run: Run) -> None:
     A, out = bipartite_gram(2, 2), tmp_path / "found.npz"
     np.save(tmp_path / "a.npy", A)
     np.savez(tmp_path / "a.npz", A=A, other=np.ones(3))
     np.savetxt(tmp_path / "a.csv", A, delimiter=",")
     for name in ("a.npy", "a.npz", "a.csv"):
-        code, text, _ = run(capsys, tmp_path / name, "--json", "--out", out, "--force")
+        code, text, _ = run("cprank", tmp_path / name, "--json", "--out", out, "--force")
         told = json.loads(text)
         assert code == 0
         assert (told["verdict"], told["exact"], told["lower"], told["upper"]) == ("completely positive", True, 4, 4)
@@ -352,50 +322,22 @@ def test_the_command_and_its_files(tmp_path: Path, capsys: pytest.CaptureFixture
         assert told["upper_reason"]
         B = np.load(out)["B"]
         assert pytest.approx(A) == B.T @ B
-    code, text, error = run(capsys, tmp_path / "a.npy", "--out", out)
+    code, text, error = run("cprank", tmp_path / "a.npy", "--out", out)
     assert (code, text) == (2, "")
     assert "--force" in error
-    code, text, _ = run(capsys, tmp_path / "a.npy")
+    code, text, _ = run("cprank", tmp_path / "a.npy")
     assert code == 0
     assert "completely positive, proved" in text
     assert "4 atoms: edges of a triangle-free support graph" in text
 
 
-def test_the_witness_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_witness_is_stored(tmp_path: Path, run: Run) -> None:
     np.save(tmp_path / "a.npy", np.array([[1.0, -1.0], [-1.0, 1.0]]))
-    code, text, _ = run(capsys, tmp_path / "a.npy", "--out", tmp_path / "c.npz")
+    code, text, _ = run("cprank", tmp_path / "a.npy", "--out", tmp_path / "c.npz")
     assert code == 0
     assert "not completely positive" in text
     assert list(np.load(tmp_path / "c.npz")) == ["C"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy", "c.npz"]
-
-
-def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "text.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "ragged.csv").write_text("1,2\n1\n")
-    (tmp_path / "empty.csv").write_text("")
-    (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
-    (tmp_path / "wrong.npy").write_bytes(b"\x93NUMPY garbage")
-    np.save(tmp_path / "objects.npy", np.array([[{}]], dtype=object))
-    np.save(tmp_path / "short.npy", np.ones((4, 4)))
-    (tmp_path / "short.npy").write_bytes((tmp_path / "short.npy").read_bytes()[:-8])
-    np.savez(tmp_path / "two.npz", B=np.eye(2), C=np.eye(2))
-    np.savetxt(tmp_path / "asymmetric.csv", [[1.0, 2.0], [3.0, 4.0]], delimiter=",")
-    (tmp_path / "matrix.txt").write_text("1")
-    for name in ("text.csv ragged.csv empty.csv bytes.csv wrong.npy objects.npy short.npy two.npz asymmetric.csv"
-                 " matrix.txt missing.npy").split():  # fmt: skip
-        code, text, error = run(capsys, tmp_path / name)
-        assert (code, text) == (2, ""), name
-        assert error.startswith("covopt: ")
-        assert error.count("\n") == 1
-    np.save(tmp_path / "good.npy", np.eye(2))
-    for option in (
-        ["--rank", "0"],
-        ["--tolerance", "2"],
-        ["--out", tmp_path / "o.txt"],
-        ["--out", tmp_path / "x/o.npz"],
-    ):
-        assert run(capsys, tmp_path / "good.npy", *option)[0] == 2
 
 
 def test_descriptions_of_every_verdict() -> None:
