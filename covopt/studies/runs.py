@@ -148,7 +148,7 @@ def write_report(
     """Write an answer as one HTML file that loads nothing and opens from disk.
 
     Args:
-        run: a Result, Plateau, Comparison, Audit or CPRank, or the directory of a stored one.
+        run: an answer that covopt stores, such as a Result or a Plateau, or the directory of a stored one.
         file: the file to write; None for a stored run is `report.html` in its directory.
         force: replace an earlier file.
 
