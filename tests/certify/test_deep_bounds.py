@@ -156,7 +156,7 @@ def distinct(rng: np.random.Generator, samples: int, count: int) -> torch.Tensor
     return torch.from_numpy(np.column_stack([first, (first + rng.integers(1, samples, count)) % samples]))
 
 
-DEEP = [kind for kind in PROOFS if kind is not Spectral and not kind.free]
+DEEP = [kind for kind in PROOFS if kind is not Spectral]
 """Those of two layers do not apply to the problems here."""
 
 
