@@ -208,6 +208,17 @@ def test_every_cell_is_shown(seed: int) -> None:
     assert some.upper_bound >= brute_force(X.numpy(), 0.0, Lambda.numpy()) - 1e-12
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_cells_are_kept_by_the_norms_of_their_matrices(seed: int) -> None:
+    normal, even, odd = directions(7, seed=seed), gaussian(7, 3, seed=seed + 1), gaussian(3, 3, seed=seed + 2)
+    arcs = Arcs(Circles.of(normal, 1e-14), slice(0, 7), odd, even)
+    norms = torch.linalg.matrix_norm(arcs.cells(0.0).A, 2)
+    for place in (len(norms) // 4, len(norms) // 2, len(norms) - 2):
+        floor = 0.999 * float(norms.sort().values[place])  # the same cell is seen from several arcs
+        kept = torch.linalg.matrix_norm(arcs.cells(floor).A, 2)
+        torch.testing.assert_close(kept.sort().values, norms[norms >= floor].sort().values)
+
+
 def test_cells_are_counted_right() -> None:
     """G circles in general position cut the sphere into G (G - 1) + 2 cells, each with its own matrix."""
     normal, even = directions(7), gaussian(7, 3, seed=1)
