@@ -1,4 +1,4 @@
-"""What `solve` will do with a problem, and the answer that comes of it."""
+"""The plan of a solve: checked options, stages in order, and the result of running them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from covopt.solvers.stages.stage import Stage
 
 @dataclass
 class SolvePlan(plan.Plan):
-    """What `solve` will do, stage by stage; `solve()` does it.
+    """The stages of a solve in their order; `solve()` runs them.
 
     The stages are frozen dataclasses whose fields are their settings: put changed ones (`dataclasses.replace`) into the
     list to solve otherwise.
@@ -38,7 +38,7 @@ class SolvePlan(plan.Plan):
     Attributes:
         problem: in float64.
         options: the options of `solve`.
-        stages: what is done, one after the other.
+        stages: in their order.
         columns: the names of the inputs.
     """
 
@@ -48,7 +48,8 @@ class SolvePlan(plan.Plan):
         """Run the stages, and return the answer as `covopt.solve` does; the time begins now.
 
         Raises:
-            ProblemError, ProcessError, RecordError: as `covopt.solve`.
+            ProblemError: no stage finds a network.
+            ProcessError, RecordError: as `covopt.solve`.
         """
         budget = self.options.budget
         now = Budget(budget.time_limit, budget.max_iterations, agreed=budget.agreed)
@@ -57,10 +58,16 @@ class SolvePlan(plan.Plan):
     @gently()
     @fitted
     def carried_out(self) -> Result:
-        """Run the stages within the time that is left; return the answer."""
+        """Run the stages within the time that remains; return the result.
+
+        Raises:
+            ProblemError: no stage finds a network.
+        """
         problem, options = self.problem, self.options
         with fitting(problem.X.numel()), crew():
             incumbent = self.run()
+            if not incumbent.weights:
+                raise ProblemError("No stage of the plan finds a network; put one that does into its stages.")
             result = Result(
                 problem=problem,
                 method=options.method,
@@ -124,7 +131,7 @@ def prepared(
     spread: bool = False,
     resume: bool = False,
 ) -> SolvePlan:
-    """Check what is asked, and return how it is solved.
+    """Check the problem and the options, and return the plan of the solve.
 
     Args:
         problem: to solve.

@@ -1,4 +1,4 @@
-"""What a solved network computes: predictions, representations, forces and pictures, from problem and weights."""
+"""Predictions, representations, forces and pictures of a solved network, from its problem and weights."""
 
 from __future__ import annotations
 

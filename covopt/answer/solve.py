@@ -133,7 +133,7 @@ def solve(
         RecordError: of `checkpoint`: without `resume` there is such a file; with it none, or it is damaged or the state
             of another problem; or it cannot be written.
     """
-    return _asked(**locals()).carried_out()
+    return _planned(**locals()).carried_out()
 
 
 @fitted
@@ -159,14 +159,14 @@ def plan(X: object, Y: object, **options: Any) -> SolvePlan:
     Raises:
         CovoptError: as `solve`, before it begins.
     """
-    asked = signature(solve).bind(X, Y, **options)
-    asked.apply_defaults()
-    defaults = {name: parameter.default for name, parameter in asked.signature.parameters.items()}
-    arguments: dict[str, Any] = dict(asked.arguments) | by_rule(asked.arguments, defaults)
-    return _asked(**arguments)
+    call = signature(solve).bind(X, Y, **options)
+    call.apply_defaults()
+    defaults = {name: parameter.default for name, parameter in call.signature.parameters.items()}
+    arguments: dict[str, Any] = dict(call.arguments) | by_rule(call.arguments, defaults)
+    return _planned(**arguments)
 
 
-def _asked(
+def _planned(
     X: object,
     Y: object,
     *,
@@ -184,7 +184,7 @@ def _asked(
     resume: bool,
     **given: Any,
 ) -> SolvePlan:
-    """Make the problem and the options of what `solve` was asked, and plan it."""
+    """Make the problem and the options from the arguments of `solve`, and return the plan."""
     check_data(X, Y, memory_limit)
     how = {name: given.pop(name) for name in ("method", "certify", "gap", "tol", "callback")}
     problem = make_problem(X, Y, **given, free=True)

@@ -166,7 +166,7 @@ class Solving:
 
 @dataclass(frozen=True)
 class Output:
-    """Where the result goes, and how progress is shown."""
+    """The directory of the run, and the reports of progress."""
 
     out: Annotated[Path | None, _output(help="Write the run into a new directory.", metavar="DIR")] = None
     force: Annotated[bool, _output("--force", help="Replace an earlier run in DIR.")] = False

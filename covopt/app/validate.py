@@ -75,7 +75,7 @@ class Question(options.Question):
 
 @dataclass(frozen=True)
 class Output(options.Output):
-    """Where the result goes; --force also replaces the file of the better network."""
+    """The directory of the run; --force also replaces the file of the better network."""
 
     force: Annotated[bool, typer.Option("--force", help="Replace FILE, and an earlier run in DIR.")] = False
 

@@ -1,4 +1,4 @@
-"""Where dual points of two layers lie: orthogonal to the outputs that cost nothing (MATH.md section 4).
+"""The space of the dual points of two layers, orthogonal to all outputs of zero cost (MATH.md section 4).
 
 Rounding: Lambda is orthogonal to the columns E, of length 1, up to s = E^T Lambda. A bound is that of the nearest point
 that is so exactly, which is off by at most |s|_F / sigma_min(E).
@@ -19,7 +19,7 @@ from covopt.model.problem import Problem
 
 
 def orthogonal(problem: Problem, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-    """Lambda less its part along what is free, up to rounding."""
+    """Return Lambda less its part along the free outputs, up to rounding."""
     E, Lambda = problem.biases.free_columns(problem.X.double()), Lambda.double()
     if E.shape[1] <= 1:
         return centred(Lambda) if E.shape[1] else Lambda
@@ -30,7 +30,7 @@ def orthogonal(problem: Problem, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, 
 
 
 def distance(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
-    """At least the distance of Lambda from the points that are orthogonal to what is free."""
+    """Return an upper bound on the distance of Lambda from the points orthogonal to the free outputs."""
     E, N = problem.biases.free_columns(problem.X.double()), problem.samples
     if not E.shape[1]:
         return 0.0
@@ -43,7 +43,7 @@ def distance(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
 
 
 def widened(problem: Problem, off: float, maximum: float) -> float:
-    """Return a bound on h at the exactly orthogonal point, which is `off` from that of `maximum`."""
+    """Return a bound on h at the exactly orthogonal point, at a distance of `off` from the one with `maximum`."""
     if off == 0.0:
         return maximum
     X = problem.X.double()
@@ -52,7 +52,7 @@ def widened(problem: Problem, off: float, maximum: float) -> float:
 
 
 def lost(problem: Problem, Lambda: Float[Tensor, "N m"], off: float) -> float:
-    """Return at least D(Lambda) - D at the exactly orthogonal point, which is `off` from Lambda."""
+    """Return an upper bound on D(Lambda) - D at the exactly orthogonal point, at a distance of `off`."""
     if off == 0.0:
         return 0.0
     targets = float(problem.Y.double().norm()) + problem.allowed_misfit * problem.Y.numel()

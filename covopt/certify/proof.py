@@ -104,12 +104,12 @@ class Proof(ABC):
     def applies(cls, problem: Problem) -> bool:
         """Return True if this kind can prove a bound of the problem."""
         loss_is_known = not cls.losses or type(problem.loss) in cls.losses
-        asked = problem.depth in cls.depths and isinstance(problem.biases, cls.biases) and loss_is_known
-        return asked and cls.suits(problem)
+        is_known = problem.depth in cls.depths and isinstance(problem.biases, cls.biases) and loss_is_known
+        return is_known and cls.suits(problem)
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
-        """Return True if rank, size and activation suit this kind; asked where its depths, biases and losses do."""
+        """Return True if rank, size and activation suit this kind; its depths, biases and losses are known to."""
         return True
 
     @classmethod

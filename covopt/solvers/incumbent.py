@@ -1,4 +1,4 @@
-"""What a solve has reached: the best network, the best bound, and how they came about."""
+"""The best network and the best bound of a solve so far, with their history."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Incumbent:
         problem: that is solved.
 
     Attributes:
-        weights: of the best network; empty before the first one. cost: its loss.
+        weights: of the best network; empty before the first one. cost: its loss, infinite while none fits.
         proof: the best bound; None without one.
         history: cost, bound and width over time, the stages numbered on.
         starts: the lowest cost reached from each start.
@@ -69,7 +69,7 @@ class Incumbent:
 
     def offer(self, weights: Weights, cost: float | None = None) -> None:
         """Take a network that costs no more than the best one so far; at the same cost the later one is smaller."""
-        cost = evaluate(self.problem, weights).total if cost is None else cost
+        cost = cost_of(self.problem, weights) if cost is None else cost
         if not self.weights or cost <= self.cost:
             self.weights, self.cost = list(weights), cost
 
@@ -90,6 +90,12 @@ class Incumbent:
         self.prove(attempt.proof)
         self.record(attempt.history)
         self.starts, self.status = attempt.starts, attempt.status
+
+
+def cost_of(problem: Problem, weights: Weights) -> float:
+    """Return the cost in float64; infinite for `interpolate` if the network does not fit."""
+    cost = evaluate(problem, [W.double() for W in weights])
+    return cost.total if problem.allows(cost.residual) and math.isfinite(cost.total) else math.inf
 
 
 def one_history(history: list[Progress], callback: Callback | None) -> Callback:

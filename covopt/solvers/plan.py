@@ -1,4 +1,4 @@
-"""What a solve will do, stage by stage, and the memory that it will need.
+"""The stages of a solve, and the memory that they will need.
 
 need = what the process holds when the problem is put + the libraries that it loads later + the most that a phase
 takes. The phases follow one another, and each is an expression in N (the rows of this process), d, m, the widths, and
@@ -54,7 +54,7 @@ class Need:
     @property
     def total(self) -> float:
         """The peak."""
-        return self.held + LOADED + self.phases[self.largest]
+        return self.held + LOADED + max(self.phases.values(), default=0.0)
 
     @property
     def largest(self) -> str:
@@ -69,7 +69,7 @@ class Plan:
     Attributes:
         problem: in float64.
         options: how it is solved.
-        stages: what is done, one after the other.
+        stages: in their order.
     """
 
     problem: Problem

@@ -8,7 +8,6 @@ search ends soon after it, and `best` holds what was reached; a later search goe
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
@@ -17,7 +16,6 @@ from typing import Generic, TypeVar
 from covopt.answer.result import Result
 from covopt.answer.solve import solve
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, evaluate
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Callback, Progress, Status
 
@@ -108,9 +106,3 @@ class Continuation(ABC, Generic[Key, Member]):
         """Report progress to the callback, if there is one."""
         if self.callback is not None:
             self.callback(replace(line, seconds=self.budget.seconds()))
-
-
-def cost_of(problem: Problem, weights: Weights) -> float:
-    """Return the cost in float64; infinite for `interpolate` if the network does not fit."""
-    cost = evaluate(problem, [W.double() for W in weights])
-    return cost.total if problem.allows(cost.residual) and math.isfinite(cost.total) else math.inf

@@ -12,7 +12,6 @@ import torch
 
 import covopt
 from covopt.answer.plan import SolvePlan
-from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Status
@@ -78,9 +77,6 @@ class Offer(Stage):
     why = "Somebody has a network."
     weights: tuple[torch.Tensor, ...] = ()
 
-    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
-        return {"offer": 0.0}
-
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         incumbent.offer(self.weights)
         incumbent.status = Status.CONVERGED
@@ -130,3 +126,29 @@ def test_what_solve_refuses_has_no_plan() -> None:
             planned(**options)
     with pytest.raises(TypeError, match="speed"):
         planned(speed=3)
+
+
+def test_an_exact_fit_is_never_replaced_by_a_cheaper_network_that_does_not_fit() -> None:
+    plan = planned(6, 2, lam=None, depth=3, max_iterations=2, starts=2, certify="none")
+    zero = tuple(torch.zeros(shape, dtype=torch.float64) for shape in plan.problem.shapes([0, 0]))
+    plan.stages = [Offer(weights=zero), *plan.stages, Offer(weights=zero)]
+    result = plan.solve()
+    assert result.cost > 0.0
+    assert result.residual <= plan.problem.allowed_misfit
+
+
+def test_the_number_of_descents_is_a_setting() -> None:
+    plan = planned(10, 2, method="hidden", depth=3, max_iterations=1, certify="none")
+    plan.stages = [replace(plan.stages[0], starts=2)]
+    assert len(plan.solve().starts) == 2
+
+
+def test_a_plan_that_finds_nothing_is_refused() -> None:
+    plan = planned(depth=3)
+    plan.stages = plan.stages[:1]
+    with pytest.raises(ProblemError, match="No stage of the plan finds a network"):
+        plan.solve()
+    plan.stages = []
+    assert str(plan).startswith("stage")
+    with pytest.raises(ProblemError, match="until is 2; give a part of the time limit"):
+        replace(planned().stages[0], until=2.0)

@@ -102,14 +102,10 @@ class FewSamples(DeepSearch):
 
 @dataclass(frozen=True)
 class ExamineLayers(Stage):
-    """A report of each hidden layer, whose block is a problem of two layers with a proved gap."""
+    """A report of each hidden layer, whose block is a problem of two layers; the search counts its memory."""
 
     name = "layers"
-    why = "Each hidden layer is examined: its gap, its missing neuron, its ranks."
-
-    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
-        """Return nothing: the search counts the blocks."""
-        return {}
+    why = "Each hidden layer is examined: the gap of its block, its missing neuron, its ranks."
 
     def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
         """Return True while there is time and a signal passes all layers."""
@@ -146,9 +142,8 @@ class HiddenDescents(Stage):
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Descend from each start."""
         units, o = in_units(incumbent.problem, options)
-        take(
-            incumbent, units, descend_best(units.problem, o.budget, o.width, o.starts or 3, o.seed, o.init, o.callback)
-        )
+        starts = o.starts or self.starts
+        take(incumbent, units, descend_best(units.problem, o.budget, o.width, starts, o.seed, o.init, o.callback))
 
     def remedies(self, phase: str) -> list[str]:
         """Return the method that needs less."""

@@ -11,6 +11,7 @@ from covopt.certify import proofs
 from covopt.certify.proof import Proof
 from covopt.model.problem import Problem
 from covopt.model.units import Units, unit_of_inputs
+from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Status
 from covopt.solvers.incumbent import Attempt, Incumbent
@@ -36,9 +37,13 @@ class Stage(ABC):
     why: ClassVar[str]
     until: float = 1.0
 
-    @abstractmethod
+    def __post_init__(self) -> None:
+        if not 0.0 < self.until <= 1.0:
+            raise ProblemError(f"until is {self.until:g}; give a part of the time limit, above 0 and at most 1.")
+
     def memory(self, problem: Problem, options: SolveOptions) -> Mapping[str, float]:
-        """Return the bytes that each phase of the stage takes at its peak; the phases follow one another."""
+        """Return the bytes that each phase takes at its peak, the phases one after the other; none by default."""
+        return {}
 
     @abstractmethod
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
@@ -106,14 +111,10 @@ def bound_from_data(problem: Problem, options: SolveOptions) -> Proof | None:
 
 @dataclass(frozen=True)
 class DataBound(Stage):
-    """The bound that needs only the data."""
+    """The bound from the data alone; the plan counts its memory for all methods."""
 
     name = "bound"
     why = "A bound from the data alone holds for every network of this depth."
-
-    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
-        """Return nothing: the plan counts the spectral bound for all methods."""
-        return {}
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Prove it, and at two layers that of the network's own dual point."""

@@ -27,7 +27,7 @@ from covopt.records import record
 from covopt.records.record import Summary
 from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Status
-from covopt.studies.continuation import cost_of
+from covopt.solvers.incumbent import cost_of
 from covopt.studies.depth.depth_answer import Depths, Family, curve_lines
 from covopt.studies.depth.depth_search import Member
 

@@ -29,13 +29,13 @@ from covopt.solvers.deep.exploration import usual_width
 from covopt.solvers.deep.insertion import at_place, in_balance
 from covopt.solvers.deep.pruning import balanced
 from covopt.solvers.deep.starts import ENDS, MIDDLE, ends_first
+from covopt.solvers.incumbent import cost_of
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.alternation import Alternation
 from covopt.solvers.training.exact_fit import explored_problem, nearest_fit
 from covopt.solvers.training.homotopy import POLISHING, REFINING, SHIFTING, descend
 from covopt.solvers.training.tangent import exact_fit
 from covopt.solvers.training.trainer import initial
-from covopt.studies.continuation import cost_of
 from covopt.studies.depth.depth_search import DepthSearch
 
 # Random starts at two and three layers; networks that descend at one depth.

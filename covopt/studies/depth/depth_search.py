@@ -32,10 +32,11 @@ from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Callback, Progress, Status
 from covopt.solvers.deep.exact_fits import descend_exactly
 from covopt.solvers.deep.insertion import at_place, deepened, shortened
+from covopt.solvers.incumbent import cost_of
 from covopt.solvers.training.exact_fit import explored_problem
 from covopt.solvers.training.homotopy import POLISHING, descend
 from covopt.solvers.training.simple import simple_networks
-from covopt.studies.continuation import Continuation, cost_of
+from covopt.studies.continuation import Continuation
 
 # Smallest relative gain that counts; less is rounding.
 GAIN = 1e-6

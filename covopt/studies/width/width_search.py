@@ -22,6 +22,7 @@ from torch import Tensor
 from covopt.answer.result import Result
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Budget, Callback, Progress, Status
+from covopt.solvers.incumbent import cost_of
 from covopt.solvers.training.batch import buckets, work
 from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
@@ -34,7 +35,7 @@ from covopt.solvers.training.newton import (
     has_newton,
 )
 from covopt.solvers.training.trainer import initial
-from covopt.studies.continuation import Continuation, cost_of
+from covopt.studies.continuation import Continuation
 from covopt.studies.width.kinks import draw_kinks, fit_kinks, vary_kinks
 from covopt.studies.width.neighbours import chosen, exchanged, fits, narrowed, widened
 
