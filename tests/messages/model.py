@@ -1,6 +1,7 @@
 """Messages about the question: data in memory, options, weights, representations, solvers."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch

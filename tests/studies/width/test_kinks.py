@@ -18,7 +18,7 @@ from covopt.solvers.training.newton import (
     descend_by_newton,
     has_newton,
 )
-from covopt.studies.continuation import cost_of
+from covopt.solvers.incumbent import cost_of
 from covopt.studies.width.kinks import draw_kinks, fit_kinks, vary_kinks
 
 CASES = Path(__file__).parents[2] / "cases"
