@@ -10,6 +10,7 @@ from instances import gaussian
 import covopt
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
+from covopt.solvers.incumbent import cost_of
 from covopt.solvers.training.newton import (
     KINKS_EXPLORING,
     KINKS_POLISHING,
@@ -18,7 +19,6 @@ from covopt.solvers.training.newton import (
     descend_by_newton,
     has_newton,
 )
-from covopt.solvers.incumbent import cost_of
 from covopt.studies.width.kinks import draw_kinks, fit_kinks, vary_kinks
 
 CASES = Path(__file__).parents[2] / "cases"
