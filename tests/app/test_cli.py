@@ -55,7 +55,7 @@ def solver(monkeypatch: pytest.MonkeyPatch) -> FakeSolver:
 def interrupted(X: object, Y: object, **_: object) -> Result:
     """A solver that Ctrl-C ends, as the loop does it."""
     try:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         raise AssertionError("no Ctrl-C arrived")
     except KeyboardInterrupt:
         return toy_result(X=X, Y=Y, status=Status.INTERRUPTED)
@@ -239,7 +239,7 @@ def test_second_ctrl_c_does_not_stop_the_writing(
     put = storing.put
 
     def pressed_again(*arguments: object, **options: object) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         put(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(storing, "put", pressed_again)
