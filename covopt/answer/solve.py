@@ -83,8 +83,10 @@ def solve(
             [A_L, S, b_L].
         activation: relu, leaky:A or linear.
         method: cone, fully corrective Frank-Wolfe over S for depth 2, and beyond that descents in the weights from many
-            starts, then Frank-Wolfe layer by layer; hidden, projected gradient on the
-            representations Z; train, ordinary training of several starts as one batch.
+            starts, then Frank-Wolfe layer by layer; frank-wolfe, Frank-Wolfe over S alone, with no descent in the
+            weights: at depth 2, and beyond that the layers in turn, with a Tikhonov parameter between them that falls;
+            hidden, projected gradient on the representations Z; train, ordinary training of several starts as one
+            batch.
         certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks),
             else the spectral one; full: also branch and bound over cones of directions up to rank 6 (8 with one
             output), in turns with the solver until the gap or the time limit is reached, and beyond that the doubly
@@ -103,7 +105,8 @@ def solve(
         init: a Result, or weights [W_1, ..., W_L], to start from.
         width: of every hidden layer, for the methods hidden and train; None lets it choose.
         max_width: of every hidden layer, for the method cone at depth >= 3.
-        starts: number of random starts (cone at depth >= 3), descents or trainings; None lets the method choose.
+        starts: number of random starts (cone and frank-wolfe at depth >= 3), descents or trainings; None lets the
+            method choose.
         callback: gets a `Progress` after each round.
         sample_weight: s_i >= 0 (N,) of the rows, of any scale: C is the mean with these weights, so that weight 2 is a
             row given twice and weight 0 a row left out, also of `Result.problem`; None: all are equal. `interpolate`

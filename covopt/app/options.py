@@ -34,6 +34,7 @@ class Method(StrEnum):
     """Ways to solve; an enumeration, because typer has no lists of Literals."""
 
     CONE = "cone"
+    FRANK_WOLFE = "frank-wolfe"
     HIDDEN = "hidden"
     TRAIN = "train"
 

@@ -312,8 +312,13 @@ def _integer(digits: str) -> int:
 
 
 def history_lines(history: list[Progress]) -> list[list[object]]:
-    """Return the table of a run's history."""
-    return [list(COLUMNS), *([line.iteration, line.seconds, line.cost, line.lower, line.width] for line in history)]
+    """Return the table of a run's history; the gaps of layers have columns where there are any."""
+    layers = max((len(line.gaps) for line in history), default=0)
+    table: list[list[object]] = [[*COLUMNS, *(f"gap_{layer}" for layer in range(1, layers + 1))]]
+    for line in history:
+        unknown = [None] * (layers - len(line.gaps))
+        table.append([line.iteration, line.seconds, line.cost, line.lower, line.width, *line.gaps, *unknown])
+    return table
 
 
 def read_history(file: Path) -> list[Progress]:
@@ -326,8 +331,10 @@ def read_history(file: Path) -> list[Progress]:
     try:
         with file.open(newline="", encoding="utf-8") as stream:
             table = csv.DictReader(stream)
-            if table.fieldnames is None or set(table.fieldnames) != set(COLUMNS):
-                raise KeyError(str(table.fieldnames))
+            names = table.fieldnames or ()
+            gaps = [f"gap_{layer}" for layer in range(1, len(names) - len(COLUMNS) + 1)]
+            if sorted(names) != sorted([*COLUMNS, *gaps]):
+                raise KeyError(str(names))
             return [
                 Progress(
                     iteration=int(row["iteration"]),
@@ -335,6 +342,7 @@ def read_history(file: Path) -> list[Progress]:
                     cost=float(row["cost"]),
                     lower=float(row["lower"]) if row["lower"] else None,
                     width=int(row["width"]),
+                    gaps=tuple(float(row[name]) for name in gaps if row[name]),
                 )
                 for row in table
             ]

@@ -82,6 +82,7 @@ class Progress:
         cost: of the best network so far; width: its widest hidden layer.
         lower: the best proved bound so far, or None.
         phase: what the solver does next, in a few words; not stored.
+        gaps: of the problem of each hidden layer, relative to the cost, by the method frank-wolfe; else empty.
     """
 
     iteration: int
@@ -90,6 +91,7 @@ class Progress:
     lower: float | None
     width: int
     phase: str = field(default="", compare=False)
+    gaps: tuple[float, ...] = ()
 
 
 Callback = Callable[[Progress], None]

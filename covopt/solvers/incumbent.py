@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from covopt.certify.proof import Proof
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.runtime.loop import Callback, Progress, Status
+from covopt.runtime.loop import Budget, Callback, Iteration, Progress, Status, run
 from covopt.solvers.layer import Layer
 
 
@@ -109,3 +110,41 @@ def one_history(history: list[Progress], callback: Callback | None) -> Callback:
             callback(history[-1])
 
     return add
+
+
+class Costed(Protocol):
+    """The state of a search that keeps its best network."""
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """W_1 ... W_L."""
+        ...
+
+    @property
+    def cost(self) -> float:
+        """Its cost."""
+        ...
+
+
+Searched = TypeVar("Searched", bound=Costed)
+
+
+def best_of(turns: Iterable[tuple[Iteration[Searched], Budget]], callback: Callback | None) -> Attempt:
+    """Run one search after the other, each within its budget; return the best network.
+
+    The status is CONVERGED only if every search converged.
+    """
+    ends: list[tuple[float, list[Tensor]]] = []
+    history: list[Progress] = []
+    status = Status.CONVERGED
+    for search, budget in turns:
+        if ends and budget.spent():
+            status = Status.INTERRUPTED if budget.interrupted() else Status.TIME_LIMIT
+            break
+        outcome = run(search, budget, one_history(history, callback))
+        ends.append((outcome.state.cost, outcome.state.weights))
+        status = status if outcome.status is Status.CONVERGED else outcome.status
+        if status is Status.INTERRUPTED:
+            break
+    _, best = min(ends, key=lambda end: end[0])
+    return Attempt(best, status, history, starts=[cost for cost, _ in ends])

@@ -12,8 +12,9 @@ from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.loop import Budget, Callback, check_seed, check_time_limit
 from covopt.solvers.checkpoint import Checkpoint, Saved
 
-METHODS = ("cone", "hidden", "train")
-"""Ways to solve: Frank-Wolfe over covariances, projected gradient on representations, ordinary training."""
+METHODS = ("cone", "frank-wolfe", "hidden", "train")
+"""Ways to solve: Frank-Wolfe over covariances with descents, and without, projected gradient on representations,
+ordinary training."""
 CERTIFY = ("none", "fast", "full", "auto")
 DRAWS_TOGETHER = 24
 """Networks of three layers and more that are explored together."""
@@ -22,7 +23,7 @@ WIDEST = 1_000_000
 _USES = {
     "width": "the methods hidden and train",
     "max_width": "the method cone at depth 3 and more",
-    "starts": "the methods hidden and train, and for cone at depth 3 and more",
+    "starts": "the methods hidden and train, and for cone and frank-wolfe at depth 3 and more",
     "tol": "the method cone",
 }
 
@@ -48,7 +49,7 @@ class SolveOptions:
 
     Attributes:
         budget: the clock.
-        method: cone, hidden or train.
+        method: cone, frank-wolfe, hidden or train.
         certify: none, fast, full or auto.
         gap: proved relative gap to stop at.
         tol: relative gain of the rounds of `cone` below which they end; None: they go on.
@@ -105,8 +106,8 @@ class SolveOptions:
         for name, most in (("width", WIDEST), ("max_width", WIDEST), ("starts", None)):
             as_count(getattr(self, name), name, most)
         as_count(self.budget.max_iterations, "max_iterations")
-        descends, deep = self.method != "cone", depth > 2
-        used = {"width": descends, "max_width": deep and not descends, "starts": deep or descends, "tol": not descends}
+        descends, deep, cone = self.method in ("hidden", "train"), depth > 2, self.method == "cone"
+        used = {"width": descends, "max_width": deep and cone, "starts": deep or descends, "tol": cone}
         for name, use in _USES.items():
             if getattr(self, name) is not None and not used[name]:
                 at = f"The method {self.method} at depth {depth}"

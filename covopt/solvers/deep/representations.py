@@ -41,8 +41,7 @@ from covopt.model import hidden
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, check_weights, evaluate, flattened, preactivations, shaped_like
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Budget, Callback, Progress, Status, run
-from covopt.solvers.incumbent import Attempt, one_history
+from covopt.runtime.loop import Budget, Progress, Status
 
 NO_TIKHONOV = (0.0,)
 """`HiddenOptions.tikhonov` for `interpolate`: other eps gained nothing there, and made deep networks much worse."""
@@ -237,40 +236,3 @@ class HiddenSolver:
     def _gaussian(self, *shape: int) -> Tensor:
         X = self.problem.X
         return torch.randn(*shape, generator=self._generator, dtype=X.dtype, device=X.device)
-
-
-def descend_best(
-    problem: Problem,
-    budget: Budget,
-    width: int | None = None,
-    starts: int = 3,
-    seed: int = 0,
-    init: Weights | None = None,
-    callback: Callback | None = None,
-    options: HiddenOptions | None = None,
-) -> Attempt:
-    """Descend from `starts` starts in turn, each with its share of the remaining time.
-
-    The first start is `init`, where it is given; the others are random, with seeds `seed`, `seed` + 1, ... The status
-    is CONVERGED only if every descent converged.
-
-    Raises:
-        ProblemError: fewer than one start, or as `HiddenSolver`.
-    """
-    if starts < 1 or (width is not None and width < 1):
-        of_width = "" if width is None else f" of width {width}"
-        raise ProblemError(f"There are {starts} starts{of_width}; give at least 1 of each.")
-    ends: list[tuple[float, list[Tensor]]] = []
-    history: list[Progress] = []
-    status = Status.CONVERGED
-    for number in range(starts):
-        own = budget.rest(1.0 / (starts - number))
-        solver = HiddenSolver(problem, width, seed + number, init if number == 0 else None, options)
-        outcome = run(solver, own, one_history(history, callback))
-        ends.append((outcome.state.cost, outcome.state.weights))
-        if outcome.status is not Status.CONVERGED:
-            status = outcome.status
-        if outcome.status is Status.INTERRUPTED or budget.spent():
-            break
-    _, best = min(ends, key=lambda end: end[0])
-    return Attempt(best, status, history, starts=[cost for cost, _ in ends])

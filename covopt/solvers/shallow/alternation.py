@@ -49,6 +49,7 @@ class Alternation:
         wrap: what to put around the search's oracles.
         stage: what the checkpoints call these rounds.
         saved: the state to go on from.
+        search: what the rounds do.
     """
 
     worthwhile_gain = 0.1
@@ -68,6 +69,7 @@ class Alternation:
         wrap: Wrap = lambda oracle: oracle,
         stage: str = "rounds",
         saved: Saved | None = None,
+        search: type[ShallowSolver] = ShallowSolver,
     ) -> None:
         self.problem, self.options, self.budget, self.gap = problem, options, options.budget, options.gap
         certify = options.certify
@@ -79,7 +81,7 @@ class Alternation:
         round_options = ShallowOptions(gap=options.gap, tol=tol, entries=options.thrift.entries)
         if self._prover is not None and self._prover.loose and certify == "full":
             round_options = replace(round_options, stall_tolerance=REFUTATION_SLACK, patience=1)
-        self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, round_options, options.seed, init, wrap)
+        self.solver = search(problem, self._exact_bound, self._oracle, round_options, options.seed, init, wrap)
         self._worthwhile_gain = self.worthwhile_gain if certify == "auto" else 0.0
         self._stop_when_refuted = True
         self._last: Proved | None = None

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.certify.dual import dual_bound
 from covopt.linalg.lbfgs import WINDOW
 from covopt.linalg.psd import row_space
 from covopt.model.problem import Problem
@@ -26,7 +27,7 @@ from covopt.model.units import Units
 from covopt.model.weights import evaluate
 from covopt.oracles.oracle import Answer, Oracle, Wrap
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
-from covopt.runtime.loop import Budget, OnIncumbent, ignore_incumbent
+from covopt.runtime.loop import Budget, OnIncumbent, Progress, ignore_incumbent
 from covopt.solvers.checkpoint import Facts
 from covopt.solvers.shallow.datafits import make_datafit, mixture_outputs
 from covopt.solvers.shallow.master import Mixture
@@ -335,6 +336,22 @@ class ShallowSolver(Rounds):
         small = self._stall_threshold()
         no_gain = violation_of(state.answer) <= small and fall <= small
         state.stalled = last.stalled + 1 if full and no_gain and self._fit.settled else 0
+
+
+class PlainRounds(ShallowSolver):
+    """The rounds of Frank-Wolfe alone: no weight descends between them."""
+
+    def progress(self, state: State, iteration: int, seconds: float) -> Progress:
+        """Return the line with the gap that the search leaves; no bound, should it have missed a neuron."""
+        line = super().progress(state, iteration, seconds)
+        return replace(line, gaps=(self.gap(state) / line.cost,) if 0.0 < line.cost < math.inf else ())
+
+    def gap(self, state: State) -> float:
+        """Return the cost less the bound that the dual point would prove if the search had found the maximum of h."""
+        return self.cost(state) - dual_bound(self._original, self.dual(state), largest_value(state.answer)).lower
+
+    def _unsettled(self, last: State | None) -> bool:
+        return False
 
 
 def _fall(before: float, now: float) -> float:

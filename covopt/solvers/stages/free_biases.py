@@ -121,10 +121,12 @@ def free_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
     """Return what `solve` does with free biases.
 
     Raises:
-        ProblemError: the method is `hidden`, which needs penalised biases.
+        ProblemError: the method is `hidden` or `frank-wolfe`, which need penalised biases.
     """
-    if options.method == "hidden":
-        raise ProblemError("The method hidden penalises biases; with free biases use the method cone or train.")
+    if options.method in ("hidden", "frank-wolfe"):
+        raise ProblemError(
+            f"The method {options.method} penalises biases; with free biases use the method cone or train."
+        )
     return [FreeRounds() if problem.depth == 2 and options.method == "cone" else FreeDescents()]
 
 

@@ -10,13 +10,14 @@ from covopt.model.spread import ALONE
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Status, run
 from covopt.solvers.deep.exploration import Exploration, usual_width
+from covopt.solvers.deep.frank_wolfe import LayerOptions, LayerRounds
 from covopt.solvers.deep.layers import examine
 from covopt.solvers.deep.pruning import reduced
-from covopt.solvers.deep.representations import POOL, descend_best
+from covopt.solvers.deep.representations import POOL, HiddenSolver
 from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
 from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE
 from covopt.solvers.deep.stream import DeepStream, descended, few_count
-from covopt.solvers.incumbent import Incumbent
+from covopt.solvers.incumbent import Incumbent, best_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_units, size_in_units, take
 from covopt.solvers.stages.two_layers import rounds_memory
@@ -142,12 +143,46 @@ class HiddenDescents(Stage):
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Descend from each start."""
         units, o = in_units(incumbent.problem, options)
-        starts = o.starts or self.starts
-        take(incumbent, units, descend_best(units.problem, o.budget, o.width, starts, o.seed, o.init, o.callback))
+        inits = [o.init, *[None] * ((o.starts or self.starts) - 1)]
+        solvers = [HiddenSolver(units.problem, o.width, o.seed + k, init) for k, init in enumerate(inits)]
+        take(incumbent, units, best_of(o.budget.turns(solvers), o.callback))
 
     def remedies(self, phase: str) -> list[str]:
         """Return the method that needs less."""
         return ["use the method cone"] if phase == "descents" else []
+
+
+@dataclass(frozen=True)
+class LayersInTurn(Stage):
+    """Frank-Wolfe over the pairs (K_l, Ks_l) of one hidden layer after the other, from several starts.
+
+    Attributes:
+        starts: where nobody says how many; each takes the time that it needs.
+        rounds: how eps falls.
+    """
+
+    name = "layers in turn"
+    why = (
+        "Frank-Wolfe moves the covariances of one hidden layer after the other, and Tikhonov's eps between them falls."
+    )
+    starts: int = 8
+    rounds: LayerOptions = field(default_factory=LayerOptions)
+
+    def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
+        """Return the need of a layer's problem, whose inputs are the neurons below beside sqrt(eps) I."""
+        N, wide = len(problem.X), min(2 * len(problem.X), 400)
+        block = replace(problem, X=problem.X.new_empty(N, 0), depth=2, loss=LOSSES["mse"])
+        search = max(rounds_memory(block, replace(options, certify="none")).values())
+        return {"layers": size_in_units(problem) + search + 8 * DOUBLE * N * (N + wide)}
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Take the layers in turn, from each start."""
+        units, o = in_units(incumbent.problem, options)
+        inits = [o.init, *[None] * ((o.starts or self.starts) - 1)]
+        solvers = (LayerRounds(units.problem, o.seed + k, init, self.rounds) for k, init in enumerate(inits))
+        attempt = best_of(((solver, o.budget) for solver in solvers), o.callback)
+        smaller = reduced(units.problem, attempt.weights, o.budget.spent)
+        take(incumbent, units, replace(attempt, weights=smaller))
 
 
 def search_memory(problem: Problem, options: SolveOptions, effort: DeepOptions, rows: int) -> dict[str, float]:

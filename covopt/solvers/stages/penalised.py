@@ -9,8 +9,9 @@ from covopt.model.spread import ALONE
 from covopt.solvers.deep.solver import DeepOptions
 from covopt.solvers.deep.stream import suits_few_samples
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
+from covopt.solvers.shallow.solver import PlainRounds
 from covopt.solvers.shallow.stream import StreamOptions, suits_streaming
-from covopt.solvers.stages.more_layers import DRAWS, DeepSearch, ExamineLayers, FewSamples, HiddenDescents
+from covopt.solvers.stages.more_layers import DRAWS, DeepSearch, ExamineLayers, FewSamples, HiddenDescents, LayersInTurn
 from covopt.solvers.stages.stage import DataBound, Stage
 from covopt.solvers.stages.training import Train
 from covopt.solvers.stages.two_layers import MiniBatches, Rounds
@@ -18,6 +19,8 @@ from covopt.solvers.stages.two_layers import MiniBatches, Rounds
 
 def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
     """Return what `solve` does with penalised biases, one stage after the other."""
+    if options.method == "frank-wolfe" and problem.depth == 2:
+        return [Rounds(search=PlainRounds)]
     if options.method == "cone" and problem.depth == 2:
         return _two_layers(problem, options)
     proving = options.certify != "none"
@@ -27,7 +30,8 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     if options.method == "cone":
         stages = [*bound, *_more_layers(problem, options, until)]
     else:
-        stages = [HiddenDescents(until) if options.method == "hidden" else Train(until), *bound]
+        rivals = {"hidden": HiddenDescents, "frank-wolfe": LayersInTurn, "train": Train}
+        stages = [rivals[options.method](until), *bound]
     return [*stages, ExamineLayers()] if examining else stages
 
 

@@ -106,12 +106,14 @@ class Rounds(Stage):
 
     Attributes:
         neurons: of a network of batches that they begin with, at most; 0 without one.
+        search: what the rounds do.
     """
 
     name = "rounds"
     why = "Frank-Wolfe over covariances finds the neurons, in turns with a proof of the bound where one is asked for."
     again = "rounds from a simple network"  # what checkpoints call the second ones
     neurons: int = 0
+    search: type[ShallowSolver] = ShallowSolver
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the needs of the search, of the descent or master before it, and of the proof."""
@@ -151,7 +153,9 @@ class Rounds(Stage):
     def _alternate(self, incumbent: Incumbent, options: SolveOptions, init: Tensor | None, stage: str) -> None:
         saved = options.saved
         saved = saved if saved is not None and saved.stage == stage else None
-        incumbent.take(Alternation(incumbent.problem, options, init, stage=stage, saved=saved).solve())
+        incumbent.take(
+            Alternation(incumbent.problem, options, init, stage=stage, saved=saved, search=self.search).solve()
+        )
         incumbent.starts = [incumbent.cost]
 
     def thriftier(self, phase: str, problem: Problem, options: SolveOptions) -> Thriftier:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 else:
     figures = lazy("covopt.answer.drawing")
 
+SIZED = {"hidden", "train"}
+"""Methods that take a width and a number of starts; the others find their own."""
 COLUMNS = ("method", "best cost", "median cost", "proved bound", "hidden neurons", "seconds", "status")
 
 
@@ -141,7 +143,8 @@ class Comparison(Answer):
 
     def _history_lines(self) -> list[list[object]]:
         histories = {method: record.history_lines(result.history) for method, result in self.results.items()}
-        lines = [[method, *line] for method, (_, *history) in histories.items() for line in history]
+        count = len(record.COLUMNS)  # the gaps of layers stay with the run
+        lines = [[method, *line[:count]] for method, (_, *history) in histories.items() for line in history]
         return [["method", *record.COLUMNS], *lines]
 
 
@@ -165,8 +168,8 @@ def compare(
         X: inputs (N, n_0).
         Y: targets (N, n_L) or (N,).
         methods: the methods to run; None takes all of them.
-        width: hidden neurons for the methods that need a width; the cone finds its own.
-        starts: random starts for the methods that make them.
+        width: hidden neurons for the methods hidden and train; the others find their own.
+        starts: random starts for the methods hidden and train.
         certify: as for `covopt.solve`. With auto, hidden and train take fast: they have no proofs of their own, and the
             whole time goes into their search.
         options: as for `covopt.solve`; `time_limit` is for each method.
@@ -186,15 +189,15 @@ def compare(
     if unknown or not methods:
         raise ProblemError(f"The methods to compare are {listed(methods)}; use some of {', '.join(METHODS)}.")
     sizes = {name: value for name, value in (("width", width), ("starts", starts)) if value is not None}
-    if sizes and set(methods) == {"cone"}:
+    if sizes and not SIZED.intersection(methods):
         own = " and ".join(sizes)
-        raise ProblemError(f"The method cone finds its own {own}; leave that out, or compare others too.")
+        raise ProblemError(f"Of {listed(methods)} none takes {own} here; leave that out, or compare hidden or train.")
     contenders: list[Contender] = []
     refused: list[ProblemError] = []
     for method in methods:
         follow = None if callback is None else _following(method, callback)
-        own = {} if method == "cone" else sizes
-        level = "fast" if method != "cone" and certify == "auto" else certify
+        own = sizes if method in SIZED else {}
+        level = "fast" if method in SIZED and certify == "auto" else certify
         try:
             result = solve(X, Y, method=method, certify=level, callback=follow, **own, **options)  # type: ignore[arg-type]
         except ProblemError as error:

@@ -1,6 +1,7 @@
 """The descent on hidden representations: it never rises, stays feasible, and ends at known values."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from covopt.model import hidden
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Budget, Status
-from covopt.solvers.deep.representations import HiddenOptions, HiddenSolver, descend_best
+from covopt.solvers.deep.representations import HiddenOptions, HiddenSolver
+from covopt.solvers.incumbent import Attempt, best_of
 
 CASES = {
     c["name"]: c for c in json.loads((Path(__file__).parents[2] / "cases" / "shallow_exact.json").read_text())["cases"]
@@ -29,6 +31,20 @@ def digits_like(depth: int, loss: str = "mse", bias: float = 1.0) -> Problem:
     Y = torch.nn.functional.one_hot(torch.arange(10) % 3).double()
     lam = None if loss == "interpolate" else 0.02
     return make_problem(gaussian(10, 4, seed=3), Y, lam=lam, loss=loss, depth=depth, bias=bias)
+
+
+def descend_best(
+    problem: Problem,
+    budget: Budget,
+    starts: int = 1,
+    seed: int = 0,
+    init: Sequence[Tensor] | None = None,
+    **options: object,
+) -> Attempt:
+    """Descend from a few starts, the first of them `init`, as `solve` does."""
+    inits = [init, *[None] * (starts - 1)]
+    solvers = [HiddenSolver(problem, seed=seed + k, init=first, **options) for k, first in enumerate(inits)]  # type: ignore[arg-type]
+    return best_of(budget.turns(solvers), None)
 
 
 def descend(problem: Problem, bases: int, **options: object) -> tuple[list[Tensor], float]:

@@ -1,0 +1,240 @@
+"""Frank-Wolfe over the cone S, layer by layer, for three layers of weights and more (MATH.md 3; [JGHG22, section 3.3]).
+
+    minimise  C + lam (Tr[K_1 (Ks_0)^+] + sum_{l>1} Tr[K_l (Ks_{l-1} + eps_{l-1} I)^{-1}])  over pairs (K_l, Ks_l) in S.
+
+With the pairs of the other layers held, the pair of one layer solves a problem of two layers: its inputs are Zs_{l-1}
+beside sqrt(eps) I, and its outputs have to come near Z_{l+1}, for each unit of squared distance at the price lam / eps
+(the last hidden layer has the loss itself). Rounds of fully corrective Frank-Wolfe take these problems in turn: the
+linear oracle of the layer, then the best mixture of all its atoms. No weight ever descends.
+
+With eps = 0 the layers lock each other: Z_{l+1} is to be met exactly, so that neither layer can move alone (4 % above
+the method cone on 30 digits). With eps > 0 they move past each other; eps falls, and in the end a network is read off,
+W_l by ridge regression, its last hidden layer by one more round with its true inputs (0.1 %). The cost that counts is
+that network's.
+
+Zero is stationary for three layers and more: rounds from there find nothing, so they begin at a random network, or at a
+given one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.cholesky import factorize
+from covopt.linalg.psd import RankRule, thin
+from covopt.linalg.trace import trace_value
+from covopt.model.loss import LOSSES
+from covopt.model.problem import Problem, with_bias
+from covopt.model.weights import Weights, check_weights, evaluate, preactivations
+from covopt.runtime.loop import Budget, Progress, Status, run
+from covopt.solvers.incumbent import cost_of
+from covopt.solvers.shallow.solver import PlainRounds
+from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
+
+
+@dataclass(frozen=True)
+class LayerOptions:
+    """How eps falls.
+
+    Attributes:
+        tikhonov: eps_l, one after the other, relative to the mean eigenvalue of Ks_l.
+        passes: over all layers, between two looks at the network.
+    """
+
+    tikhonov: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
+    passes: int = 10
+
+
+@dataclass(frozen=True)
+class LayerState:
+    """The pairs of all hidden layers, as K_l = Z_l Z_l^T and Ks_l = sigma(Z_l) sigma(Z_l)^T + beta^2 1 1^T.
+
+    Attributes:
+        Z: Z_1 ... Z_{L-1}.
+        objective: with Tikhonov, after the last pass; infinite before the first one.
+        weights, cost: the best network so far, and its cost without Tikhonov.
+        gaps: of each layer's problem, relative to the objective: what a network can gain there at most, if the search
+            for the strongest neuron did not miss one. Empty before the first pass.
+        stage: place in `LayerOptions.tikhonov`; passes: so far.
+        ended: the last eps ended.
+    """
+
+    Z: list[Float[Tensor, "N _"]]
+    objective: float
+    weights: list[Float[Tensor, "_ _"]]
+    cost: float
+    gaps: tuple[float, ...] = ()
+    stage: int = 0
+    passes: int = 0
+    ended: bool = False
+
+
+class LayerRounds:
+    """The rounds from one start, for `loop.run`.
+
+    Args:
+        problem: of three layers and more, with penalised biases, in its own dtype on its own device.
+        seed: of the random start, and of the oracles' searches.
+        init: weights [W_1, ..., W_L] to start from instead.
+
+    Raises:
+        ProblemError: `init` does not fit the problem.
+
+    Source: [JGHG22, section 3.3]; the order of the layers, eps and its fall are ours.
+    """
+
+    slow = 1e-3
+    """Passes between two looks that lower the objective by less than this, relative, end an eps."""
+    width = 40
+    """Of the hidden layers of a random start; the rounds choose their own."""
+    fall = 0.1
+    """An exact fit is approached by a penalty, which is multiplied by this whenever eps falls."""
+
+    def __init__(
+        self, problem: Problem, seed: int = 0, init: Weights | None = None, options: LayerOptions | None = None
+    ) -> None:
+        self.problem, self.options, self._seed = problem, options or LayerOptions(), seed
+        self._start = None if init is None else [W.to(problem.X) for W in init]
+        if self._start is not None:
+            check_weights(problem, self._start)
+        self._first, self._smooth = thin(problem.Xt), explored_problem(problem)
+        self._look = 0.0  # the seconds that it takes to look at the network
+
+    # -- what loop.run asks for
+
+    def init(self, budget: Budget) -> LayerState:
+        """Return the pairs of the start, with its network."""
+        weights = self._random_start() if self._start is None else self._start
+        Z = preactivations(self.problem, weights)[:-1]
+        state, began = LayerState(Z, math.inf, weights, cost_of(self.problem, weights)), budget.seconds()
+        state = self._with_network(state, budget)
+        self._look = budget.seconds() - began
+        return state
+
+    def step(self, state: LayerState, budget: Budget) -> LayerState:
+        """Pass over the layers a few times, from the last one down; look at the network."""
+        new = state
+        for _ in range(self.options.passes):
+            began = budget.seconds()
+            new = self._pass(new, budget)
+            if budget.remaining() < budget.seconds() - began + 2.0 * self._look:
+                break
+        new = self._with_network(new, budget)
+        slow = state.objective - new.objective <= self.slow * new.objective
+        if min(Z.shape[1] for Z in new.Z) == 0:  # nothing brings zero back
+            return replace(new, ended=True)
+        if slow and state.stage + 1 < len(self.options.tikhonov):
+            return replace(new, stage=state.stage + 1, objective=math.inf)
+        return replace(new, ended=slow)
+
+    def finished(self, state: LayerState) -> Status | None:
+        """Return CONVERGED once the passes with the last eps gain little."""
+        return Status.CONVERGED if state.ended else None
+
+    def progress(self, state: LayerState, iteration: int, seconds: float) -> Progress:
+        """Return the cost, the largest hidden width and the gaps; this method has no bound."""
+        return Progress(iteration, seconds, state.cost, None, max(len(W) for W in state.weights[:-1]), gaps=state.gaps)
+
+    # -- one pass
+
+    def _pass(self, state: LayerState, budget: Budget) -> LayerState:
+        """Solve the problem of each layer for one round, from the last hidden layer down."""
+        problem, Z, gaps = self._eased(state.stage), list(state.Z), list[float]()
+        eps, outputs = self._eps(state), 0.0
+        for layer in reversed(range(1, problem.depth)):
+            block, price = self._block(problem, Z, layer, eps)
+            Z[layer - 1], value, gap = self._round(block, Z[layer - 1], state.passes, budget)
+            gaps.insert(0, price * gap)
+            outputs = value if layer == problem.depth - 1 else outputs
+        objective = outputs + problem.lam * self._norm(Z, eps)
+        relative = tuple(gap / objective if objective > 0.0 else 0.0 for gap in gaps)
+        return replace(state, Z=Z, objective=objective, gaps=relative, passes=state.passes + 1)
+
+    def _block(self, problem: Problem, Z: list[Tensor], layer: int, eps: list[float]) -> tuple[Problem, float]:
+        """Return the problem of two layers of one hidden layer, and what its cost counts in the whole objective."""
+        N, inputs, beta = problem.samples, problem.X, problem.bias(layer - 1)
+        if layer > 1:
+            own = math.sqrt(eps[layer - 2]) * torch.eye(N, dtype=inputs.dtype, device=inputs.device)
+            inputs = torch.cat([problem.activation(Z[layer - 2]), own], dim=1)
+        if layer == problem.depth - 1:
+            return replace(problem, X=inputs, depth=2, beta=beta), 1.0
+        lam = eps[layer - 1] / N
+        near = replace(problem, X=inputs, Y=Z[layer], loss=LOSSES["mse"], lam=lam, depth=2, beta=beta, weight=None)
+        return near, problem.lam / lam
+
+    def _round(
+        self, block: Problem, Z: Float[Tensor, "N n"], number: int, budget: Budget
+    ) -> tuple[Float[Tensor, "N _"], float, float]:
+        """Return Z_l after a round, C + lam |W_{l+1}|^2 there, and the gap that its search leaves."""
+        if not block.Y.shape[1]:  # no neurons above
+            return Z[:, :0], 0.0, 0.0
+        rows = factorize(block.Xt).solve(Z).mT
+        solver = PlainRounds(block, no_bound, seed=self._seed + number, init=rows)
+        state = run(solver, replace(budget, max_iterations=1)).state
+        weights = solver.reduced(state.best, budget).weights()
+        value = evaluate(block, weights)
+        return block.Xt @ weights[0].mT, value.total - block.lam * float(weights[0].square().sum()), solver.gap(state)
+
+    def _norm(self, Z: list[Tensor], eps: list[float]) -> float:
+        """Return Tr[K_1 (Ks_0)^+] + sum_{l>1} Tr[K_l (Ks_{l-1} + eps I)^{-1}]."""
+        norm = float(trace_value(Z[0], self._first))
+        for layer in range(2, self.problem.depth):
+            Zs = self.problem.appended(Z[layer - 2], layer - 1)
+            norm += float(trace_value(Z[layer - 1], factorize(Zs, RankRule(tikhonov=eps[layer - 2]))))
+        return norm
+
+    def _eps(self, state: LayerState) -> list[float]:
+        """Return eps_1 ... eps_{L-2}, above 0."""
+        relative, tiny = self.options.tikhonov[state.stage], torch.finfo(self.problem.X.dtype).tiny
+        traces = [float(self.problem.appended(Z, layer).square().sum()) for layer, Z in enumerate(state.Z, start=1)]
+        return [max(tiny, relative * trace / self.problem.samples) for trace in traces[:-1]]
+
+    # -- networks
+
+    def _with_network(self, state: LayerState, budget: Budget) -> LayerState:
+        """Return the state with the network of its pairs, where that costs less than the best one before."""
+        weights = self._network(state, budget)
+        cost = cost_of(self.problem, weights)
+        return replace(state, weights=weights, cost=cost) if cost < state.cost else state
+
+    def _network(self, state: LayerState, budget: Budget) -> list[Tensor]:
+        """Return the network of the pairs: ridge weights, and a round of the last hidden layer with its true inputs."""
+        problem, inputs, weights = self._eased(state.stage), self.problem.X, list[Tensor]()
+        rules = [RankRule(), *(RankRule(tikhonov=eps) for eps in self._eps(state))]
+        for layer, (Z, rule) in enumerate(zip(state.Z, rules, strict=True)):
+            Zs = with_bias(inputs, problem.bias(layer))
+            weights.append(factorize(Zs, rule).solve(Z).mT)
+            if layer < problem.depth - 2:
+                inputs = problem.activation(Zs @ weights[-1].mT)
+        block = replace(problem, X=inputs, depth=2, beta=problem.bias(problem.depth - 2))
+        solver = PlainRounds(block, no_bound, seed=self._seed + state.passes, init=weights[-1])
+        last = run(solver, replace(budget, max_iterations=1)).state.best
+        weights = [*weights[:-1], *solver.reduced(last, budget).weights()]
+        if self._smooth is self.problem:
+            return weights
+        return nearest_fit(self.problem, fit_exactly(self.problem, weights), budget.pace())
+
+    def _eased(self, stage: int) -> Problem:
+        """Return the problem, or for an exact fit a penalty that falls with eps."""
+        eased = self._smooth
+        return eased if eased is self.problem else replace(eased, lam=eased.lam * self.fall**stage)
+
+    def _random_start(self) -> list[Tensor]:
+        """Return a network with Gaussian weights, of about the size of the inputs in each layer."""
+        problem, generator = self.problem, torch.Generator(device=self.problem.X.device).manual_seed(self._seed)
+        widths = [min(self.width, problem.samples)] * (problem.depth - 1)
+        X = problem.X
+
+        def drawn(n: int, d: int) -> Tensor:
+            return math.sqrt(2.0 / d) * torch.randn(n, d, generator=generator, dtype=X.dtype, device=X.device)
+
+        return [drawn(n, d) for n, d in problem.shapes(widths)]
+
+
+def no_bound(Lambda: Float[Tensor, "N m"], maximum: float) -> None:
+    """Prove nothing: the problem of one layer bounds no network."""
