@@ -1,13 +1,16 @@
 """The type checker of the tests: beartype, with whole numbers welcome where a float is asked for (PEP 484).
 
 A check costs as much as a small product, and solvers call some functions a hundred thousand times: each function is
-checked at its first calls and at some of the later ones, which halves the time of the tests.
+checked at its first calls and at some of the later ones, which halves the time of the tests. A function within another
+is defined anew at each call of the other; its calls are counted over all definitions, because making the code of a
+check takes milliseconds.
 """
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from functools import cache, partial, wraps
 from itertools import count
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import jaxtyping
@@ -18,6 +21,8 @@ FIRST, EVERY = 10, 300
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 _always = jaxtyping.jaxtyped
+_own_names = _always("context")  # names of dimensions are a function's own, and not those of a caller that is checked
+_calls: defaultdict[CodeType, Iterator[int]] = defaultdict(count)
 
 
 def checked_at_times(target: Any = None, *, typechecker: Any) -> Any:
@@ -26,7 +31,7 @@ def checked_at_times(target: Any = None, *, typechecker: Any) -> Any:
         return partial(checked_at_times, typechecker=typechecker)
     if not isinstance(target, FunctionType):
         return _always(target, typechecker=typechecker)
-    calls = count()
+    calls = _calls[target.__code__]
     checked: Callable[[], Callable[..., Any]] = cache(lambda: _always(target, typechecker=typechecker))
 
     @wraps(target)
@@ -35,7 +40,7 @@ def checked_at_times(target: Any = None, *, typechecker: Any) -> Any:
         number = next(calls)
         if number < FIRST or number % EVERY == 0:
             return checked()(*arguments, **named)
-        with _always("context"):  # names of dimensions are its own, and not those of a caller that is checked
+        with _own_names:
             return target(*arguments, **named)
 
     return call
