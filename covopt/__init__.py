@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from covopt.completely_positive.answer import CPRank
     from covopt.completely_positive.completely_positive import cp_rank
     from covopt.completely_positive.cone import Membership, in_cone, representations_of
+    from covopt.completely_positive.edge_gram import data_of_graph, gram_of_graph
     from covopt.completely_positive.sigma_rank import SigmaRank, sigma_rank
     from covopt.completely_positive.supports import Copositivity, copositivity
     from covopt.data.data import Dataset, read_data
@@ -86,6 +87,8 @@ _HOMES = {
     "CPRank": "completely_positive.answer",
     "cp_rank": "completely_positive.completely_positive",
     "SigmaRank": "completely_positive.sigma_rank",
+    "data_of_graph": "completely_positive.edge_gram",
+    "gram_of_graph": "completely_positive.edge_gram",
     "sigma_rank": "completely_positive.sigma_rank",
     "Copositivity": "completely_positive.supports",
     "copositivity": "completely_positive.supports",
@@ -164,8 +167,10 @@ __all__ = [
     "copositivity",
     "covariances_of",
     "cp_rank",
+    "data_of_graph",
     "depth",
     "forces",
+    "gram_of_graph",
     "in_cone",
     "jacobians",
     "load",

@@ -15,11 +15,7 @@ import covopt
 # The edges of the complete bipartite graph on 3 + 3 vertices: nine atoms, although the rank is only five. The theorem
 # behind it: a connected support graph without triangles needs one atom for each edge.
 
-edges = [(i, 3 + j) for i in range(3) for j in range(3)]
-E = np.zeros((len(edges), 6))
-for row, edge in enumerate(edges):
-    E[row, list(edge)] = 1.0
-A = E.T @ E
+A = covopt.gram_of_graph("complete_bipartite_3_3")
 answer = covopt.cp_rank(A)
 print(f"{answer.verdict}, exact: {answer.exact}")
 print(f"rank {np.linalg.matrix_rank(A)}, cp-rank {answer.lower} to {answer.upper}")

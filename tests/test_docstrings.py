@@ -26,8 +26,10 @@ FACES = (
 FROM_PAPERS = (
     "Forces",
     "cp_rank",
+    "data_of_graph",
     "depth",
     "forces",
+    "gram_of_graph",
     "ntk",
     "plateau",
     "sigma_rank",

@@ -9,11 +9,19 @@ import typer
 
 from covopt.app import options
 from covopt.app.common import check_force, deliver, interruptible, print_pairs
-from covopt.runtime.errors import printable
+from covopt.runtime.errors import ProblemError, printable
 
 Matrix = Annotated[
-    Path,
+    Path | None,
     typer.Argument(metavar="MATRIX", help="A symmetric matrix: .npy, .csv of numbers, or .npz with A (or one array)."),
+]
+Graph = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead of MATRIX, E^T E of a graph: an edge list (two labels a line), a .g6 file, or a name of networkx,"
+        " such as petersen or complete_bipartite_3_3.",
+        metavar="FILE|NAME",
+    ),
 ]
 Atoms = Annotated[int | None, typer.Option(help="Look for a factor with R atoms, instead of the fewest.", metavar="R")]
 Tolerance = Annotated[float, typer.Option(help="Relative accuracy of the matrix.", metavar="TOL")]
@@ -33,7 +41,8 @@ HELD = "B|C"
 
 
 def cprank_command(
-    matrix: Matrix,
+    matrix: Matrix = None,
+    graph: Graph = None,
     rank: Atoms = None,
     tolerance: Tolerance = 1e-9,
     time_limit: options.TimeLimit = 60.0,
@@ -48,21 +57,25 @@ def cprank_command(
     copositive C with <A, C> < 0.
     """
     with interruptible("Interrupted before there was an answer; nothing is written."):
-        from covopt.completely_positive import completely_positive
+        from covopt.completely_positive import completely_positive, edge_gram
         from covopt.data import arrays
         from covopt.records import record, storing
         from covopt.runtime import files
 
+        if matrix is not None and graph is not None:
+            raise ProblemError("A matrix and --graph are two questions; leave one of them out.")
+        source = matrix if graph is None else Path(graph)
+        if source is None:
+            raise ProblemError("There is no matrix; give MATRIX or --graph, or see covopt --help.")
         check_force(force, out)
         file = out if out is not None and out.suffix.lower() in SINGLE else None
         if file is not None:
             arrays.check_free(file, force, HELD)
-            files.check_apart(file, matrix)
+            files.check_apart(file, source)
         elif out is not None:
             storing.check_free(out, force)
-        answer = completely_positive.cp_rank(
-            arrays.read_matrix(matrix), rank=rank, tolerance=tolerance, time_limit=time_limit, seed=seed
-        )
+        A = arrays.read_matrix(source) if graph is None else edge_gram.gram_of_graph(graph)
+        answer = completely_positive.cp_rank(A, rank=rank, tolerance=tolerance, time_limit=time_limit, seed=seed)
     parts = {"B": answer.B, "C": None if answer.witness is None else answer.witness.C}
     arrays_to_write = {name: array for name, array in parts.items() if array is not None}
 

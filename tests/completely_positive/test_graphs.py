@@ -1,6 +1,7 @@
 """Graphs behind completely positive matrices: against brute force, and matrices whose support has no triangle."""
 
 import itertools
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from references.grams import bipartite_gram, edge_gram, gram_data, incidence
 
+import covopt
 from covopt.completely_positive import graphs, triangle_free
 
 
@@ -86,6 +88,52 @@ def test_data_whose_root_is_the_matrix() -> None:
     values, vectors = np.linalg.eigh(Y @ Y.T)
     assert (np.eye(5) == X).all()
     assert (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T == pytest.approx(A, abs=1e-7)
+
+
+@given(small_graphs().filter(lambda graph: graph.number_of_edges() > 0))
+def test_matrices_of_graphs_need_an_atom_for_each_edge(graph: nx.Graph) -> None:
+    """The fewest cliques that cover the edges, by trying, are a lower end; vertices without edges need no atom."""
+    A, edges = covopt.gram_of_graph(graph), graph.number_of_edges()
+    assert (edge_gram(graph) == A).all()
+    graph.remove_nodes_from(list(nx.isolates(graph)))
+    if not any(nx.triangles(graph).values()):
+        if edges <= 7:
+            assert fewest_cliques(graph) == edges
+        answer = covopt.cp_rank(A)
+        assert (answer.lower, answer.upper) == (edges, edges)
+
+
+def test_directions_weights_and_repeated_edges_do_not_count() -> None:
+    graph = nx.MultiDiGraph([("a", "b", {"weight": 5.0}), ("b", "a"), ("b", "c"), ("b", "c")])
+    assert (covopt.gram_of_graph(graph) == [[1, 1, 0], [1, 2, 1], [0, 1, 1]]).all()
+
+
+def test_graphs_by_name_and_from_files(tmp_path: Path) -> None:
+    graph = nx.frucht_graph()
+    nx.write_graph6(graph, tmp_path / "frucht.g6")
+    lines = [f"{u}, {v}" if u % 2 else f"{u}\t{v} # an edge" for u, v in graph.edges]
+    (tmp_path / "edges.txt").write_text("# Frucht\n\n" + "\n".join(lines))
+    by_name = covopt.gram_of_graph("frucht")
+    assert (by_name == edge_gram(graph)).all()
+    assert (covopt.gram_of_graph(tmp_path / "frucht.g6") == by_name).all()
+    order = list(dict.fromkeys(vertex for edge in graph.edges for vertex in edge))
+    assert (covopt.gram_of_graph(str(tmp_path / "edges.txt")) == by_name[np.ix_(order, order)]).all()
+    assert (covopt.gram_of_graph("complete_bipartite_graph_2_3") == bipartite_gram(2, 3)).all()
+    assert (covopt.gram_of_graph("grid_2d_2_4") == edge_gram(nx.grid_2d_graph(2, 4))).all()
+
+
+@pytest.mark.parametrize("name", ["cycle_4", "complete_bipartite_2_3"])
+def test_data_of_graphs_cost_four_for_each_edge(name: str) -> None:
+    """The network W_1 = E, W_2 = E^T attains 4k; the dual bound of `solve` proves that none costs less."""
+    graph = nx.cycle_graph(4) if name == "cycle_4" else nx.complete_bipartite_graph(2, 3)
+    X, Y = covopt.data_of_graph(name)
+    E, edges = incidence(graph), graph.number_of_edges()
+    assert (np.maximum(X @ E.T, 0.0) @ E == Y).all()
+    assert 2.0 * (E**2).sum() == 4 * edges
+    result = covopt.solve(X, Y, bias=0.0, time_limit=10.0)
+    assert result.cost == pytest.approx(4 * edges, rel=1e-4)
+    assert 4 * edges * (1.0 - 1e-3) <= result.lower <= 4 * edges * (1.0 + 1e-9)
+    assert result.widths == [edges]
 
 
 @given(small_graphs())

@@ -128,7 +128,7 @@ DOORS = {
 }
 # What computes without products of tensors, with NumPy say, or by the functions above.
 OTHERS = {"cp_rank", "copositivity", "in_cone", "load", "read_data", "representations_of", "sigma_rank"}
-OTHERS |= {"sweep", "verify", "write_report"}
+OTHERS |= {"data_of_graph", "gram_of_graph", "sweep", "verify", "write_report"}
 
 
 @pytest.fixture(scope="module")
