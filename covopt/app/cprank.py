@@ -62,11 +62,9 @@ def cprank_command(
         from covopt.records import record, storing
         from covopt.runtime import files
 
-        if matrix is not None and graph is not None:
-            raise ProblemError("A matrix and --graph are two questions; leave one of them out.")
         source = matrix if graph is None else Path(graph)
-        if source is None:
-            raise ProblemError("There is no matrix; give MATRIX or --graph, or see covopt --help.")
+        if source is None or None not in (matrix, graph):
+            raise ProblemError("One matrix is decided; give either MATRIX or --graph, and see covopt cprank --help.")
         check_force(force, out)
         file = out if out is not None and out.suffix.lower() in SINGLE else None
         if file is not None:

@@ -70,14 +70,14 @@ class SigmaRank:
     """
 
     verdict: Realisable
-    lower: int | None
-    upper: int | None
-    lower_reason: str | None
-    upper_reason: str | None
-    Z: Float[np.ndarray, "N n"] | None
-    residual: float | None
-    witness: SeparatingPair | Witness | None
-    tolerance: float
+    lower: int | None = None
+    upper: int | None = None
+    lower_reason: str | None = None
+    upper_reason: str | None = None
+    Z: Float[np.ndarray, "N n"] | None = None
+    residual: float | None = None
+    witness: SeparatingPair | Witness | None = None
+    tolerance: float = TOLERANCE
 
 
 @checked
@@ -147,47 +147,32 @@ def _rank(K: Matrix, S: Matrix, slope: float, Z: Float[np.ndarray, "N n"] | None
         third = max(1e-3, 0.3 * (deadline - time.perf_counter()))
         chain = cp_rank(S, tolerance=tolerance, time_limit=third, seed=seed)
     if chain is not None and chain.verdict is Verdict.NOT:
-        return _answer(Realisable.NO, None, None, None, (K, S, slope), chain.witness, tolerance)
+        return SigmaRank(Realisable.NO, witness=chain.witness, tolerance=tolerance)
     lower = _lower(K, S, chain, tolerance)
+    proved = SigmaRank(Realisable.UNDECIDED, lower.value, lower_reason=lower.reason, tolerance=tolerance)
     same = float(np.linalg.norm(K - S)) <= tolerance * float(np.linalg.norm(K))
     if same and chain is not None and chain.B is not None and chain.upper is not None:
         upper = End(chain.upper, f"K = Ks: the cp-rank, {chain.upper_reason}")
-        return _answer(Realisable.YES, lower, upper, chain.B.T, (K, S, slope), None, tolerance)
+        return _realised(proved, upper, chain.B.T, pairs.residual(K, S, chain.B.T, slope))
     neurons = None if Z is None else pairs.fewer(Z, slope)
     if neurons is None:
         neurons = pairs.search(K, S, slope, max(1, lower.value), seed, deadline)
     if neurons is None or pairs.residual(K, S, neurons, slope) > tolerance:
         witness = separate(K, S, slope, tolerance, max(1.0, deadline - time.perf_counter()))
         if witness is not None:
-            return _answer(Realisable.NO, None, None, None, (K, S, slope), witness, tolerance)
+            return SigmaRank(Realisable.NO, witness=witness, tolerance=tolerance)
     neurons = _fewest(K, S, slope, lower.value, neurons, seed, deadline)
-    if neurons is None or pairs.residual(K, S, neurons, slope) > tolerance:
-        return _answer(Realisable.UNDECIDED, lower, None, None, (K, S, slope), None, tolerance)
+    if neurons is None or (off := pairs.residual(K, S, neurons, slope)) > tolerance:
+        return proved
     ends = End(neurons.shape[1], "neurons with these covariances"), End(len(S) * (len(S) + 1), "N (N + 1)")
     upper = min(ends, key=lambda end: end.value)
-    return _answer(Realisable.YES, lower, upper, neurons, (K, S, slope), None, tolerance)
+    return _realised(proved, upper, neurons, off)
 
 
-def _answer(
-    verdict: Realisable,
-    lower: End | None,
-    upper: End | None,
-    Z: Float[np.ndarray, "N n"] | None,
-    pair: tuple[Matrix, Matrix, float],
-    witness: SeparatingPair | Witness | None,
-    tolerance: float,
-) -> SigmaRank:
-    return SigmaRank(
-        verdict=verdict,
-        lower=None if lower is None else lower.value,
-        upper=None if upper is None else upper.value,
-        lower_reason=None if lower is None else lower.reason,
-        upper_reason=None if upper is None else upper.reason,
-        Z=Z,
-        residual=None if Z is None else pairs.residual(pair[0], pair[1], Z, pair[2]),
-        witness=witness,
-        tolerance=tolerance,
-    )
+def _realised(proved: SigmaRank, upper: End, Z: Float[np.ndarray, "N n"], residual: float) -> SigmaRank:
+    """Return the answer with these neurons and the upper end."""
+    ends = {"upper": upper.value, "upper_reason": upper.reason}
+    return replace(proved, verdict=Realisable.YES, Z=Z, residual=residual, **ends)
 
 
 def _without_bias(Ks: Matrix, bias: float) -> Matrix:
