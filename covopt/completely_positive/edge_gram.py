@@ -60,7 +60,7 @@ def gram_of_graph(G: nx.Graph | Path | str) -> Float[np.ndarray, "N N"]:
         raise DataError(f"The graph joins the vertex {loop} to itself; leave such edges out.")
     if not graph.number_of_edges():
         raise DataError("The graph has no edges; give at least one.")
-    adjacency = nx.to_numpy_array(nx.Graph(graph), weight=None)
+    adjacency = nx.to_numpy_array(nx.Graph(graph), weight=None)  # type: ignore[arg-type]
     return adjacency + np.diag(adjacency.sum(axis=0))
 
 
@@ -122,5 +122,5 @@ def _read_file(path: Path) -> nx.Graph:
         labels = line.partition("#")[0].replace(",", " ").split()
         if len(labels) not in (0, 2):
             raise DataError(f"Line {i} of {path} has {counted(len(labels), 'label')}; give two, the ends of an edge.")
-        graph.add_edges_from([labels] if labels else [])
+        graph.add_edges_from([(labels[0], labels[1])] if labels else [])
     return graph
