@@ -73,10 +73,13 @@ def data_of_graph(G: nx.Graph | Path | str) -> tuple[Float[np.ndarray, "N N"], F
     the complete bipartite one of N / 2 + N / 2 vertices. With lam > 0 the outputs differ from Y; nothing is claimed.
 
     Args:
-        G: as in `gram_of_graph`, which raises the same errors.
+        G: as in `gram_of_graph`.
 
     Returns:
         X (N, N) and Y (N, N), for N vertices.
+
+    Raises:
+        DataError: see `gram_of_graph`.
 
     Example:
         >>> import covopt
