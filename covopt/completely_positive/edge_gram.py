@@ -99,7 +99,8 @@ def _read_graph(path: Path) -> nx.Graph:
         return _read_file(path)
     parts = re.fullmatch(r"([a-z]\w*?)(?:_graph)?((?:_\d{1,2})*)", str(path), re.ASCII)
     family, numbers = (f"{parts[1]}_graph", parts[2].split("_")[1:]) if parts else ("", [])
-    if family in (*small.__all__, *social.__all__, *(f"{name}_graph" for name in FAMILIES)):
+    listed = family in (*small.__all__, *social.__all__, *(f"{name}_graph" for name in FAMILIES))
+    if listed and hasattr(nx, family):  # older versions of networkx lack a few
         maker = getattr(nx, family)
         parameters = inspect.signature(maker).parameters.values()
         needed = [p for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
