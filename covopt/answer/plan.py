@@ -151,8 +151,7 @@ def prepared(
         problem = spread_problem(problem, options.method, options.certify)
         options = replace(options, budget=replace(options.budget, agreed=problem.spread.largest))
     check_strength(problem)
-    if problem.interpolates:
-        check_interpolation(problem)
+    check_interpolation(problem)
     options = _resumed(problem, replace(options, init=_initial(problem, init)), resume)
     within = plan.planned(problem, options)
     return SolvePlan(problem, within.options, within.stages, columns)

@@ -71,13 +71,17 @@ class Penalised:
         """Return the part of each layer's weights that the penalty counts, as views."""
         return list(weights)
 
-    def penalised(self, W: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    def penalised(self, W: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n d"]:
         """Return weights (the last layer's without a skip), with 0 where they are unpenalised."""
         return W
 
     def skipped(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N _"]:
         """Return the inputs that the last layer sees besides the last hidden one."""
         return X[:, :0]
+
+    def bent(self, slope: float) -> float:
+        """Return a Lipschitz constant of sigma_a, less the part of it that is free."""
+        return 1.0
 
     def free_columns(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N k"]:
         """E: a basis of the outputs that cost nothing, to length 1; dual points are orthogonal to it."""
@@ -109,11 +113,14 @@ class Free:
     def decayed(self, weights: Sequence[Float[Tensor, "_ _"]], inputs: int) -> list[Float[Tensor, "_ _"]]:
         return [W[:, :-1] for W in weights]
 
-    def penalised(self, W: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        return torch.cat([W[:, :-1], torch.zeros_like(W[:, -1:])], dim=1)
+    def penalised(self, W: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n d"]:
+        return torch.cat([W[..., :-1], torch.zeros_like(W[..., -1:])], dim=-1)
 
     def skipped(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N _"]:
         return X[:, :0]
+
+    def bent(self, slope: float) -> float:
+        return 1.0
 
     def free_columns(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N k"]:
         E = X.new_ones(len(X), 1)
@@ -139,6 +146,9 @@ class FreeWithSkip(Free):
 
     def skipped(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N _"]:
         return X
+
+    def bent(self, slope: float) -> float:
+        return 0.5 * (1.0 - slope)
 
     def free_columns(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N k"]:
         """1 and the centred inputs that are not constant, to length 1."""

@@ -15,7 +15,16 @@ from torch import Tensor
 from covopt.data.coding import Coding, labels_of
 from covopt.model.activation import Activation
 from covopt.model.biases import PENALISED, Biases, Free, FreeWithSkip, read_amount, read_biases, with_bias
-from covopt.model.loss import Likelihood, Loss, ManyOutputs, Outputs, Weight, mean_gradient, mean_loss, parse_loss
+from covopt.model.loss import (
+    Likelihood,
+    Loss,
+    ManyOutputs,
+    Outputs,
+    Weight,
+    mean_gradient,
+    mean_loss,
+    parse_loss,
+)
 from covopt.model.reading import as_matrix, as_number, as_weights, in_range, of_mean_one, parse_device
 from covopt.model.spread import ALONE, Alone
 from covopt.runtime.errors import ProblemError, shown
@@ -137,6 +146,23 @@ class Problem:
         return self.loss.name == "interpolate"
 
     @property
+    def descended_loss(self) -> Loss:
+        """Return the loss, or for exact fits mse, whose limit lam = 0 they are."""
+        return parse_loss("mse") if self.interpolates else self.loss
+
+    @property
+    def ridge(self) -> float | None:
+        """Return mu of the least squares |F - Y|^2 + mu |V|^2 that give the best outputs; None for other losses."""
+        if self.interpolates:
+            return 0.0
+        return self.samples * self.lam if self.loss.name == "mse" else None
+
+    def check_penalty(self, sentence: str) -> None:
+        """Raise a ProblemError with this sentence for exact fits, which have no penalised loss."""
+        if self.interpolates:
+            raise ProblemError(sentence)
+
+    @property
     def can_be_split(self) -> bool:
         """Return True if batches or processes can take some samples each, with penalised biases."""
         return not (self.interpolates or self.free or self.activation.is_linear)
@@ -175,7 +201,7 @@ class Problem:
         """Return lam if a loss has all weights beside it penalised, else 0."""
         return 0.0 if self.free or self.interpolates else self.lam
 
-    def penalised(self, W: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    def penalised(self, W: Float[Tensor, "*b n d"]) -> Float[Tensor, "*b n d"]:
         """Return weights (the last layer's without a skip), with 0 where they are unpenalised."""
         return self.biases.penalised(W)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -15,7 +16,9 @@ from covopt.solvers.deep.exact_fits import descend_exactly
 from covopt.solvers.deep.exploration import Exploration
 from covopt.solvers.deep.starts import EXACTLY
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
-from covopt.solvers.training.homotopy import HomotopyOptions, descend
+from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOptions, descend
+from covopt.solvers.training.simple import short_descents
+from covopt.solvers.training.tangent import exact_fit
 
 Networks = list[list[Tensor]]
 
@@ -25,10 +28,11 @@ class Descent:
 
     Args:
         problem: depth >= 3.
-        generator: of random neurons.
+        seed: of random neurons.
         widest: no hidden layer gets wider than this.
 
     Attributes:
+        generator: of random neurons.
         smooth: the problem whose loss random starts descend.
         two_layers: the part of the time limit, and the rounds, of the answer of two layers that is deepened; None where
             a rough answer serves as well.
@@ -39,13 +43,21 @@ class Descent:
     two_layers: tuple[float, int] | None = None
     deepened_first, widens = False, True
 
-    def __init__(self, problem: Problem, generator: torch.Generator, widest: int | None) -> None:
-        self.problem, self.smooth = problem, explored_problem(problem)
-        self._generator, self._widest = generator, widest
+    def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
+        self.problem, self.smooth, self._widest = problem, explored_problem(problem), widest
+        self.generator = torch.Generator(device=problem.X.device).manual_seed(seed)
 
     def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
         """Descend from these networks, down to the kinks."""
         return descend(self.problem, networks, options, budget.pace())
+
+    def at_fixed_widths(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+        """Descend from a network that gets no neurons besides."""
+        return descend(self.problem, [weights], POLISHING, stop)[0]
+
+    def briefly(self, starts: Networks, generator: torch.Generator, stop: Callable[[], bool]) -> Iterable[list[Tensor]]:
+        """Return what short descents make of these and of random networks."""
+        return short_descents(self.problem, starts, generator, stop, self._widest)
 
     def fine_tuned(self, exploration: Exploration, networks: Networks, budget: Budget) -> Networks:
         """Return what Adam makes of these networks, where L-BFGS stops at kinks."""
@@ -74,9 +86,26 @@ class ExactDescent(Descent):
     def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
         """Descend from one network after the other."""
         return [
-            descend_exactly(self.problem, weights, options, self._generator, budget.pace(), self._widest)
+            descend_exactly(self.problem, weights, options, self.generator, budget.pace(), self._widest)
             for weights in networks
         ]
+
+    def at_fixed_widths(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+        """Descend with a falling penalty, each time followed by an exact fit."""
+        best: list[Tensor] | None = None
+        for part in (1.0, 0.1, 1e-2, 1e-3):
+            eased = replace(self.smooth, lam=part * self.smooth.lam)
+            weights = descend(eased, [weights], POLISHING if part == 1.0 else SHIFTING, stop)[0]
+            fitted = exact_fit(self.problem, weights, stop)
+            if fitted is not None and (best is None or self._norm(fitted) < self._norm(best)):
+                best = fitted
+            if stop():
+                break
+        return nearest_fit(self.problem, weights, stop) if best is None else best
+
+    def briefly(self, starts: Networks, generator: torch.Generator, stop: Callable[[], bool]) -> Networks:
+        """Return nothing: short descents of a loss end at no exact fit."""
+        return []
 
     def fine_tuned(self, exploration: Exploration, networks: Sequence[Weights], budget: Budget) -> Networks:
         """Return nothing: Adam leaves the exact fits."""
@@ -97,7 +126,10 @@ class ExactDescent(Descent):
         # A generous multiple, so that of two exact fits the looser one never wins by its looseness.
         return cost.total * (1.0 + 10.0 * misfit) if self.problem.allows(cost.residual) else math.inf
 
+    def _norm(self, weights: Weights) -> float:
+        return evaluate(self.problem, weights).norm
 
-def descent_for(problem: Problem, generator: torch.Generator, widest: int | None) -> Descent:
+
+def descent_for(problem: Problem, seed: int, widest: int | None = None) -> Descent:
     """Return the descents that suit the loss."""
-    return (ExactDescent if problem.interpolates else Descent)(problem, generator, widest)
+    return (ExactDescent if problem.interpolates else Descent)(problem, seed, widest)

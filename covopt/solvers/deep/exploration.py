@@ -111,7 +111,7 @@ class Exploration:
         The estimate uses only sizes and the time limit, so that the same problem gets the same starts on every machine.
         """
         unsuited = problem.depth < self.shallowest or problem.lam < self.least * usual_penalty(problem)
-        if unsuited or problem.interpolates or problem.activation.is_linear:
+        if unsuited or not problem.can_be_split:
             return 0
         width = round(
             usual_width(problem.samples, problem.Y.shape[1]) * sum(self.starts.widths) / len(self.starts.widths)

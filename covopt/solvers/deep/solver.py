@@ -31,7 +31,7 @@ from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, ends_first, from_
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.training.batch import work
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, descend
-from covopt.solvers.training.simple import short_descents, simple_networks
+from covopt.solvers.training.simple import simple_networks
 
 # Starts of a batch at most, where few come at a time.
 AT_FIRST = 6
@@ -119,8 +119,7 @@ class DeepSolver:
         self.problem, self.options = problem, options or DeepOptions()
         self._seed, self._init, self._max_width, self._enough = seed, init, max_width, enough
         self._exploration, self._lowest = Exploration(), math.inf
-        self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self._descents = descent_for(problem, self._generator, max_width)
+        self._descents = descent_for(problem, seed, max_width)
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
@@ -250,7 +249,7 @@ class DeepSolver:
             return  # random starts that are trained end lower, in less time
         simple = list(filter(self._narrow, simple_networks(self.problem)))
         generator = torch.Generator().manual_seed(self._seed)
-        for weights in short_descents(self.problem, simple, generator, budget.pace(), self._max_width):
+        for weights in self._descents.briefly(simple, generator, budget.pace()):
             self._keep(state, weights)
 
     def _build(self, state: State, budget: Budget) -> None:
@@ -351,5 +350,5 @@ class DeepSolver:
         networks = [weights]
         for part, strength in self.options.widening if self._descents.widens else ():
             more = [math.ceil(part * len(W)) for W in weights[:-1]]
-            networks.append(widened(weights, more, strength, self._generator, self._max_width))
+            networks.append(widened(weights, more, strength, self._descents.generator, self._max_width))
         return networks

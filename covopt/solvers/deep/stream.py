@@ -44,7 +44,7 @@ SEARCHED = (Status.OPTIMAL, Status.CONVERGED, Status.TOLERANCE)  # of a search t
 
 def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
     """Return True if `draws` starts cannot descend on all samples in that time, on CPUs."""
-    if problem.interpolates or problem.activation.is_linear or problem.X.is_cuda:
+    if not problem.can_be_split or problem.X.is_cuda:
         return False
     return problem.samples > FEWEST and not _fits(problem, problem.samples, seconds, draws)
 

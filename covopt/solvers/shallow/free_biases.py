@@ -94,7 +94,7 @@ class FreeSolver(Rounds):
     ) -> None:
         self.problem, self._exact, self._init = problem, exact, init
         self.proof: Proof | None = None
-        self._centres = problem.loss.name in ("mse", "interpolate")
+        self._centres = problem.ridge is not None
         self._mean = problem.X.mean(dim=0)
         Xc = problem.X - self._mean
         self._rho = float(Xc.norm(dim=1).max()) or 1.0

@@ -70,7 +70,7 @@ def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | N
 
     Where an oracle is exact, rounds have no descent and are short.
     """
-    if problem.interpolates or problem.activation.is_linear:
+    if not problem.can_be_split:
         return False
     options = options or StreamOptions()
     many = problem.samples >= FEWEST_BATCHES * options.batch
@@ -379,7 +379,7 @@ class StreamSolver:
 
     def _finished(self, parts: Parts, view: View) -> Parts:
         """Give the hidden neurons their best outputs, if the loss is least squares."""
-        if self.problem.loss.name != "mse":
+        if self.problem.ridge is None:
             return parts
         V, b = TwoLayerLoss(self.problem, view.rough).best_outputs(parts[0])
         return (*balance(parts[0], V), b) if bool(V.isfinite().all()) else parts

@@ -89,8 +89,9 @@ class FreeDescents(Stage):
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the needs of the problem with penalised biases."""
-        stages = penalised_stages(problem, replace(options, certify="none"))
-        return {name: size for stage in stages for name, size in stage.memory(problem, options).items()}
+        penalised = replace(problem, biases=PENALISED)
+        stages = penalised_stages(penalised, replace(options, certify="none"))
+        return {name: size for stage in stages for name, size in stage.memory(penalised, options).items()}
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Solve with penalised biases on centred inputs, and descend."""
@@ -109,7 +110,8 @@ class FreeDescents(Stage):
 
     def thriftier(self, phase: str, problem: Problem, options: SolveOptions) -> Thriftier:
         """Return what the problem with penalised biases can do without."""
-        ways = (stage.thriftier(phase, problem, options) for stage in penalised_stages(problem, options))
+        penalised = replace(problem, biases=PENALISED)
+        ways = (stage.thriftier(phase, penalised, options) for stage in penalised_stages(penalised, options))
         return next(filter(None, ways), None)
 
     def remedies(self, phase: str) -> list[str]:
@@ -131,9 +133,12 @@ def free_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
 
 
 def _descents(problem: Problem, options: SolveOptions) -> tuple[Incumbent, list[list[Tensor]]]:
-    """Return the solution with penalised biases, and the networks descended from all starts."""
-    searching, searched = options.method == "cone" and not problem.interpolates, 0.25  # of the time limit
-    first, weights = _penalised(problem, options, searched if searching else 0.6)
+    """Return the solution with penalised biases, and the networks descended from all starts; exact fits stay."""
+    searching, searched, alone = options.method == "cone", 0.25, 0.6  # parts of the time limit
+    if problem.interpolates:
+        first, weights = _penalised(problem, options, alone)
+        return first, [weights]
+    first, weights = _penalised(problem, options, searched if searching else alone)
     starts = [weights]
     if searching and not problem.skip:  # its descents are of batches, which know no skip
         starts = _with_draws(problem, starts, options)
@@ -164,10 +169,9 @@ def _moved(problem: Problem, weights: Weights, by: Float[Tensor, " n0"]) -> list
     """Return the network for the inputs minus `by`."""
     moved = [torch.cat([weights[0][:, :-1], weights[0][:, -1:] + (weights[0][:, :-1] @ by)[:, None]], dim=1)]
     moved += weights[1:]
-    if problem.skip:
-        last, inputs = moved[-1], len(by)
-        S = last[:, -1 - inputs : -1]
-        moved[-1] = torch.cat([last[:, :-1], last[:, -1:] + (S @ by)[:, None]], dim=1)
+    last, by = moved[-1], problem.biases.skipped(by[None])[0]
+    S = last[:, -1 - len(by) : -1]
+    moved[-1] = torch.cat([last[:, :-1], last[:, -1:] + (S @ by)[:, None]], dim=1)
     return moved
 
 
@@ -201,7 +205,8 @@ def _penalised(problem: Problem, options: SolveOptions, share: float) -> tuple[I
     mean = problem.X.mean(dim=0)
     beta = float((problem.X - mean).norm(dim=1).max()) or 1.0
     size = float((problem.X - mean).abs().max()) or 1.0
-    affine = Affine((problem.X - mean) / size, problem.weight) if problem.skip else None
+    skipped = problem.biases.skipped(problem.X - mean) / size
+    affine = Affine(skipped, problem.weight) if skipped.shape[1] else None
     Y = problem.Y if affine is None else affine.rest(problem.Y)
     penalised = replace(problem, X=problem.X - mean, Y=Y, beta=beta, biases=PENALISED)
     init = options.init
@@ -224,8 +229,8 @@ def _shifted(W: Float[Tensor, "n k"], factor: float) -> Float[Tensor, "n k"]:
 
 
 def _descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:
-    """Descend from these weights by L-BFGS, with unpenalised biases; exact fits stay."""
-    if problem.interpolates or min(len(W) for W in weights) == 0:
+    """Descend from these weights by L-BFGS, with unpenalised biases."""
+    if min(len(W) for W in weights) == 0:
         return list(weights)
 
     def parts(x: Tensor) -> list[Tensor]:

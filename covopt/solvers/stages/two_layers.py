@@ -171,7 +171,7 @@ def rounds_memory(problem: Problem, options: SolveOptions) -> dict[str, float]:
     proving = options.certify != "none"
     if problem.activation.is_linear or (proving and problem_has_exact_oracle(problem)):
         return {"proof": copies + _exact_memory(problem)}
-    n, least_squares = first_neurons(problem), problem.loss.name in ("mse", "interpolate")
+    n, least_squares = first_neurons(problem), problem.ridge is not None
     features, more = DOUBLE * N * n, n + ShallowSolver.new_atoms
     remembered = 2 * 20  # arrays of the parameters that L-BFGS remembers
     base = copies + remembered * DOUBLE * n * (min(problem.samples, d + 1) + m)

@@ -125,12 +125,7 @@ class Batch:
 
     def _penalised(self, theta: Float[Tensor, "b P"]) -> Float[Tensor, "b P"]:
         """Return the rows, with zeros in place of free biases."""
-        if not self.problem.free:
-            return theta
-        penalised = theta.clone()
-        for W in self._matrices(penalised):
-            W[:, :, -1] = 0.0
-        return penalised
+        return torch.cat([self.problem.penalised(W).flatten(1) for W in self._matrices(theta)], dim=1)
 
     def _outputs(self, W: list[Tensor], last: Float[Tensor, "b n k"]) -> Float[Tensor, "b k m"]:
         bias = self.problem.bias(self.problem.depth - 1) * W[-1][:, :, -1:]

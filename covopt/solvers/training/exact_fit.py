@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.autograd import grad
 
 from covopt.linalg.psd import thin
-from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.stationarity import inputs_of
 from covopt.model.weights import Weights, flattened, preactivations, shaped_like
@@ -37,9 +36,8 @@ ROUNDED = 1e-14
 
 def explored_problem(problem: Problem) -> Problem:
     """Return the problem, or for `interpolate` a penalised mse whose minima are close."""
-    if not problem.interpolates:
-        return problem
-    return replace(problem, loss=parse_loss("mse"), lam=usual_penalty(problem))
+    loss = problem.descended_loss
+    return problem if loss is problem.loss else replace(problem, loss=loss, lam=usual_penalty(problem))
 
 
 def usual_penalty(problem: Problem) -> float:

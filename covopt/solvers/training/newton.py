@@ -67,7 +67,7 @@ def has_newton(problem: Problem, width: int) -> bool:
     # A Hessian is cheap up to 100 parameters of a network and 400 entries of its outputs.
     small = width * (inputs + 1 + outputs) + outputs <= 100 and problem.Y.numel() <= 400
     plain = problem.depth == 2 and not problem.skip and problem.spread is ALONE and not problem.activation.is_linear
-    return small and plain and problem.loss.name in ("mse", "interpolate") and problem.X.dtype == torch.float64
+    return small and plain and problem.ridge is not None and problem.X.dtype == torch.float64
 
 
 def descend_by_newton(
@@ -86,15 +86,15 @@ def descend_by_newton(
         options: settings of the stages.
         stop: called before each step; True ends the descent.
     """
-    batch = _Batch(problem, width)
+    batch, exact = _Batch(problem, width), problem.interpolates
     theta, rows = batch.pack(networks), torch.arange(len(networks))
     mu, explored = options.round * size_of_preactivations(problem, networks), usual_penalty(problem)
-    last = options.lightest * explored if problem.interpolates else problem.lam
+    last = options.lightest * explored if exact else problem.lam
     lam = max(options.light * explored, last)
     targets, damping = problem.Y.expand(len(theta), -1, -1), theta.new_full((len(theta),), lam)
     for stage in range(options.stages):
         theta, damping = batch.descend(theta, targets, lam, mu, damping, options, stop)
-        if lam == last and problem.interpolates:
+        if lam == last and exact:
             targets = targets - batch.residual(theta, problem.Y, mu)
         if stage in options.pruned:
             costs = batch.values(theta, targets, lam, mu)
@@ -102,7 +102,7 @@ def descend_by_newton(
             theta, rows, targets, damping = theta[best], rows[best], targets[best], damping[best]
         lam_decay, mu_decay = 0.3, 0.5
         lam, mu = max(last, lam_decay * lam), mu_decay * mu
-    if problem.interpolates:
+    if exact:
         theta = batch.fitted(theta)
     return list(zip(rows.tolist(), batch.unpack(theta), strict=True))
 

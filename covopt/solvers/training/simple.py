@@ -76,7 +76,7 @@ def short_descents(
     width, small = 10, 1e5  # neurons of each hidden layer, and multiplications for one gradient of such a network
     widths = [min(width, widest or width)] * (problem.depth - 1)
     X = problem.X
-    if work(problem, widths) > small or X.is_cuda or X.dtype != torch.float64 or problem.interpolates:
+    if work(problem, widths) > small or X.is_cuda or X.dtype != torch.float64:
         return
     draws = [
         [torch.randn(shape, generator=generator, dtype=torch.float64) * size for shape in problem.shapes(widths)]
@@ -96,7 +96,7 @@ def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
     """
     mean, beta = problem.mean(problem.Y), problem.bias(problem.depth - 1)
     many = problem.samples * len(mean) > 1_000_000  # targets, for which the search would take too long
-    if problem.loss.name in ("mse", "interpolate") or not beta > 0.0 or many:
+    if problem.ridge is not None or not beta > 0.0 or many:
         return mean
 
     def cost(c: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -164,9 +164,8 @@ def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
 
         both = problem.spread.condensed(problem.X, problem.Y, made=rows)[0]
     Xt, Y = both[:, :d], both[:, d:]
-    ridge = problem.samples * problem.lam if problem.loss.name == "mse" else 0.0
     size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
-    return thin(Xt, RankRule(tikhonov=max(ridge, FULL * size) if size > 0.0 else 1.0)).solve(Y)
+    return thin(Xt, RankRule(tikhonov=max(problem.ridge or 0.0, FULL * size) if size > 0.0 else 1.0)).solve(Y)
 
 
 def _weighted_rows(problem: Problem) -> Float[Tensor, "N k"]:

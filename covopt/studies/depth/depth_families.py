@@ -14,7 +14,7 @@ Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1: the uppe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.units import Units, at_depth
 from covopt.runtime.loop import Budget
+from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.exploration import usual_width
 from covopt.solvers.deep.insertion import at_place, in_balance
 from covopt.solvers.deep.pruning import balanced
@@ -32,16 +33,13 @@ from covopt.solvers.deep.starts import ENDS, MIDDLE, ends_first
 from covopt.solvers.incumbent import cost_of
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.alternation import Alternation
-from covopt.solvers.training.exact_fit import explored_problem, nearest_fit
-from covopt.solvers.training.homotopy import POLISHING, REFINING, SHIFTING, descend
-from covopt.solvers.training.tangent import exact_fit
+from covopt.solvers.training.exact_fit import explored_problem
+from covopt.solvers.training.homotopy import REFINING, descend
 from covopt.solvers.training.trainer import initial
 from covopt.studies.depth.depth_search import DepthSearch
 
 # Random starts at two and three layers; networks that descend at one depth.
 DRAWN, TRIED = 4, 2
-# The penalties of an exact fit, relative to the explored problem's, one descent each.
-FALLING = (1.0, 0.1, 1e-2, 1e-3)
 # Rounds of two layers for the inputs on a line.
 ROUNDS = 20
 # Maximum number of samples on a line that are joined by straight lines, one neuron each.
@@ -117,8 +115,8 @@ class FamilySearch:
             begun += [] if member is None else [units.inward(member.weights)]
             for start in sorted(begun, key=lambda net: cost_of(smooth, net))[:TRIED]:
                 if not budget.spent():
-                    ended = units.outward(_down(units.problem, start, budget.pace()))
-                    search.offer(depth, ended, f"rank {rank}")
+                    ended = descent_for(units.problem, self._seed).at_fixed_widths(start, budget.pace())
+                    search.offer(depth, units.outward(ended), f"rank {rank}")
             self._pass_on()
 
     def _ends(self, rank: int, budget: Budget) -> list[list[Tensor]]:
@@ -178,23 +176,6 @@ class FamilySearch:
                         search.offer(high, net, f"inserted into depth {low}")
 
 
-def _down(problem: Problem, start: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
-    """Descend at fixed widths: on the loss, or on a falling penalty followed by an exact fit."""
-    if not problem.interpolates:
-        return descend(problem, [start], POLISHING, stop)[0]
-    smooth, current = explored_problem(problem), start
-    best: list[Tensor] | None = None
-    for part in FALLING:
-        eased = replace(smooth, lam=part * smooth.lam)
-        current = descend(eased, [current], POLISHING if part == FALLING[0] else SHIFTING, stop)[0]
-        exact = exact_fit(problem, current, stop)
-        if exact is not None and (best is None or _norm(exact) < _norm(best)):
-            best = exact
-        if stop():
-            break
-    return nearest_fit(problem, current, stop) if best is None else best
-
-
 def _joined(line: Problem) -> list[Tensor] | None:
     """Join few targets along t by straight lines of ReLU; None for other activations."""
     t, firsts = np.unique(line.X[:, 0].cpu().numpy(), return_index=True)
@@ -223,7 +204,3 @@ def _directions(problem: Problem, seed: int) -> list[Float[Tensor, " n"]]:
         first = torch.linalg.svd(Y, full_matrices=False)
         directions += [torch.linalg.lstsq(X, first.U[:, :1], driver="gelsd").solution[:, 0], torch.linalg.svd(X).Vh[0]]
     return [w / w.norm() for w in directions if bool(torch.isfinite(w).all()) and float(w.norm()) > 0.0]
-
-
-def _norm(weights: Sequence[Tensor]) -> float:
-    return float(sum(W.square().sum() for W in weights))

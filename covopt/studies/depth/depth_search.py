@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import torch
 from torch import Tensor
 
 from covopt.answer.result import Result
@@ -30,11 +29,11 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.errors import InfeasibleError
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Callback, Progress, Status
-from covopt.solvers.deep.exact_fits import descend_exactly
+from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.insertion import at_place, deepened, shortened
 from covopt.solvers.incumbent import cost_of
 from covopt.solvers.training.exact_fit import explored_problem
-from covopt.solvers.training.homotopy import POLISHING, descend
+from covopt.solvers.training.homotopy import POLISHING
 from covopt.solvers.training.simple import simple_networks
 from covopt.studies.continuation import Continuation
 
@@ -177,13 +176,8 @@ class DepthSearch(Continuation[int, Result]):
     def descended(self, depth: int, weights: Weights) -> list[Tensor]:
         """Return the end of a descent: of the loss, or of a falling penalty to an exact fit."""
         units = Units.of(self.problems[depth])
-        start = units.inward(weights)
-        if units.problem.interpolates:
-            generator = torch.Generator(device=units.problem.X.device).manual_seed(self._seed)
-            ended = descend_exactly(units.problem, start, POLISHING, generator, self.budget.pace())
-        else:
-            ended = descend(units.problem, [start], POLISHING, self.budget.pace())[0]
-        return units.outward(ended)
+        descents = descent_for(units.problem, self._seed)
+        return units.outward(descents.descend([units.inward(weights)], POLISHING, self.budget)[0])
 
     def announce(self, phase: str) -> None:
         """Report the next phase to the callback."""

@@ -300,7 +300,7 @@ def test_short_descents_stay_where_few_random_starts_are_trained(
     starts: int, given: bool, short: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, begun = small(depth=4), []
-    monkeypatch.setattr("covopt.solvers.deep.solver.short_descents", lambda *_: begun.append(True) or ())
+    monkeypatch.setattr("covopt.solvers.deep.descent.short_descents", lambda *_: begun.append(True) or ())
     monkeypatch.setattr("covopt.solvers.deep.solver.from_two_layers", lambda *_: [])
     init = initial(problem, [3, 3, 3], 0) if given else None
     DeepSolver(problem, DeepOptions(starts=starts), init=init).init(Budget(600.0))
