@@ -15,16 +15,7 @@ from torch import Tensor
 from covopt.data.coding import Coding, labels_of
 from covopt.model.activation import Activation
 from covopt.model.biases import PENALISED, Biases, Free, FreeWithSkip, read_amount, read_biases, with_bias
-from covopt.model.loss import (
-    Likelihood,
-    Loss,
-    ManyOutputs,
-    Outputs,
-    Weight,
-    mean_gradient,
-    mean_loss,
-    parse_loss,
-)
+from covopt.model.loss import Likelihood, Loss, ManyOutputs, Outputs, Weight, mean_gradient, mean_loss, parse_loss
 from covopt.model.reading import as_matrix, as_number, as_weights, in_range, of_mean_one, parse_device
 from covopt.model.spread import ALONE, Alone
 from covopt.runtime.errors import ProblemError, shown

@@ -227,7 +227,7 @@ class FreeLambda:
 
     def _fit(self, F: Float[Tensor, "N m"], reach: Float[Tensor, " N"]) -> Float[Tensor, "N m"]:
         """Return Lambda = -grad C(F') / (2 lam) at F' = F + reach Lambda + beta^2 1 1^T Lambda."""
-        if self.problem.loss.name == "cross_entropy":
+        if self.problem.ridge is None:  # cross-entropy
             return self._fit_entropy(F, reach)
         # A row of zeros that must be interpolated: nothing reaches it, and no Lambda is wanted there.
         d = (self.problem.lam * self.problem.dual_curvature + reach)[:, None]

@@ -16,7 +16,7 @@ from covopt.certify import proofs
 from covopt.linalg.psd import thin, triangle
 from covopt.model.passes import layer_at, parts_of
 from covopt.model.problem import Problem, with_bias
-from covopt.model.weights import Weights, evaluate
+from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.runtime.loop import Budget, Certificate
 from covopt.solvers.deep.blocks import Solved, block_problem, is_problem, solve_block
 from covopt.solvers.deep.missing_neuron import strongest_neuron
@@ -115,9 +115,10 @@ def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int
 
 def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, options: SolveOptions) -> Layer:
     value, budget = None, options.budget
-    if not budget.spent() and (solved.Lambda is not None or not problem.interpolates):
-        stop = budget.pace()
-        neuron = strongest_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=options.seed, stop=stop)
+    Lambda = problem.multiplier_at(preactivations(problem, weights)[-1])
+    Lambda = solved.Lambda if Lambda is None else Lambda
+    if not budget.spent() and Lambda is not None:
+        neuron = strongest_neuron(problem, weights, layer, Lambda=Lambda, seed=options.seed, stop=budget.pace())
         value = 0.0 if neuron is None else neuron.value
     proof = solved.proof
     lower, certificate = (None, Certificate.NONE) if proof is None else (proof.lower, proof.kind)

@@ -42,6 +42,8 @@ def mixture_outputs(
 class Datafit(ABC):
     """A loss, seen by the master through least squares."""
 
+    random_atoms = 200
+    """Random directions that the first master chooses from, besides the oracle's."""
     has_multiplier: bool = False
     """True if `solve` is one step of an augmented Lagrangian, whose multiplier follows the dual point of the master."""
 
@@ -137,7 +139,7 @@ class LeastSquaresDatafit(Datafit):
 
 
 class MultiplierDatafit(LeastSquaresDatafit):
-    """interpolate, and mse with a small lam: `solve` takes one augmented-Lagrangian step."""
+    """mse with a small lam: `solve` takes one augmented-Lagrangian step."""
 
     has_multiplier = True
 
@@ -149,25 +151,19 @@ class MultiplierDatafit(LeastSquaresDatafit):
     """mu stays as it is if the residual falls at least by this factor in a round."""
     rich_enough = 1.5
     """The multiplier follows once max h is at most this; before, the dictionary is too poor to fit."""
-    least_mu = 1e-4
-    """For `interpolate` mu never falls below this, relative to the first."""
     quick_shrink, close_misfit = 1e-2, 1e-6
-    """For mse mu falls by the first, and the multiplier does not follow, while |F - Y|_F is above the second, relative
-    to |Y|_F."""
+    """mu falls by the first, and the multiplier does not follow, while |F - Y|_F is above the second, relative to
+    |Y|_F."""
     rounding = 1e-16
-    """For mse mu may fall down to N lam, but not below this part of `largest_mu`."""
+    """mu may fall down to N lam, but not below this part of `largest_mu`."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         largest, size = largest_mu(problem), problem.spread.norm(problem.Y)
         self._mu = self.first_mu * largest or 1.0
         # `last` is what mu is to be in the end: F = Y - mu Lambda.
-        if problem.interpolates:
-            self._last, self._least, self._close = 0.0, self.least_mu * self._mu, True
-            self._close_misfit, self._feasible_residual = math.inf, 0.1 * size
-        else:
-            self._least, self._close = max(self._last, self.rounding * largest), False
-            self._close_misfit, self._feasible_residual = self.close_misfit * size, math.inf
+        self._least, self._close = max(self._last, self.rounding * largest), False
+        self._close_misfit, self._feasible_residual = self.close_misfit * size, math.inf
         self._multiplier, self._residual = torch.zeros_like(problem.Y), torch.inf
         self._aim_at(problem.Y, self._mu)
 
@@ -223,6 +219,19 @@ class MultiplierDatafit(LeastSquaresDatafit):
         self._mu, self._residual, self._close = facts["mu"], facts["residual"], facts["close"]
         self._multiplier = arrays["rows_multiplier"]
         self._aim_at(arrays["rows_targets"], facts["used"])
+
+
+class ExactDatafit(MultiplierDatafit):
+    """interpolate: mu Lambda is 0 in the end, and the multiplier follows from the beginning."""
+
+    random_atoms = 0
+    least_mu = 1e-4
+    """mu never falls below this, relative to the first."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self._last, self._least, self._close = 0.0, self.least_mu * self._mu, True
+        self._close_misfit, self._feasible_residual = math.inf, 0.1 * problem.spread.norm(problem.Y)
 
 
 class ConvexDatafit(Datafit):
@@ -321,7 +330,7 @@ def largest_mu(problem: Problem) -> float:
 
 def make_datafit(problem: Problem) -> Datafit:
     """Return the data fit for the problem's loss and lam."""
-    kinds = {"mse": LeastSquaresDatafit, "interpolate": MultiplierDatafit}
+    kinds = {"mse": LeastSquaresDatafit, "interpolate": ExactDatafit}
     kind, least = kinds.get(problem.loss.name, ConvexDatafit), problem.lam * float(problem.inverse_shares.min())
     # With a smaller mu = N lam less than half of the digits of Lambda = (Y - F) / mu are left.
     if kind is LeastSquaresDatafit and least < 1e-9 * largest_mu(problem):

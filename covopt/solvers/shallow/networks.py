@@ -53,10 +53,6 @@ class NetworkBuilder:
     # Neurons are merged whose angles have cosines above 1 - these, one after the other.
     merging = (1e-9, 1e-7, 1e-5, 1e-3)
     weakest = 1e-3  # neurons with less than this part of all weights' norm are dropped, if the others can fit exactly
-    # Neurons with at most the share `weak` of the weights' norm are removed on trial, one by one. The fit without them
-    # is made lighter, in `turns` steps, if it costs at most `nearly` times as much and a step takes at most `lightened`
-    # multiplications.
-    weak, nearly, turns, lightened = 1e-1, 1.0 + 1e-5, 50, 2.0**24
     # Dependent neurons are dropped, and a step to an exact fit is taken, if that takes at most about this number of
     # multiplications.
     affordable = 2.0**31
@@ -77,6 +73,10 @@ class NetworkBuilder:
     def of_rows(self, rows: Float[Tensor, "n r"], outputs: Float[Tensor, "n m"], b: Float[Tensor, " m"]) -> Network:
         """Return the balanced network of hidden weights in the row-space basis and outputs."""
         return self._built(rows @ self._Q, outputs, b)
+
+    def in_descent(self, rows: Tensor, outputs: Tensor, b: Tensor) -> Network | None:
+        """Return the network that a descent has come to."""
+        return self.of_rows(rows, outputs, b)
 
     def reduced(self, network: Network, late: Callable[[], bool]) -> Network:
         """Merge aligned neurons, drop tiny and dependent ones, at no higher cost; else `network`."""
@@ -108,25 +108,56 @@ class NetworkBuilder:
         return self.of_mixture(reduced, Phi, mixture)
 
     def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
-        """Return the nearest exact fit with these neurons for `interpolate`, or `network`.
+        """Return a network with these neurons that is as good a fit, or `network`."""
+        return network
+
+    def _without_weak(self, network: Network, late: Callable[[], bool]) -> Network:
+        """Return the network without weak neurons; a penalty leaves none."""
+        return network
+
+    def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
+        U, V = balance(directions, outputs)
+        network = Network(U, V, b, torch.inf)
+        network.cost = evaluate(self.problem, network.weights()).total
+        return network
+
+    def _better(self, network: Network, smaller: Network) -> Network:
+        """Return `smaller` if it has fewer nonzero neurons, and costs no more."""
+        alive = (smaller.U != 0).any(dim=1)
+        if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + self.higher):
+            return network
+        return Network(smaller.U[alive], smaller.V[alive], smaller.b, smaller.cost)
+
+
+class ExactNetworks(NetworkBuilder):
+    """Networks that stay exact fits with fewer neurons."""
+
+    # Neurons with at most the share `weak` of the weights' norm are removed on trial, one by one. The fit without them
+    # is made lighter, in `turns` steps, if it costs at most `nearly` times as much and a step takes at most `lightened`
+    # multiplications.
+    weak, nearly, turns, lightened = 1e-1, 1.0 + 1e-5, 50, 2.0**24
+
+    def in_descent(self, rows: Tensor, outputs: Tensor, b: Tensor) -> None:
+        """Return None: the networks of a descent do not fit."""
+
+    def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
+        """Return the nearest exact fit with these neurons, or `network`.
 
         Merging and dropping change the fit in the first order, but the nearest fit's cost in the second.
         """
         step = 4.0 * PRODUCTS * self.problem.samples * (U.numel() + V.numel())
-        fewer = len(U) < len(network.U)
-        if not (self.problem.interpolates and fewer and step <= self.affordable) or late() or interrupted():
+        if not (len(U) < len(network.U) and step <= self.affordable) or late() or interrupted():
             return network
         first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
         return self._built(first, last[:, :-1].T, last[:, -1])
 
     def _without_weak(self, network: Network, late: Callable[[], bool]) -> Network:
-        """Remove the weakest neurons one by one, for `interpolate`, at no higher cost.
+        """Remove the weakest neurons one by one, at no higher cost.
 
         The nearest fit costs more in second order, and this is more than a nearly needless neuron costs; so the network
         is moved along the exact fits towards less weight.
         """
-        step = self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel())
-        if not self.problem.interpolates or step > self.lightened:
+        if self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel()) > self.lightened:
             return network
         while len(network.U) > 1 and not (late() or interrupted()):
             sizes = network.V.norm(dim=1)
@@ -152,19 +183,15 @@ class NetworkBuilder:
         taken = itertools.count()
         return exact_fit(self.problem, network.weights(), lambda: next(taken) > self.turns or late())
 
-    def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
-        U, V = balance(directions, outputs)
-        network = Network(U, V, b, torch.inf)
-        network.cost = evaluate(self.problem, network.weights()).total
-        return network
-
     def _better(self, network: Network, smaller: Network) -> Network:
-        """Return `smaller` if it has fewer nonzero neurons, costs no more and fits as exactly."""
-        alive = (smaller.U != 0).any(dim=1)
-        if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + self.higher):
+        """Return `smaller` if it fits as exactly, too."""
+        better = super()._better(network, smaller)
+        if better is network:
             return network
-        if self.problem.interpolates:
-            before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))
-            if not self.problem.fits_as_well(after, before):
-                return network
-        return Network(smaller.U[alive], smaller.V[alive], smaller.b, smaller.cost)
+        before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))
+        return better if self.problem.fits_as_well(after, before) else network
+
+
+def make_networks(problem: Problem, X: Float[Tensor, "N r"], Q: Float[Tensor, "r d"], fit: Datafit) -> NetworkBuilder:
+    """Return the builder of networks that suits the loss."""
+    return (ExactNetworks if problem.interpolates else NetworkBuilder)(problem, X, Q, fit)

@@ -31,7 +31,7 @@ from covopt.runtime.loop import Budget, OnIncumbent, Progress, ignore_incumbent
 from covopt.solvers.checkpoint import Facts
 from covopt.solvers.shallow.datafits import make_datafit, mixture_outputs
 from covopt.solvers.shallow.master import Mixture
-from covopt.solvers.shallow.networks import Network, NetworkBuilder
+from covopt.solvers.shallow.networks import Network, make_networks
 from covopt.solvers.shallow.rounds import Rounds, ShallowOptions, State, largest_value, violation_of
 from covopt.solvers.shallow.sliding import SlideOptions, slide
 from covopt.solvers.shallow.starts import Starts, first_neurons
@@ -80,8 +80,6 @@ class ShallowSolver(Rounds):
         wrap: what to put around the oracle and the search.
     """
 
-    random_atoms = 200
-    """Random directions that the first master chooses from, besides the oracle's."""
     first_weight = 0.5
     """A first descent begins with this multiple of the weights of the first master."""
     descent_share = 0.1
@@ -124,7 +122,7 @@ class ShallowSolver(Rounds):
         search = ConvexConcaveOracle(self._X, problem.activation, None, problem.spread, self.options.entries)
         self._search = wrap(search)
         self._random = Starts(self._X, seed, problem.spread)
-        self._networks = NetworkBuilder(problem, self._X, self._Q, self._fit)
+        self._networks = make_networks(problem, self._X, self._Q, self._fit)
         self._incumbent: Network | None = None
         self._searching = exact is None
         self.on_incumbent: OnIncumbent = ignore_incumbent
@@ -280,10 +278,8 @@ class ShallowSolver(Rounds):
 
     def _offer_incumbent(self, U: Tensor, V: Tensor, b: Tensor) -> None:
         """Report a network within a round that is better than all before."""
-        if self.problem.interpolates:
-            return
-        network = self._networks.of_rows(U, V, b)
-        if self._incumbent is None or network.cost < self._incumbent.cost:
+        network = self._networks.in_descent(U, V, b)
+        if network is not None and (self._incumbent is None or network.cost < self._incumbent.cost):
             self._incumbent = network
             self.on_incumbent(self.units.cost * network.cost, len(network.U))
 
@@ -314,8 +310,8 @@ class ShallowSolver(Rounds):
     def _atoms(self, state: State) -> Tensor:
         """Return the best of the distinct violators; for a first master random directions too."""
         atoms = super()._atoms(state)
-        if self._exact is None and not self.problem.interpolates and not len(state.directions):
-            atoms = torch.cat([atoms, self._random.between(self.random_atoms)])
+        if self._exact is None and self._fit.random_atoms and not len(state.directions):
+            atoms = torch.cat([atoms, self._random.between(self._fit.random_atoms)])
         return torch.nn.functional.normalize(atoms, dim=1)
 
     def _stall_threshold(self) -> float:

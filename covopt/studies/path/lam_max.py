@@ -116,9 +116,8 @@ class _Family:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.mean = problem, problem.Y.mean(dim=0)
-        self._entropy = problem.loss.name == "cross_entropy"
         if problem.beta:
-            self.A = (problem.Y - self.mean) / ((2.0 if self._entropy else 1.0) * problem.samples)
+            self.A = (problem.Y - self.mean) / ((2.0 if problem.ridge is None else 1.0) * problem.samples)
         else:
             self.A = -0.5 * problem.gradient_at(torch.zeros_like(problem.Y))
 
@@ -178,7 +177,7 @@ class _Family:
     def _bias(self, lam: float) -> Float[Tensor, " m"]:
         """Return the minimiser b of C(beta 1 b^T) + lam |b|^2."""
         beta = self.problem.beta
-        if not self._entropy:
+        if self.problem.ridge is not None:  # least squares
             return beta * self.mean / (beta**2 + lam)
         # Newton's method in u = beta b, where sum u = 0: the Hessian is D - p p^T, D = diag(p + 2 mu). As the slope
         # sums to 0 too, the step is computed without cancellation, also if p is 0 for a class without samples.
@@ -228,7 +227,7 @@ def _free_ends(problem: Problem, seconds: float, seed: int) -> tuple[float, floa
 def _free_slope(problem: Problem) -> Float[Tensor, "N m"]:
     """Return A = -grad C(F_0) / 2."""
     Y, shares = problem.Y, problem.shares[:, None]
-    if problem.loss.name == "cross_entropy":  # F_0 = log p, also where a class is missing
+    if problem.ridge is None:  # cross-entropy: F_0 = log p, also where a class is missing
         return 0.5 * shares * (Y - problem.mean(Y))
     Xc = problem.X - problem.X.mean(dim=0)
     return shares * Affine(problem.biases.skipped(Xc / (float(Xc.abs().max()) or 1.0)), problem.weight).off(Y)

@@ -144,7 +144,7 @@ class WidthSearch(Continuation[int, list[Point]]):
         """Search the grid once, downward in even rounds; return True if any width gained."""
         gained = False
         # If no network of a width fits, and none of the next larger width either, more starts are in vain.
-        fitting = min(self.best) - 1 if self._number and self.problem.interpolates else 0
+        fitting = min(self.best) - 1 if self._number else 0
         open_widths = [n for n in self._grid if not self._proved(n) and n >= max(self._first, fitting)]
         for group in self._groups(open_widths if self._number % 2 else open_widths[::-1]):
             if budget.spent():
