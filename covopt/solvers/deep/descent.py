@@ -5,35 +5,41 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
+from covopt.model.stationarity import inputs_of
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
 from covopt.solvers.deep.exact_fits import descend_exactly
 from covopt.solvers.deep.exploration import Exploration
+from covopt.solvers.deep.pruning import balanced
 from covopt.solvers.deep.starts import EXACTLY
-from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
+from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOptions, descend
 from covopt.solvers.training.simple import short_descents
 from covopt.solvers.training.tangent import exact_fit
 
 Networks = list[list[Tensor]]
 
+PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
+"""A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""
+
 
 class Descent:
     """Descents of a penalised loss.
 
     Args:
-        problem: depth >= 3.
+        problem: of any depth.
         seed: of random neurons.
         widest: no hidden layer gets wider than this.
 
     Attributes:
         generator: of random neurons.
-        smooth: the problem whose loss random starts descend.
         two_layers: the part of the time limit, and the rounds, of the answer of two layers that is deepened; None where
             a rough answer serves as well.
         deepened_first: whether deepened networks descend before random starts are drawn.
@@ -44,8 +50,13 @@ class Descent:
     deepened_first, widens = False, True
 
     def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
-        self.problem, self.smooth, self._widest = problem, explored_problem(problem), widest
+        self.problem, self._widest = problem, widest
         self.generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+
+    @cached_property
+    def smooth(self) -> Problem:
+        """Return the problem whose loss random starts descend."""
+        return explored_problem(self.problem)
 
     def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
         """Descend from these networks, down to the kinks."""
@@ -58,6 +69,48 @@ class Descent:
     def briefly(self, starts: Networks, generator: torch.Generator, stop: Callable[[], bool]) -> Iterable[list[Tensor]]:
         """Return what short descents make of these and of random networks."""
         return short_descents(self.problem, starts, generator, stop, self._widest)
+
+    def further(
+        self,
+        networks: Sequence[Weights],
+        stop: Callable[[], bool] = lambda: False,
+        options: HomotopyOptions = PASS,
+        passes: int = 10,
+    ) -> tuple[Networks, bool]:
+        """Fine-tune all these networks together; their widths stay.
+
+        Training ends near kinks, z_i = 0 for some samples, about which Adam hovers: the gradient there is large, and
+        yet little is to be gained. So what is left is measured and not read off the gradient: L-BFGS on the loss
+        itself, kinks and all, begun again without its memory until that gains nothing. Descents through rounded kinks
+        (homotopy.py) would end lower, but elsewhere: they leave local minima, which training does not.
+
+        Args:
+            networks: weights; for `interpolate` they have to fit.
+            stop: asked before each turn.
+            options: the descents of a pass.
+            passes: the maximum number of passes.
+
+        Returns:
+            Networks, each at no higher cost than its start (without a gain the start itself, bit for bit), and whether
+            the descent stalled before it was stopped.
+        """
+        problem, current = self.problem, [list(weights) for weights in networks]
+        costs = [evaluate(problem, weights).total for weights in current]
+        going, stalled = [*range(len(current))], False
+        for _ in range(passes):
+            if stop() or not going:
+                break
+            starts = [min(current[k], balanced(current[k]), key=self._total) for k in going]
+            descended = descend(problem, starts, options, stop)
+            falling = []
+            for k, weights in zip(going, descended, strict=True):
+                cost = evaluate(problem, weights).total
+                if cost < costs[k]:
+                    falling += [k] if costs[k] - cost > 1e-4 * costs[k] else []
+                    current[k], costs[k] = weights, cost
+            going = falling
+            stalled = not going
+        return current, stalled and not stop()
 
     def fine_tuned(self, exploration: Exploration, networks: Networks, budget: Budget) -> Networks:
         """Return what Adam makes of these networks, where L-BFGS stops at kinks."""
@@ -75,6 +128,13 @@ class Descent:
         """Return the cost; infinity where it is not finite."""
         cost = evaluate(self.problem, weights).total
         return cost if math.isfinite(cost) else math.inf
+
+    def refitted(self, weights: list[Tensor]) -> list[Tensor]:
+        """Return a network that got a neuron, with outputs for it."""
+        return weights
+
+    def _total(self, weights: Weights) -> float:
+        return evaluate(self.problem, weights).total
 
 
 class ExactDescent(Descent):
@@ -107,6 +167,16 @@ class ExactDescent(Descent):
         """Return nothing: short descents of a loss end at no exact fit."""
         return []
 
+    def further(
+        self,
+        networks: Sequence[Weights],
+        stop: Callable[[], bool] = lambda: False,
+        options: HomotopyOptions = PASS,
+        passes: int = 10,
+    ) -> tuple[Networks, bool]:
+        """Return exact fits of less |W|^2 by the method of multipliers, or the given ones."""
+        return [self._shorter(list(weights), stop) for weights in networks], not stop()
+
     def fine_tuned(self, exploration: Exploration, networks: Sequence[Weights], budget: Budget) -> Networks:
         """Return nothing: Adam leaves the exact fits."""
         return []
@@ -126,10 +196,24 @@ class ExactDescent(Descent):
         # A generous multiple, so that of two exact fits the looser one never wins by its looseness.
         return cost.total * (1.0 + 10.0 * misfit) if self.problem.allows(cost.residual) else math.inf
 
+    def refitted(self, weights: list[Tensor]) -> list[Tensor]:
+        """Return the network with the least W_L for which Z_L = Y."""
+        return [*weights[:-1], thin(inputs_of(self.problem, weights, self.problem.depth)).solve(self.problem.Y).T]
+
+    def _shorter(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+        problem, shortest = self.problem, weights
+        for candidate in (
+            fit_exactly(problem, balanced(weights)),
+            fit_by_multipliers(problem, weights, POLISHING, stop),
+        ):
+            if problem.allows(evaluate(problem, candidate).residual) and self._total(candidate) < self._total(shortest):
+                shortest = candidate
+        return shortest
+
     def _norm(self, weights: Weights) -> float:
         return evaluate(self.problem, weights).norm
 
 
-def descent_for(problem: Problem, seed: int, widest: int | None = None) -> Descent:
+def descent_for(problem: Problem, seed: int = 0, widest: int | None = None) -> Descent:
     """Return the descents that suit the loss."""
     return (ExactDescent if problem.interpolates else Descent)(problem, seed, widest)

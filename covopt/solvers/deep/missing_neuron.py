@@ -25,6 +25,7 @@ from covopt.model.weights import Weights, evaluate, outputs_above, preactivation
 from covopt.oracles.breakpoints import strongest
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
+from covopt.solvers.deep.descent import descent_for
 
 ROWS = 2048
 """Rows of the first search on many samples."""
@@ -170,9 +171,7 @@ def _in_best_size(
 def _grown(problem: Problem, weights: Weights, layer: int, neuron: Found | MissingNeuron, size: float) -> list[Tensor]:
     """Add a neuron; for `interpolate` W_L becomes the least one with Z_L = Y."""
     grown = add_neuron(problem, weights, layer, neuron.direction, neuron.output, size)
-    if problem.interpolates:
-        grown[-1] = thin(inputs_of(problem, grown, problem.depth)).solve(problem.Y).T
-    return grown
+    return descent_for(problem).refitted(grown)
 
 
 def find_missing_on_many(

@@ -30,7 +30,8 @@ from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed, run
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
-from covopt.solvers.deep.further_training import train_further, train_on_batches
+from covopt.solvers.deep.descent import descent_for
+from covopt.solvers.deep.further_training import train_on_batches
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.plan import Plan
@@ -207,7 +208,7 @@ def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
     if audit.in_passes:
         audit.descended, audit.finished = train_on_batches(problem, audit.weights, until, audit.reference.seed)
     else:
-        networks, audit.finished = train_further(problem, [audit.weights], until.spent)
+        networks, audit.finished = descent_for(problem).further([audit.weights], until.spent)
         audit.descended = networks[0]
     audit.descended_loss = _offer(audit, audit.descended)
     if not (audit.in_passes or exact):

@@ -17,7 +17,7 @@ from covopt.model.subgradient import multiplier, residuals
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Certificate
 from covopt.solvers.deep.blocks import solve_block
-from covopt.solvers.deep.further_training import train_further
+from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.layers import relative_gap, report
 from covopt.solvers.deep.missing_neuron import MissingNeuron, find_missing_neuron, find_missing_on_many
 from covopt.solvers.deep.pruning import mergeable, parts
@@ -100,7 +100,7 @@ def _grown(
     if many:
         return starts
     paying = [start for start in starts if start is not None]
-    ended = iter(train_further(problem, paying, budget.pace(), passes=1)[0])
+    ended = iter(descent_for(problem).further(paying, budget.pace(), passes=1)[0])
     return [None if start is None else next(ended) for start in starts]
 
 

@@ -16,7 +16,7 @@ from covopt.model.biases import PENALISED
 from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, gradient
-from covopt.solvers.deep.further_training import train_further
+from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.training.homotopy import HomotopyOptions
 from covopt.studies.audit.verdicts import part
 
@@ -76,7 +76,7 @@ def _gain(other: Possibility, stop: Callable[[], bool]) -> float:
     before = evaluate(other.problem, other.weights).total
     if not 0.0 < before < torch.inf:
         return torch.inf
-    (weights,), _ = train_further(other.problem, [other.weights], stop, SHORT, passes=1)
+    (weights,), _ = descent_for(other.problem).further([other.weights], stop, SHORT, passes=1)
     return (before - evaluate(other.problem, weights).total) / before
 
 

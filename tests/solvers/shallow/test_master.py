@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from covopt.model.problem import make_problem
-from covopt.solvers.shallow.datafits import ConvexDatafit, LeastSquaresDatafit, MultiplierDatafit, mixture_outputs
+from covopt.solvers.shallow.datafits import ConvexDatafit, ExactDatafit, LeastSquaresDatafit, mixture_outputs
 from covopt.solvers.shallow.master import Master
 
 
@@ -64,7 +64,7 @@ def test_cross_entropy_agrees_with_a_conic_solver() -> None:
 def test_interpolation_agrees_with_a_conic_solver() -> None:
     Phi, Y = instance(7)
     problem = make_problem(Phi, Y, bias=1.0)
-    fit = MultiplierDatafit(problem)
+    fit = ExactDatafit(problem)
     eta = torch.zeros(30, dtype=torch.float64)
     for _ in range(40):
         mixture = fit.solve(Phi, eta, 1e-12, never)

@@ -10,7 +10,7 @@ from sklearn.datasets import load_diabetes, load_wine
 import covopt
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
-from covopt.solvers.deep.further_training import train_further
+from covopt.solvers.deep.descent import descent_for
 from covopt.studies.audit.hypotheses import FREE, hint, scalings_of
 
 
@@ -26,13 +26,13 @@ def _trained(problem: Problem) -> list[torch.Tensor]:
         problem.X, problem.Y, lam=problem.lam, loss=problem.loss, depth=problem.depth, bias=problem.beta,
         method="train", width=8, starts=3, time_limit=60.0, seed=1,
     )  # fmt: skip
-    (weights,), _ = train_further(problem, [found.weights], lambda: False)
+    (weights,), _ = descent_for(problem).further([found.weights], lambda: False)
     return weights
 
 
 def _hint(problem: Problem, weights: list[torch.Tensor]) -> str:
     before = evaluate(problem, weights).total
-    (after,), _ = train_further(problem, [weights], lambda: False)
+    (after,), _ = descent_for(problem).further([weights], lambda: False)
     gain = (before - evaluate(problem, after).total) / before
     return hint(problem, weights, gain, lambda: scalings_of(problem.X), lambda: False)
 
