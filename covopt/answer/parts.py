@@ -163,7 +163,7 @@ def layers(result: Result) -> Section:
 
 def forces(result: Result, origin: Origin) -> Section:
     """Attraction and repulsion."""
-    if result.problem.samples > CROWD or result.problem.free:
+    if result.problem.samples > CROWD or not result.problem.has_blocks:
         return Section("Forces")
     last = min(result.problem.depth - 1, LAYERS)
     drawn = [figure for layer in range(1, last + 1) for figure in layer_figures.forces(result, layer, origin)]

@@ -139,9 +139,6 @@ def spectral_lines(
         value, more = _nuclear_bound(problem, centred, options or SpectralOptions(), rank, stop)
         values.append(value)
         lines += more
-    if problem.interpolates:
-        steepest = _steepest_pair(problem, problem.X.double(), problem.Y.double(), stop)
-        values.append(problem.depth * _power(steepest, problem.depth))
     return max(0.0, max(values) * (1.0 - SLACK) - UNDERFLOW), lines
 
 
@@ -197,8 +194,9 @@ def _nuclear_bound(
         if bool((tail > 0.0).any()):
             return math.inf, []
         total = float(targets.sum())
-        ratio = total / largest if largest > 0 else math.inf
-        return problem.depth * _power(ratio, problem.depth) if total else 0.0, []
+        ratio = (total / largest if largest > 0 else math.inf) if total else 0.0
+        steepest = _steepest_pair(problem, problem.X.double(), Y, stop) if centred else 0.0
+        return problem.depth * _power(max(ratio, steepest), problem.depth), []
     if type(problem.loss) is CrossEntropy:  # no tail: its lines know nothing of the rank
         missed, family = 0.0, _EntropyLines(problem, centred, options.ascents)
         steepest = family.steepest

@@ -188,6 +188,11 @@ class Problem:
         return self.biases.decayed(weights, self.X.shape[1])
 
     @property
+    def has_blocks(self) -> bool:
+        """Return True if the least |W_l|^2 + |W_{l+1}|^2 are costs of kernels (MATH.md section 3), biases included."""
+        return not self.free
+
+    @property
     def least_decay(self) -> float:
         """Return lam if a loss has all weights beside it penalised, else 0."""
         return 0.0 if self.free or self.interpolates else self.lam

@@ -56,13 +56,13 @@ def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tens
 
 
 def cheapest_simple(problem: Problem, linear: bool = True) -> list[Tensor] | None:
-    """Return the constant, linear or zero network of lowest cost, in the units of the data; None for exact fits."""
-    if problem.interpolates:
-        return None
+    """Return the constant, linear or zero network of lowest cost, in the units of the data; None if none is a fit."""
     units, zero = Units.of(problem), [0] * (problem.depth - 1)
     networks = [units.outward(weights) for weights in simple_networks(units.problem, linear)]
     networks.append([problem.X.new_zeros(shape) for shape in problem.shapes(zero)])
-    return min(networks, key=lambda weights: evaluate(problem, weights).total)
+    costs = [evaluate(problem, weights) for weights in networks]
+    allowed = [number for number, cost in enumerate(costs) if problem.allows(cost.residual)]
+    return networks[min(allowed, key=lambda number: costs[number].total)] if allowed else None
 
 
 def short_descents(

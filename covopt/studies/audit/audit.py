@@ -267,7 +267,7 @@ def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     problem, start = audit.problem, audit.escape or audit.descended or audit.weights
     if audit.in_passes:
         better = train_on_batches(problem, start, budget, seed + 1)[0]
-    elif problem.free:
+    elif not problem.has_blocks:
         within = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + 1e-3))
         result = Plan.of(problem, SolveOptions(within, certify="none", seed=seed, init=list(start))).run()
         audit.interrupted, better = result.status is Status.INTERRUPTED, result.weights

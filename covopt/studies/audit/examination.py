@@ -116,7 +116,7 @@ def _block(
     (lower, certificate), solved, budget = proved, None, options.budget
     if problem.depth > 2:
         lower, certificate = None, Certificate.NONE
-        if not (budget.spent() or problem.free or many):
+        if problem.has_blocks and not (budget.spent() or many):
             share = budget.rest(1.0 / layer)
             block = solve_block(problem, weights, layer, replace(options, budget=share))
             solved = evaluate(problem, block.weights).total

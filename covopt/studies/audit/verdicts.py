@@ -200,8 +200,8 @@ class Judge:
         if constant:
             sentences.append("Its outputs are the same for every sample.")
         if self.reached is not None and self.reached < self.descended * (1.0 - SAME):
-            moves = "New neurons and descents" if reference.problem.free else "New neurons, block solves and descents"
-            sentences.append(f"{moves} lead from there to {self.reached:.8g}.")
+            solves = ", block solves" if reference.problem.has_blocks else ""
+            sentences.append(f"New neurons{solves} and descents lead from there to {self.reached:.8g}.")
         solved = f"The solver reached {reference.cost:.8g}; " if math.isfinite(reference.cost) else ""
         proved = _proved(reference, best)
         sentences.append(f"{solved}{proved if solved else proved[:1].upper() + proved[1:]}.")

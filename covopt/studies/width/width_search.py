@@ -225,9 +225,11 @@ class WidthSearch(Continuation[int, list[Point]]):
 
     def _judged(self, candidate: Point) -> Point:
         """Return the candidate with the cost that orders its pool."""
-        small = has_newton(self.problem, candidate.width)
-        cost = cost_of(self.problem if small else self._smooth, candidate.weights)
-        return replace(candidate, cost=cost)
+        return replace(candidate, cost=cost_of(self._lowered(candidate.width), candidate.weights))
+
+    def _lowered(self, n: int) -> Problem:
+        """Return the problem whose cost the descents at width n lower."""
+        return self.problem if has_newton(self.problem, n) else self._smooth
 
     def _drawn(self, n: int) -> list[Point]:
         """Return random networks; every EVERY_CHOSEN-th takes neurons of the widest network."""
@@ -279,7 +281,7 @@ class WidthSearch(Continuation[int, list[Point]]):
     def _offer(self, n: int, candidates: Sequence[Point]) -> bool:
         """Put candidates into the pool and onto the curve; return True if the curve gained."""
         pool, gained = self.best.get(n, []), False
-        fitting = self.problem.interpolates and not has_newton(self.problem, n)
+        fitting = self._lowered(n) is not self.problem
         for best in _cheapest(candidates, n, POLISHED):
             if not math.isfinite(best.cost) or (pool and not best.cost < pool[0].cost and not fitting):
                 break
