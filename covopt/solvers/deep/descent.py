@@ -15,9 +15,8 @@ from covopt.model.problem import Problem
 from covopt.model.stationarity import inputs_of
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
-from covopt.solvers.deep.exact_fits import descend_exactly
 from covopt.solvers.deep.exploration import Exploration
-from covopt.solvers.deep.pruning import balanced
+from covopt.solvers.deep.pruning import balanced, reduced, widened
 from covopt.solvers.deep.starts import EXACTLY
 from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOptions, descend
@@ -138,17 +137,21 @@ class Descent:
 
 
 class ExactDescent(Descent):
-    """Descents with a falling penalty, which end in an exact fit and widen the network by themselves."""
+    """Descents with a falling penalty, which end in an exact fit and widen the network by themselves.
+
+    A start that fits exactly is a corner: descents along the exact fits hardly move from it, and the method of
+    multipliers (solvers/training/exact_fit.py) needs many long descents beyond two layers. Wider by some random neurons
+    and with a penalty, it moves far; as the penalty falls, tenfold each time, it comes back to a fit that is exact but
+    for a little, which Newton steps (tangent.py) remove. A penalty leaves no more neurons than it needs, too few for a
+    closer fit: before each descent the network is widened again (docs/notes/2026-11-depth.md).
+    """
 
     two_layers = EXACTLY
     deepened_first, widens = True, False
 
     def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
         """Descend from one network after the other."""
-        return [
-            descend_exactly(self.problem, weights, options, self.generator, budget.pace(), self._widest)
-            for weights in networks
-        ]
+        return [self._descended(list(weights), options, budget.pace()) for weights in networks]
 
     def at_fixed_widths(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
         """Descend with a falling penalty, each time followed by an exact fit."""
@@ -157,8 +160,8 @@ class ExactDescent(Descent):
             eased = replace(self.smooth, lam=part * self.smooth.lam)
             weights = descend(eased, [weights], POLISHING if part == 1.0 else SHIFTING, stop)[0]
             fitted = exact_fit(self.problem, weights, stop)
-            if fitted is not None and (best is None or self._norm(fitted) < self._norm(best)):
-                best = fitted
+            if fitted is not None:
+                best = self._lighter(fitted, best)
             if stop():
                 break
         return nearest_fit(self.problem, weights, stop) if best is None else best
@@ -200,18 +203,32 @@ class ExactDescent(Descent):
         """Return the network with the least W_L for which Z_L = Y."""
         return [*weights[:-1], thin(inputs_of(self.problem, weights, self.problem.depth)).solve(self.problem.Y).T]
 
+    def _descended(self, weights: list[Tensor], first: HomotopyOptions, stop: Callable[[], bool]) -> list[Tensor]:
+        """Return the exact fit of lowest cost found, or the last network brought nearest to a fit."""
+        best: list[Tensor] | None = None
+        # The penalties, relative to the explored problem's; and the neurons that each layer gets before the descent
+        # with each, with their relative strength.
+        for part, more, strength in ((1.0, 12, 0.3), (0.1, 6, 0.1), (1e-2, 6, 0.1), (1e-3, 6, 0.1)):
+            eased, numbers = replace(self.smooth, lam=part * self.smooth.lam), [more] * (self.problem.depth - 1)
+            wider = widened(weights, numbers, strength, self.generator, self._widest)
+            weights = reduced(eased, descend(eased, [wider], first if part == 1.0 else SHIFTING, stop)[0])
+            fitted = exact_fit(self.problem, weights, stop) if part < 1.0 else None
+            if fitted is not None:
+                best = self._lighter(reduced(self.problem, fitted), best)
+            if stop() or (best is not None and part <= 1e-2):
+                break
+        return nearest_fit(self.problem, self.completed(weights), stop) if best is None else best
+
+    def _lighter(self, weights: list[Tensor], best: list[Tensor] | None) -> list[Tensor]:
+        """Return the exact fit of less |W|^2."""
+        return weights if best is None or self._total(weights) < self._total(best) else best
+
     def _shorter(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
         problem, shortest = self.problem, weights
-        for candidate in (
-            fit_exactly(problem, balanced(weights)),
-            fit_by_multipliers(problem, weights, POLISHING, stop),
-        ):
-            if problem.allows(evaluate(problem, candidate).residual) and self._total(candidate) < self._total(shortest):
-                shortest = candidate
+        for fitted in (self.completed(balanced(weights)), fit_by_multipliers(problem, weights, POLISHING, stop)):
+            if problem.allows(evaluate(problem, fitted).residual):
+                shortest = self._lighter(fitted, shortest)
         return shortest
-
-    def _norm(self, weights: Weights) -> float:
-        return evaluate(self.problem, weights).norm
 
 
 def descent_for(problem: Problem, seed: int = 0, widest: int | None = None) -> Descent:

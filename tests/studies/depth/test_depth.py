@@ -19,7 +19,7 @@ from covopt.model.units import Units, at_depth
 from covopt.model.weights import evaluate, outputs, preactivations
 from covopt.records.record import ignores_inputs
 from covopt.runtime.loop import Budget
-from covopt.solvers.deep.exact_fits import descend_exactly
+from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.insertion import deepened, in_balance
 from covopt.solvers.deep.pruning import widened
 from covopt.solvers.deep.starts import EXACTLY, ends_first, from_two_layers
@@ -206,7 +206,7 @@ def test_no_exact_fit_is_claimed_where_there_is_none() -> None:
 def test_exact_fits_leave_the_corner_that_they_start_in() -> None:
     problem = question("circle-12", 3)
     first = from_two_layers(problem, Budget(60.0), 0, EXACTLY)[0]
-    found = evaluate(problem, descend_exactly(problem, first, POLISHING, torch.Generator().manual_seed(0)))
+    found = evaluate(problem, descent_for(problem).descend([first], POLISHING, Budget(60.0))[0])
     assert found.residual <= 1e-9
     assert found.norm < 0.9 * evaluate(problem, first).norm
 
