@@ -115,7 +115,7 @@ def score(result: Result, data: Further) -> dict[str, object]:
     if Y is None or not np.isfinite(result.cost):
         return scores
     F = result.predict(X)
-    question = make_problem(X, Y, lam=1.0, loss=p.descended_loss, device="cpu")
+    question = make_problem(X, Y, lam=1.0, loss=p.smooth_loss, device="cpu")
     scores["loss"] = known(float(question.loss_at(torch.as_tensor(F))))
     if data.classes is not None:
         scores["accuracy"] = float((result.scores(X).argmax(axis=1) == Y.argmax(axis=1)).mean())

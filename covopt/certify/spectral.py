@@ -142,10 +142,6 @@ def spectral_lines(
     return max(0.0, max(values) * (1.0 - SLACK) - UNDERFLOW), lines
 
 
-def _power(ratio: float, depth: int) -> float:
-    return ratio ** (2.0 / depth) if ratio > 0.0 else 0.0
-
-
 def weighted_rows(problem: Problem, A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N n"]:
     """D A, or H D A: the rows of A less their mean, times the roots of the weights."""
     return problem.weighted(A - problem.mean(A) if centred else A)
@@ -196,7 +192,7 @@ def _nuclear_bound(
         total = float(targets.sum())
         ratio = (total / largest if largest > 0 else math.inf) if total else 0.0
         steepest = _steepest_pair(problem, problem.X.double(), Y, stop) if centred else 0.0
-        return problem.depth * _power(max(ratio, steepest), problem.depth), []
+        return problem.depth * max(steepest, ratio) ** (2.0 / problem.depth), []
     if type(problem.loss) is CrossEntropy:  # no tail: its lines know nothing of the rank
         missed, family = 0.0, _EntropyLines(problem, centred, options.ascents)
         steepest = family.steepest

@@ -79,10 +79,6 @@ class Penalised:
         """Return the inputs that the last layer sees besides the last hidden one."""
         return X[:, :0]
 
-    def bent(self, slope: float) -> float:
-        """Return a Lipschitz constant of sigma_a, less the part of it that is free."""
-        return 1.0
-
     def free_columns(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N k"]:
         """E: a basis of the outputs that cost nothing, to length 1; dual points are orthogonal to it."""
         return X[:, :0]
@@ -119,9 +115,6 @@ class Free:
     def skipped(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N _"]:
         return X[:, :0]
 
-    def bent(self, slope: float) -> float:
-        return 1.0
-
     def free_columns(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N k"]:
         E = X.new_ones(len(X), 1)
         return E / E.norm(dim=0)
@@ -146,9 +139,6 @@ class FreeWithSkip(Free):
 
     def skipped(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N _"]:
         return X
-
-    def bent(self, slope: float) -> float:
-        return 0.5 * (1.0 - slope)
 
     def free_columns(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N k"]:
         """1 and the centred inputs that are not constant, to length 1."""

@@ -137,16 +137,14 @@ class Problem:
         return self.loss.name == "interpolate"
 
     @property
-    def descended_loss(self) -> Loss:
+    def smooth_loss(self) -> Loss:
         """Return the loss, or for exact fits mse, whose limit lam = 0 they are."""
         return parse_loss("mse") if self.interpolates else self.loss
 
     @property
     def ridge(self) -> float | None:
         """Return mu of the least squares |F - Y|^2 + mu |V|^2 that give the best outputs; None for other losses."""
-        if self.interpolates:
-            return 0.0
-        return self.samples * self.lam if self.loss.name == "mse" else None
+        return 0.0 if self.interpolates else self.samples * self.lam if self.loss.name == "mse" else None
 
     def check_penalty(self, sentence: str) -> None:
         """Raise a ProblemError with this sentence for exact fits, which have no penalised loss."""

@@ -23,7 +23,7 @@ from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOption
 from covopt.solvers.training.simple import short_descents
 from covopt.solvers.training.tangent import exact_fit
 
-Networks = list[list[Tensor]]
+Networks, Stop = list[list[Tensor]], Callable[[], bool]
 
 PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
 """A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""
@@ -61,20 +61,16 @@ class Descent:
         """Descend from these networks, down to the kinks."""
         return descend(self.problem, networks, options, budget.pace())
 
-    def at_fixed_widths(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+    def at_fixed_widths(self, weights: list[Tensor], stop: Stop) -> list[Tensor]:
         """Descend from a network that gets no neurons besides."""
         return descend(self.problem, [weights], POLISHING, stop)[0]
 
-    def briefly(self, starts: Networks, generator: torch.Generator, stop: Callable[[], bool]) -> Iterable[list[Tensor]]:
+    def briefly(self, starts: Networks, generator: torch.Generator, stop: Stop) -> Iterable[list[Tensor]]:
         """Return what short descents make of these and of random networks."""
         return short_descents(self.problem, starts, generator, stop, self._widest)
 
     def further(
-        self,
-        networks: Sequence[Weights],
-        stop: Callable[[], bool] = lambda: False,
-        options: HomotopyOptions = PASS,
-        passes: int = 10,
+        self, networks: Sequence[Weights], stop: Stop, options: HomotopyOptions = PASS, passes: int = 10
     ) -> tuple[Networks, bool]:
         """Fine-tune all these networks together; their widths stay.
 
@@ -119,7 +115,7 @@ class Descent:
         """Return an explored network as one of the problem."""
         return weights
 
-    def nearest(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+    def nearest(self, weights: list[Tensor], stop: Stop) -> list[Tensor]:
         """Return the nearest network that the problem admits."""
         return weights
 
@@ -153,7 +149,7 @@ class ExactDescent(Descent):
         """Descend from one network after the other."""
         return [self._descended(list(weights), options, budget.pace()) for weights in networks]
 
-    def at_fixed_widths(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+    def at_fixed_widths(self, weights: list[Tensor], stop: Stop) -> list[Tensor]:
         """Descend with a falling penalty, each time followed by an exact fit."""
         best: list[Tensor] | None = None
         for part in (1.0, 0.1, 1e-2, 1e-3):
@@ -166,16 +162,12 @@ class ExactDescent(Descent):
                 break
         return nearest_fit(self.problem, weights, stop) if best is None else best
 
-    def briefly(self, starts: Networks, generator: torch.Generator, stop: Callable[[], bool]) -> Networks:
+    def briefly(self, starts: Networks, generator: torch.Generator, stop: Stop) -> Networks:
         """Return nothing: short descents of a loss end at no exact fit."""
         return []
 
     def further(
-        self,
-        networks: Sequence[Weights],
-        stop: Callable[[], bool] = lambda: False,
-        options: HomotopyOptions = PASS,
-        passes: int = 10,
+        self, networks: Sequence[Weights], stop: Stop, options: HomotopyOptions = PASS, passes: int = 10
     ) -> tuple[Networks, bool]:
         """Return exact fits of less |W|^2 by the method of multipliers, or the given ones."""
         return [self._shorter(list(weights), stop) for weights in networks], not stop()
@@ -188,7 +180,7 @@ class ExactDescent(Descent):
         """Return the exact fit with these hidden layers."""
         return fit_exactly(self.problem, weights)
 
-    def nearest(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+    def nearest(self, weights: list[Tensor], stop: Stop) -> list[Tensor]:
         """Change all layers the least for F = Y."""
         return nearest_fit(self.problem, weights, stop)
 
@@ -203,7 +195,7 @@ class ExactDescent(Descent):
         """Return the network with the least W_L for which Z_L = Y."""
         return [*weights[:-1], thin(inputs_of(self.problem, weights, self.problem.depth)).solve(self.problem.Y).T]
 
-    def _descended(self, weights: list[Tensor], first: HomotopyOptions, stop: Callable[[], bool]) -> list[Tensor]:
+    def _descended(self, weights: list[Tensor], first: HomotopyOptions, stop: Stop) -> list[Tensor]:
         """Return the exact fit of lowest cost found, or the last network brought nearest to a fit."""
         best: list[Tensor] | None = None
         # The penalties, relative to the explored problem's; and the neurons that each layer gets before the descent
@@ -223,7 +215,7 @@ class ExactDescent(Descent):
         """Return the exact fit of less |W|^2."""
         return weights if best is None or self._total(weights) < self._total(best) else best
 
-    def _shorter(self, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+    def _shorter(self, weights: list[Tensor], stop: Stop) -> list[Tensor]:
         problem, shortest = self.problem, weights
         for fitted in (self.completed(balanced(weights)), fit_by_multipliers(problem, weights, POLISHING, stop)):
             if problem.allows(evaluate(problem, fitted).residual):

@@ -99,15 +99,13 @@ class FreeSolver(Rounds):
         Xc = problem.X - self._mean
         self._rho = float(Xc.norm(dim=1).max()) or 1.0
         self._X = Xc / self._rho
-        skipped = problem.biases.skipped(self._X)
-        self._affine = Affine(skipped, problem.weight)
+        self._affine = Affine(problem.biases.skipped(self._X), problem.weight)
         Yc = self._affine.rest(problem.Y) if self._centres else problem.Y
         self._tau = (float(Yc.abs().max()) or 1.0) if self._centres else 1.0
         lam = problem.lam / (self._rho * self._tau)  # nothing to an exact fit
         beta, taper = (0.0, 1.0) if self._centres else (1.0, self.amount)
         self._inner = replace(problem, X=self._X, Y=Yc / self._tau, lam=lam, beta=beta, taper=taper, biases=PENALISED)
         super().__init__(ShallowOptions(gap=gap, tol=tol), make_datafit(self._inner))
-        self._lowered = self._smooth if skipped.shape[1] else self._fit.smooth
         self._seen = with_bias(self._X, 1.0)
         self._search = ConvexConcaveOracle(self._seen, problem.activation, self.ascent)
         self._random = Starts(self._seen, seed)
@@ -222,9 +220,8 @@ class FreeSolver(Rounds):
         eta = torch.where(eta > 0, eta, (0.1 if few else 0.01) * total / max(1, len(eta)))
         V = eta[:, None] * torch.nn.functional.normalize(slopes, dim=1)
         V[: len(last.mixture.outputs)] = last.mixture.outputs
-        joint = FreeJoint(
-            self._seen, self.problem.activation, 1.0, self._lowered, self._fit.curvature, V.shape[1], V.dtype
-        )
+        smooth = self._smooth if self.problem.biases.skipped(self._X).shape[1] else self._fit.smooth
+        joint = FreeJoint(self._seen, self.problem.activation, 1.0, smooth, self._fit.curvature, V.shape[1], V.dtype)
         c = last.mixture.bias * self._inner.bias(1)
         if self._centres:
             c = -self._inner.mean(self._hidden(rows) @ V)

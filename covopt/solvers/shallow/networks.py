@@ -122,9 +122,12 @@ class NetworkBuilder:
         return network
 
     def _better(self, network: Network, smaller: Network) -> Network:
-        """Return `smaller` if it has fewer nonzero neurons, and costs no more."""
+        """Return `smaller` if it has fewer nonzero neurons, costs no more and fits as exactly."""
         alive = (smaller.U != 0).any(dim=1)
         if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + self.higher):
+            return network
+        before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))
+        if not self.problem.fits_as_well(after, before):
             return network
         return Network(smaller.U[alive], smaller.V[alive], smaller.b, smaller.cost)
 
@@ -182,16 +185,3 @@ class ExactNetworks(NetworkBuilder):
         """Return an exact fit of less weight near the network, or None."""
         taken = itertools.count()
         return exact_fit(self.problem, network.weights(), lambda: next(taken) > self.turns or late())
-
-    def _better(self, network: Network, smaller: Network) -> Network:
-        """Return `smaller` if it fits as exactly, too."""
-        better = super()._better(network, smaller)
-        if better is network:
-            return network
-        before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))
-        return better if self.problem.fits_as_well(after, before) else network
-
-
-def make_networks(problem: Problem, X: Float[Tensor, "N r"], Q: Float[Tensor, "r d"], fit: Datafit) -> NetworkBuilder:
-    """Return the builder of networks that suits the loss."""
-    return (ExactNetworks if problem.interpolates else NetworkBuilder)(problem, X, Q, fit)

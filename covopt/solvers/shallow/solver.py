@@ -31,7 +31,7 @@ from covopt.runtime.loop import Budget, OnIncumbent, Progress, ignore_incumbent
 from covopt.solvers.checkpoint import Facts
 from covopt.solvers.shallow.datafits import make_datafit, mixture_outputs
 from covopt.solvers.shallow.master import Mixture
-from covopt.solvers.shallow.networks import Network, make_networks
+from covopt.solvers.shallow.networks import ExactNetworks, Network, NetworkBuilder
 from covopt.solvers.shallow.rounds import Rounds, ShallowOptions, State, largest_value, violation_of
 from covopt.solvers.shallow.sliding import SlideOptions, slide
 from covopt.solvers.shallow.starts import Starts, first_neurons
@@ -122,7 +122,8 @@ class ShallowSolver(Rounds):
         search = ConvexConcaveOracle(self._X, problem.activation, None, problem.spread, self.options.entries)
         self._search = wrap(search)
         self._random = Starts(self._X, seed, problem.spread)
-        self._networks = make_networks(problem, self._X, self._Q, self._fit)
+        builder = ExactNetworks if problem.interpolates else NetworkBuilder
+        self._networks = builder(problem, self._X, self._Q, self._fit)
         self._incumbent: Network | None = None
         self._searching = exact is None
         self.on_incumbent: OnIncumbent = ignore_incumbent

@@ -110,8 +110,7 @@ class FreeDescents(Stage):
 
     def thriftier(self, phase: str, problem: Problem, options: SolveOptions) -> Thriftier:
         """Return what the problem with penalised biases can do without."""
-        penalised = replace(problem, biases=PENALISED)
-        ways = (stage.thriftier(phase, penalised, options) for stage in penalised_stages(penalised, options))
+        ways = (stage.thriftier(phase, problem, options) for stage in penalised_stages(problem, options))
         return next(filter(None, ways), None)
 
     def remedies(self, phase: str) -> list[str]:
@@ -134,11 +133,11 @@ def free_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
 
 def _descents(problem: Problem, options: SolveOptions) -> tuple[Incumbent, list[list[Tensor]]]:
     """Return the solution with penalised biases, and the networks descended from all starts; exact fits stay."""
-    searching, searched, alone = options.method == "cone", 0.25, 0.6  # parts of the time limit
-    if problem.interpolates:
-        first, weights = _penalised(problem, options, alone)
+    exact, searched = problem.interpolates, 0.25  # of the time limit
+    searching = options.method == "cone" and not exact
+    first, weights = _penalised(problem, options, searched if searching else 0.6)
+    if exact:
         return first, [weights]
-    first, weights = _penalised(problem, options, searched if searching else alone)
     starts = [weights]
     if searching and not problem.skip:  # its descents are of batches, which know no skip
         starts = _with_draws(problem, starts, options)

@@ -36,7 +36,7 @@ ROUNDED = 1e-14
 
 def explored_problem(problem: Problem) -> Problem:
     """Return the problem, or for `interpolate` a penalised mse whose minima are close."""
-    loss = problem.descended_loss
+    loss = problem.smooth_loss
     return problem if loss is problem.loss else replace(problem, loss=loss, lam=usual_penalty(problem))
 
 
