@@ -164,9 +164,8 @@ class _Search:
         spread = Y - problem.mean(Y)
         self.size = to_unit_scale(spread)[1] if isinstance(problem.loss, Scalable) and bool(spread.any()) else 1.0
         # D is linear along Lambda for exact fits, and has its maximum at the Lambda of the outputs for losses.
-        F, self.longest = self._constant(Y), 1.0
-        if problem.multiplier_at(F) is None:
-            F, self.longest = spread, math.inf
+        F = self._constant(Y)
+        F, self.longest = (spread, math.inf) if problem.multiplier_at(F) is None else (F, 1.0)
         self.point: list[Tensor] = [F / self.size, Y.new_zeros(len(Y)), Y.new_ones(3, 1, 1)]
         self.reference, self.room = 1.0, Y.new_zeros(())
 

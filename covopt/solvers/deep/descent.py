@@ -23,7 +23,8 @@ from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOption
 from covopt.solvers.training.simple import short_descents
 from covopt.solvers.training.tangent import exact_fit
 
-Networks, Stop = list[list[Tensor]], Callable[[], bool]
+Networks = list[list[Tensor]]
+Stop = Callable[[], bool]
 
 PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
 """A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""
@@ -38,7 +39,6 @@ class Descent:
         widest: no hidden layer gets wider than this.
 
     Attributes:
-        generator: of random neurons.
         two_layers: the part of the time limit, and the rounds, of the answer of two layers that is deepened; None where
             a rough answer serves as well.
         deepened_first: whether deepened networks descend before random starts are drawn.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from covopt.model.loss import mean_gradient
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights
+from covopt.model.weights import Weights, flattened
 
 Widths = Sequence[int]
 
@@ -49,6 +49,8 @@ class Batch:
         self._shapes = problem.shapes(self.padded)
         self._ends = torch.tensor([0] + [n * k for n, k in self._shapes]).cumsum(0).tolist()
         self.parameters: int = self._ends[-1]
+        # 1 for each weight, and 0 for free biases.
+        self._penalised = flattened([problem.penalised(problem.X.new_ones(shape)) for shape in self._shapes])
         self._inputs = problem.Xt.T.contiguous()
         self._forward = [problem.X.new_empty(len(self.widths), n, samples or len(problem.X)) for n in self.padded]
         self._backward = [torch.empty_like(buffer) for buffer in self._forward]
@@ -78,7 +80,7 @@ class Batch:
         problem, W = self.problem, self._matrices(theta)
         hidden, sigmas = self._hidden(W, self._inputs)
         outputs = self._outputs(W, sigmas[-1])
-        penalised = self._penalised(theta)
+        penalised = self._penalised * theta
         cost = problem.loss_at(outputs) + problem.lam * (penalised * theta).sum(dim=1)
         gradient = (2.0 * problem.lam / problem.spread.processes) * penalised
         self._back(W, hidden, sigmas, problem.gradient_at(outputs), problem.Xt, gradient)
@@ -95,7 +97,7 @@ class Batch:
         problem, W = self.problem, self._matrices(theta)
         Xt, Y = problem.Xt[rows], problem.Y[rows]
         hidden, sigmas = self._hidden(W, Xt.T)
-        gradient = (2.0 * lam) * self._penalised(theta)
+        gradient = (2.0 * lam) * self._penalised * theta
         weight = None if problem.weight is None else problem.weight[rows]
         M = mean_gradient(problem.loss, self._outputs(W, sigmas[-1]), Y, weight)
         self._back(W, hidden, sigmas, M, Xt, gradient)
@@ -122,10 +124,6 @@ class Batch:
             [values[row, : min(shape)] for values, shape in zip(layers, self.problem.shapes(own), strict=True)]
             for row, own in enumerate(widths)  # without the values of the padding
         ]
-
-    def _penalised(self, theta: Float[Tensor, "b P"]) -> Float[Tensor, "b P"]:
-        """Return the rows, with zeros in place of free biases."""
-        return torch.cat([self.problem.penalised(W).flatten(1) for W in self._matrices(theta)], dim=1)
 
     def _outputs(self, W: list[Tensor], last: Float[Tensor, "b n k"]) -> Float[Tensor, "b k m"]:
         bias = self.problem.bias(self.problem.depth - 1) * W[-1][:, :, -1:]
