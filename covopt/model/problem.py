@@ -187,7 +187,7 @@ class Problem:
 
     @property
     def has_blocks(self) -> bool:
-        """Return True if the least |W_l|^2 + |W_{l+1}|^2 are costs of kernels (MATH.md section 3), biases included."""
+        """Return True if two layers around a hidden one are a problem of their own (MATH.md section 3)."""
         return not self.free
 
     @property
