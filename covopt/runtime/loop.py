@@ -324,6 +324,8 @@ def run(
     status, under_way = Status.ITERATION_LIMIT, history[-1].iteration + 1 if history else 0
 
     def add(line: Progress) -> None:
+        if history and line.cost > history[-1].cost:  # rounding: the network is another sum of the same terms
+            line = replace(line, cost=history[-1].cost, width=history[-1].width)
         history.append(line)
         if callback is not None:
             callback(line)

@@ -21,6 +21,7 @@ from covopt.solvers.incumbent import Incumbent, best_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_units, size_in_units, take
 from covopt.solvers.stages.two_layers import rounds_memory
+from covopt.solvers.training.simple import cheapest_simple
 
 DRAWS = 96
 """Random starts of a deep solve, where nobody says how many."""
@@ -183,6 +184,9 @@ class LayersInTurn(Stage):
         attempt = best_of(((solver, o.budget) for solver in solvers), o.callback)
         smaller = reduced(units.problem, attempt.weights, o.budget.spent)
         take(incumbent, units, replace(attempt, weights=smaller))
+        simple = cheapest_simple(incumbent.problem)
+        if simple is not None:  # zero ends the rounds, and a constant or linear network may cost less
+            incumbent.offer(simple)
 
 
 def search_memory(problem: Problem, options: SolveOptions, effort: DeepOptions, rows: int) -> dict[str, float]:
