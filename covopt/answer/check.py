@@ -77,6 +77,8 @@ def verify(directory: Path, stated: Summary, rounding: float) -> Verification:
     unchecked = list(NEVER)
     if result.problem.depth > 2:
         unchecked.append("stationarity and gap of the layers")
+    if any(line.gaps for line in result.history):
+        unchecked.append("the gaps in history.csv")
     if stated["unique"] is None:
         unchecked.append("unique")
     if stated["status"] != Status.OPTIMAL:

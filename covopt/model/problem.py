@@ -146,11 +146,6 @@ class Problem:
         """Return mu of the least squares |F - Y|^2 + mu |V|^2 that give the best outputs; None for other losses."""
         return 0.0 if self.interpolates else self.samples * self.lam if self.loss.name == "mse" else None
 
-    def check_penalty(self, sentence: str) -> None:
-        """Raise a ProblemError with this sentence for exact fits, which have no penalised loss."""
-        if self.interpolates:
-            raise ProblemError(sentence)
-
     @property
     def can_be_split(self) -> bool:
         """Return True if batches or processes can take some samples each, with penalised biases."""

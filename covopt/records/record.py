@@ -335,7 +335,7 @@ def read_history(file: Path) -> list[Progress]:
             gaps = [f"gap_{layer}" for layer in range(1, len(names) - len(COLUMNS) + 1)]
             if sorted(names) != sorted([*COLUMNS, *gaps]):
                 raise KeyError(str(names))
-            return [
+            lines = [
                 Progress(
                     iteration=int(row["iteration"]),
                     seconds=float(row["seconds"]),
@@ -346,5 +346,8 @@ def read_history(file: Path) -> list[Progress]:
                 )
                 for row in table
             ]
+        if not all(0.0 <= gap < math.inf for line in lines for gap in line.gaps):
+            raise ValueError("a gap is negative or not finite")
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise DataError(f"{file} is damaged; solve again.") from error
+    return lines

@@ -303,6 +303,8 @@ class Outcome(Generic[State]):
     history: list[Progress]
 
 
+ROUNDING = 1e-12
+"""A cost that rises by no more than this, relative, is that of the same network, summed in another order."""
 After = Callable[[State, list[Progress], bool], None]
 """Takes each state, the history up to it, and True for the last one."""
 
@@ -324,7 +326,7 @@ def run(
     status, under_way = Status.ITERATION_LIMIT, history[-1].iteration + 1 if history else 0
 
     def add(line: Progress) -> None:
-        if history and line.cost > history[-1].cost:  # rounding: the network is another sum of the same terms
+        if history and history[-1].cost < line.cost <= (1.0 + ROUNDING) * history[-1].cost:
             line = replace(line, cost=history[-1].cost, width=history[-1].width)
         history.append(line)
         if callback is not None:

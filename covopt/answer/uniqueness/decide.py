@@ -69,7 +69,7 @@ def _beyond(problem: Problem, weights: Weights) -> str:
         return "Uniqueness is decided for two layers only."
     if problem.free:
         return "Uniqueness is not decided for free biases."
-    if not problem.ridge:
+    if problem.loss.name != "mse":
         return "Uniqueness is decided for the mean squared error only."
     if problem.activation.is_linear:
         return "Uniqueness is not decided for linear networks."

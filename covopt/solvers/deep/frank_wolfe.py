@@ -7,13 +7,13 @@ beside sqrt(eps) I, and its outputs have to come near Z_{l+1}, for each unit of 
 (the last hidden layer has the loss itself). Rounds of fully corrective Frank-Wolfe take these problems in turn: the
 linear oracle of the layer, then the best mixture of all its atoms. No weight ever descends.
 
-With eps = 0 the layers lock each other: Z_{l+1} is to be met exactly, so that neither layer can move alone (4 % above
-the method cone on 30 digits). With eps > 0 they move past each other; eps falls, and in the end a network is read off,
-W_l by ridge regression, its last hidden layer by one more round with its true inputs (0.1 %). The cost that counts is
-that network's.
+With eps = 0 no layer could move alone, because its outputs would have to be Z_{l+1} exactly: on 30 digits the rounds
+end 4 % above the method cone. With eps > 0 both layers move, and eps falls; then they end 0.2 to 0.4 % above it. A
+network is read off by ridge regression, its last hidden layer by one more round with the true inputs, and its cost,
+without eps, is the one that is reported (docs/notes/2026-11-frank-wolfe.md).
 
-Zero is stationary for three layers and more: rounds from there find nothing, so they begin at a random network, or at a
-given one.
+Zero is a local minimum for three layers and more, which no round leaves. So the rounds begin at a random network, or at
+a given one.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nea
 
 @dataclass(frozen=True)
 class LayerOptions:
-    """How eps falls.
+    """The schedule of the Tikhonov parameters.
 
     Attributes:
-        tikhonov: eps_l, one after the other, relative to the mean eigenvalue of Ks_l.
-        passes: over all layers, between two looks at the network.
+        tikhonov: the values of eps_l in turn, relative to the mean eigenvalue of Ks_l.
+        passes: the number of passes over all layers before a network is read off again.
     """
 
     tikhonov: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -58,10 +58,10 @@ class LayerState:
         Z: Z_1 ... Z_{L-1}.
         objective: with Tikhonov, after the last pass; infinite before the first one.
         weights, cost: the best network so far, and its cost without Tikhonov.
-        gaps: of each layer's problem, relative to the objective: what a network can gain there at most, if the search
-            for the strongest neuron did not miss one. Empty before the first pass.
-        stage: place in `LayerOptions.tikhonov`; passes: so far.
-        ended: the last eps ended.
+        gaps: for each layer the most that a better pair could gain, relative to the objective, provided that the search
+            found the strongest neuron; no proved bound. Empty before the first pass.
+        stage: the index of eps in `LayerOptions.tikhonov`; passes: the number of passes so far.
+        ended: whether the passes with the last eps gain little.
     """
 
     Z: list[Float[Tensor, "N _"]]
@@ -89,11 +89,11 @@ class LayerRounds:
     """
 
     slow = 1e-3
-    """Passes between two looks that lower the objective by less than this, relative, end an eps."""
+    """The next eps follows when `passes` passes lower the objective by less than this, relative."""
     width = 40
-    """Of the hidden layers of a random start; the rounds choose their own."""
+    """The neurons of each hidden layer of a random start; the rounds then find their own number."""
     fall = 0.1
-    """An exact fit is approached by a penalty, which is multiplied by this whenever eps falls."""
+    """Exact fits are approached by a penalty, which is multiplied by this with each new eps."""
 
     def __init__(
         self, problem: Problem, seed: int = 0, init: Weights | None = None, options: LayerOptions | None = None
@@ -103,7 +103,7 @@ class LayerRounds:
         if self._start is not None:
             check_weights(problem, self._start)
         self._first, self._smooth = thin(problem.Xt), explored_problem(problem)
-        self._look = 0.0  # the seconds that it takes to look at the network
+        self._reading = 0.0  # the seconds that it takes to read off a network
 
     # -- what loop.run asks for
 
@@ -113,20 +113,20 @@ class LayerRounds:
         Z = preactivations(self.problem, weights)[:-1]
         state, began = LayerState(Z, math.inf, weights, cost_of(self.problem, weights)), budget.seconds()
         state = self._with_network(state, budget)
-        self._look = budget.seconds() - began
+        self._reading = budget.seconds() - began
         return state
 
     def step(self, state: LayerState, budget: Budget) -> LayerState:
-        """Pass over the layers a few times, from the last one down; look at the network."""
+        """Pass over the layers a few times, and read off the network."""
         new = state
         for _ in range(self.options.passes):
             began = budget.seconds()
             new = self._pass(new, budget)
-            if budget.remaining() < budget.seconds() - began + 2.0 * self._look:
+            if budget.remaining() < budget.seconds() - began + 2.0 * self._reading:
                 break
         new = self._with_network(new, budget)
         slow = state.objective - new.objective <= self.slow * new.objective
-        if min(Z.shape[1] for Z in new.Z) == 0:  # nothing brings zero back
+        if min(Z.shape[1] for Z in new.Z) == 0:  # no round leaves zero
             return replace(new, ended=True)
         if slow and state.stage + 1 < len(self.options.tikhonov):
             return replace(new, stage=state.stage + 1, objective=math.inf)
@@ -152,7 +152,8 @@ class LayerRounds:
             gaps.insert(0, price * gap)
             outputs = value if layer == problem.depth - 1 else outputs
         objective = outputs + problem.lam * self._norm(Z, eps)
-        relative = tuple(gap / objective if objective > 0.0 else 0.0 for gap in gaps)
+        relative = tuple(max(0.0, gap / objective) for gap in gaps) if objective > 0.0 else ()
+        relative = relative if all(map(math.isfinite, relative)) else ()
         return replace(state, Z=Z, objective=objective, gaps=relative, passes=state.passes + 1)
 
     def _block(self, problem: Problem, Z: list[Tensor], layer: int, eps: list[float]) -> tuple[Problem, float]:

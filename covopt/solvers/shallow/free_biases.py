@@ -220,7 +220,7 @@ class FreeSolver(Rounds):
         eta = torch.where(eta > 0, eta, (0.1 if few else 0.01) * total / max(1, len(eta)))
         V = eta[:, None] * torch.nn.functional.normalize(slopes, dim=1)
         V[: len(last.mixture.outputs)] = last.mixture.outputs
-        smooth = self._smooth if self.problem.biases.skipped(self._X).shape[1] else self._fit.smooth
+        smooth = self._smooth if self.problem.skip else self._fit.smooth
         joint = FreeJoint(self._seen, self.problem.activation, 1.0, smooth, self._fit.curvature, V.shape[1], V.dtype)
         c = last.mixture.bias * self._inner.bias(1)
         if self._centres:

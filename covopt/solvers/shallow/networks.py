@@ -122,12 +122,9 @@ class NetworkBuilder:
         return network
 
     def _better(self, network: Network, smaller: Network) -> Network:
-        """Return `smaller` if it has fewer nonzero neurons, costs no more and fits as exactly."""
+        """Return `smaller` if it has fewer nonzero neurons and costs no more."""
         alive = (smaller.U != 0).any(dim=1)
         if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + self.higher):
-            return network
-        before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))
-        if not self.problem.fits_as_well(after, before):
             return network
         return Network(smaller.U[alive], smaller.V[alive], smaller.b, smaller.cost)
 
@@ -142,6 +139,14 @@ class ExactNetworks(NetworkBuilder):
 
     def in_descent(self, rows: Tensor, outputs: Tensor, b: Tensor) -> None:
         """Return None: the networks of a descent do not fit."""
+
+    def _better(self, network: Network, smaller: Network) -> Network:
+        """Return `smaller` if it fits as exactly, too."""
+        better = super()._better(network, smaller)
+        if better is network:
+            return network
+        before, after = (evaluate(self.problem, n.weights()).residual for n in (network, better))
+        return better if self.problem.fits_as_well(after, before) else network
 
     def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
         """Return the nearest exact fit with these neurons, or `network`.

@@ -339,9 +339,9 @@ class PlainRounds(ShallowSolver):
     """The rounds of Frank-Wolfe alone: no weight descends between them."""
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
-        """Return the line with the gap that the search leaves; no bound, should it have missed a neuron."""
+        """Return the line with the gap; it is no proved one, because the search may have missed a neuron."""
         line = super().progress(state, iteration, seconds)
-        return replace(line, gaps=(self.gap(state) / line.cost,) if 0.0 < line.cost < math.inf else ())
+        return replace(line, gaps=(max(0.0, self.gap(state) / line.cost),) if 0.0 < line.cost < math.inf else ())
 
     def gap(self, state: State) -> float:
         """Return the cost less the bound that the dual point would prove if the search had found the maximum of h."""

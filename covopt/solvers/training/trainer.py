@@ -118,7 +118,8 @@ def train(
         ProblemError: for `interpolate`, for widths that do not fit the depth, and without any network to train.
     """
     options, budget = options or TrainerOptions(), budget or Budget()
-    problem.check_penalty("Training needs a penalty, and interpolate has none; give lam, or use the method cone.")
+    if problem.interpolates:
+        raise ProblemError("Training needs a penalty, and interpolate has none; give lam, or use the method cone.")
     hidden = [_widths(problem, hidden_widths) for hidden_widths in ([widths] if isinstance(widths, int) else widths)]
     numbers = range(seeds) if isinstance(seeds, int) else seeds
     starts = [(seed, initial(problem, hidden_widths, seed)) for hidden_widths in hidden for seed in numbers]

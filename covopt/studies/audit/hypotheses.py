@@ -82,7 +82,7 @@ def _gain(other: Possibility, stop: Callable[[], bool]) -> float:
 
 def _possibilities(problem: Problem, weights: list[Tensor], scalings: Scalings) -> Iterator[Possibility]:
     """Yield problems that differ in one thing, or in the scales of both inputs and targets."""
-    Y, mse = problem.Y, bool(problem.ridge)
+    Y, mse = problem.Y, problem.loss.name == "mse"
     simplex = bool((Y >= 0.0).all()) and bool(((Y.sum(dim=1) - 1.0).abs() <= 1e-9).all()) and Y.shape[1] > 1
     if not mse or simplex:
         other = "cross_entropy" if mse else "mse"

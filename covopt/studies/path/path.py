@@ -199,7 +199,7 @@ def _end(search: PathSearch, earlier: Result | None) -> Result:
 
 
 def _check_end(problem: Problem) -> None:
-    if not problem.ridge:
+    if problem.loss.name != "mse":
         raise ProblemError("Exact fits are the end of the path of mse alone; leave interpolate out.")
     check_interpolation(replace(problem, loss=parse_loss("interpolate"), lam=1.0))
 

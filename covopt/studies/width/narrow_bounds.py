@@ -66,10 +66,10 @@ def narrow_bounds(
         dual: a dual point with the proved maximum of h there, for depth 2.
         most: maximum number of widths.
     """
-    if problem.biases.skipped(problem.X).shape[1]:
+    if problem.skip:
         return []
     # In a layer below the last hidden one a neuron bounds no rank; without any neuron outputs are constant.
-    N, squares, penalised = problem.samples, bool(problem.ridge), not problem.free
+    N, squares, penalised = problem.samples, problem.loss.name == "mse", not problem.free
     ranks = problem.Y.shape[1] if squares and layer in (None, problem.depth - 1) else 1
     level, points = 0.0, [torch.zeros_like(problem.Y)]
     if dual is not None and problem.depth == 2 and squares and penalised:
