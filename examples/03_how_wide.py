@@ -13,7 +13,7 @@ import covopt
 
 X = np.linspace(-1.0, 1.0, 16)[:, None]
 Y = np.sin(2.0 * np.pi * X)
-found = covopt.plateau(X, Y, lam=1e-3, starts=2, time_limit=10)
+found = covopt.plateau(X, Y, lam=1e-3, starts=2, time_limit=60)
 print(f"level {found.level:.6f}, proved >= {found.lower:.6f} ({found.certificate})")
 for start in found.starts:
     print(f"within {100 * start.eps:g} %: {start.lower.width} to {start.upper.width} neurons")

@@ -30,7 +30,7 @@ for rate, steps in ((1e-2, 3000), (1e-3, 2000), (1e-4, 1000)):
 # The penalty of covopt is lam times the sum of squares, whose gradient is 2 lam W. PyTorch adds decay times W to the
 # gradient: lam is half of the decay. Biases are penalised by both.
 
-audit = covopt.validate(net, x, y, lam=decay / 2.0, time_limit=6)
+audit = covopt.validate(net, x, y, lam=decay / 2.0, time_limit=60)
 print(f"loss of the trained network  {audit.loss:.6f}")
 print(f"lowest loss known            {audit.best:.6f}")
 print(f"proved lower bound           {audit.reference.lower:.6f} ({audit.reference.certificate})")

@@ -27,7 +27,7 @@ for N in sizes:
 # Four samples: three neurons fit them too, at a higher cost than the optimum N^2 = 16.
 
 X, Y = covopt.data_of_graph("complete_bipartite_2_2")
-curve = covopt.plateau(X, Y, bias=0.0, widths=[3, 4, 5], starts=1, time_limit=5)
+curve = covopt.plateau(X, Y, bias=0.0, widths=[3, 4, 5], starts=1, time_limit=60)
 for width, cost in curve.curve:
     print(f"{width} neurons: {cost:.4f}")
 print(f"neurons of an optimal network: {curve.exact.lower.width} to {curve.exact.upper.width}")
