@@ -43,10 +43,11 @@ class Descent:
             a rough answer serves as well.
         deepened_first: whether deepened networks descend before random starts are drawn.
         widens: whether copies with more neurons descend besides.
+        moves_in_turn: whether the layers of the best network move in turn.
     """
 
     two_layers: tuple[float, int] | None = None
-    deepened_first, widens = False, True
+    deepened_first, widens, moves_in_turn = False, True, True
 
     def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
         self.problem, self._widest = problem, widest
@@ -143,7 +144,7 @@ class ExactDescent(Descent):
     """
 
     two_layers = EXACTLY
-    deepened_first, widens = True, False
+    deepened_first, widens, moves_in_turn = True, False, False
 
     def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
         """Descend from one network after the other."""
