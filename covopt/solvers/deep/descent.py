@@ -17,11 +17,10 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
 from covopt.solvers.deep.exploration import Exploration
 from covopt.solvers.deep.pruning import balanced, reduced, widened
-from covopt.solvers.deep.starts import EXACTLY
 from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOptions, descend
 from covopt.solvers.training.simple import short_descents
-from covopt.solvers.training.tangent import exact_fit
+from covopt.solvers.training.tangent import exact_fit, first_fit
 
 Networks = list[list[Tensor]]
 Stop = Callable[[], bool]
@@ -39,14 +38,11 @@ class Descent:
         widest: no hidden layer gets wider than this.
 
     Attributes:
-        two_layers: the part of the time limit, and the rounds, of the answer of two layers that is deepened; None where
-            a rough answer serves as well.
         deepened_first: whether deepened networks descend before random starts are drawn.
         widens: whether copies with more neurons descend besides.
         moves_in_turn: whether the layers of the best network move in turn.
     """
 
-    two_layers: tuple[float, int] | None = None
     deepened_first, widens, moves_in_turn = False, True, True
 
     def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
@@ -143,7 +139,6 @@ class ExactDescent(Descent):
     closer fit: before each descent the network is widened again (docs/notes/2026-11-depth.md).
     """
 
-    two_layers = EXACTLY
     deepened_first, widens, moves_in_turn = True, False, False
 
     def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
@@ -205,7 +200,9 @@ class ExactDescent(Descent):
             eased, numbers = replace(self.smooth, lam=part * self.smooth.lam), [more] * (self.problem.depth - 1)
             wider = widened(weights, numbers, strength, self.generator, self._widest)
             weights = reduced(eased, descend(eased, [wider], first if part == 1.0 else SHIFTING, stop)[0])
-            fitted = exact_fit(self.problem, weights, stop) if part < 1.0 else None
+            # At the larger penalty a fit is wanted in time, not yet the lightest.
+            fit = {0.1: first_fit, 1e-2: exact_fit, 1e-3: exact_fit}.get(part)
+            fitted = None if fit is None else fit(self.problem, weights, stop)
             if fitted is not None:
                 best = self._lighter(reduced(self.problem, fitted), best)
             if stop() or (best is not None and part <= 1e-2):

@@ -5,8 +5,9 @@ middle layers), so the solver has many starts (starts.py): the answer of two lay
 large depth networks whose ends descend first, one for each rank; and random starts, a batch of which is trained by Adam
 (exploration.py) or, for exact fits and where that would take too long, descends through smoothed kinks (homotopy.py);
 the best of each batch are refined. Between batches, and at the end until nothing is gained, the best network of all is
-improved: L-BFGS and Adam move all its weights, and its layer blocks, from the last one down, are shallow problems
-(blocks.py), whose oracle adds and drops neurons. Every step is confirmed by evaluating the loss. No bound is proved.
+improved: L-BFGS and Adam move all its weights, its layers move in turn (frank_wolfe.py), and its layer blocks, from the
+last one down, are shallow problems (blocks.py), whose oracle adds and drops neurons. Every step is confirmed by
+evaluating the loss. No bound is proved.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.runtime.loop import Budget, Progress, Status, run
+from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.exploration import Exploration, RandomStarts, usual_width
-from covopt.solvers.deep.frank_wolfe import LayerOptions, LayerRounds
+from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced, widened
 from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers
@@ -45,30 +46,6 @@ ELITE = 6
 LARGE_GAIN = 1e-3
 # A pass over the blocks that lowers the cost by less than this, relative, is stalled: it is the last, all starts drawn.
 STALL_GAIN = 1e-6
-
-
-@dataclass(frozen=True)
-class InTurn:
-    """Frank-Wolfe over one layer after the other, with Tikhonov between them, from the best network of a search.
-
-    It leaves minima at which descents and blocks end: of 14 races of 8 s, those that were lost by up to 0.04 % are won
-    (docs/notes/2026-11-deep-penalties.md).
-
-    Attributes:
-        rounds: how eps falls. From 1e-2 or 1e-1 on, or down to 1e-5, it takes longer and ends no lower.
-        steps: maximum number of steps, of `rounds.passes` passes each.
-        share: maximum share of the time limit.
-        samples: maximum number; each layer has an input of its own for each sample. With 200 and 400 digits it changes
-            the cost by -0.1 to +0.01 % in 40 s.
-        gain: a pass over the blocks follows where all starts are drawn and this lowered the cost by less, relative.
-            Blocks before the next starts lost two races by 0.01 and 0.04 %.
-    """
-
-    rounds: LayerOptions = field(default_factory=lambda: LayerOptions(tikhonov=(1e-3, 1e-4), passes=5))
-    steps: int = 40
-    share: float = 0.25
-    samples: int = 400
-    gain: float = 1e-5
 
 
 @dataclass(frozen=True)
@@ -133,6 +110,9 @@ class DeepSolver:
         max_width: of every hidden layer.
         enough: a cost that is within the gap asked for of a proved bound; the search ends there.
     """
+
+    two_layers = ROUGHLY
+    """The effort for the answer of two layers that is deepened, where no starts are trained."""
 
     def __init__(
         self,
@@ -265,8 +245,7 @@ class DeepSolver:
     def _begin(self, state: State, budget: Budget) -> None:
         """Start from deepened two-layer solutions; on small problems also by short descents."""
         trained = self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
-        effort = self._descents.two_layers or (BRIEFLY if trained else ROUGHLY)
-        deepened = from_two_layers(self.problem, budget, self._seed, effort)
+        deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else self.two_layers)
         narrow = list(filter(self._narrow, deepened))
         self._keep_all(state, narrow)
         state.waiting = narrow[:3][::-1]
@@ -334,9 +313,7 @@ class DeepSolver:
         before, options = state.cost, self.options.in_turn
         if budget.spent() or self.problem.samples > options.samples or not self._descents.moves_in_turn:
             return False
-        limit = min(budget.time_limit, budget.seconds() + options.share * budget.time_limit)
-        rounds = LayerRounds(self.problem, self._seed + len(state.costs), state.best, options.rounds)
-        moved = run(rounds, replace(budget, time_limit=limit, max_iterations=options.steps)).state.weights
+        moved = options.moved(self.problem, state.best, self._seed + len(state.costs), budget)
         if self._narrow(moved):
             self._keep_all(state, [moved, *self._descents.descend([moved], POLISHING, budget)])
         return self._drawing(state) or self._fell(before, state.cost, options.gain)

@@ -34,10 +34,9 @@ from covopt.solvers.training.trainer import initial
 ENDS, MIDDLE = 4, 2
 # Draws of such networks for each k, and how many of all are refined.
 DRAWN, REFINED = 3, 4
-# The part of the time limit that the answer of two layers may take, and its rounds at most, for an exact fit and with a
-# penalty: there a rough answer serves as well, as all layers descend from it, and a brief one where random starts that
-# are trained follow, which end lower.
-EXACTLY, ROUGHLY, BRIEFLY = (0.5, 60), (0.25, 6), (0.05, 3)
+# The part of the time limit that the answer of two layers may take, and its rounds at most: rough, as all layers
+# descend from it, and brief where a search follows that ends lower: starts that are trained, or one at a penalty.
+ROUGHLY, BRIEFLY = (0.25, 6), (0.05, 3)
 
 
 def from_two_layers(

@@ -12,6 +12,7 @@ from covopt.runtime.loop import Status, run
 from covopt.solvers.deep.exploration import Exploration, usual_width
 from covopt.solvers.deep.frank_wolfe import LayerOptions, LayerRounds
 from covopt.solvers.deep.layers import examine
+from covopt.solvers.deep.penalty_first import PenaltyFirst
 from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.representations import POOL, HiddenSolver
 from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
@@ -52,7 +53,8 @@ class DeepSearch(Stage):
             budget = budget.after(incumbent.rounds)
         lower = 0.0 if incumbent.proof is None else incumbent.proof.lower
         enough = lower / units.cost / (1.0 - options.gap)
-        solver = DeepSolver(units.problem, self.effort, scaled.seed, init, scaled.max_width, enough)
+        search = PenaltyFirst if units.problem.interpolates else DeepSolver
+        solver = search(units.problem, self.effort, scaled.seed, init, scaled.max_width, enough)
         outcome = run(solver, budget, scaled.callback)
         best = reduced(units.problem, outcome.state.best, budget.overdue)
         incumbent.offer(units.outward(best))
@@ -204,4 +206,6 @@ def search_memory(problem: Problem, options: SolveOptions, effort: DeepOptions, 
         "networks": copies + 6 * DOUBLE * neurons * max(elite * rows, N * (1 if few else 3)),
     }
     block = replace(part, depth=2, loss=LOSSES["mse"])
-    return phases | {"blocks": copies + max(rounds_memory(block, replace(options, certify="none")).values())}
+    own = rows if rows <= effort.in_turn.samples else 0  # inputs of each sample's own, where the layers move in turn
+    blocks = max(rounds_memory(block, replace(options, certify="none")).values()) + 8 * DOUBLE * rows * 2 * own
+    return phases | {"blocks": copies + blocks}

@@ -15,7 +15,7 @@ Source: Nocedal, Wright, Numerical Optimization, 18.1 and 18.3.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -45,20 +45,31 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
         weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
         stop: asked before each step.
     """
-    largest = 1e7  # entries of the largest J that is formed
     lightened_fits = 2  # number of the cheapest exact fits that are improved along the set of exact fits
-    fits = []
+    fits = sorted(
+        (_size(fitted), rank, fitted, held) for rank, (fitted, held) in enumerate(_fitted(problem, weights, stop))
+    )
+    lighter = [lightened(problem, fitted, held, stop) for _, _, fitted, held in fits[:lightened_fits]]
+    return min(lighter, key=_size, default=None)
+
+
+def first_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
+    """Return the exact fit near this network that is found first, or None."""
+    return next((fitted for fitted, _ in _fitted(problem, weights, stop)), None)
+
+
+def _fitted(problem: Problem, weights: Weights, stop: Callable[[], bool]) -> Iterator[tuple[list[Tensor], Kinks]]:
+    """Yield exact fits near this network and their held kinks, those with few kinks first: they take the least time."""
+    largest = 1e7  # entries of the largest J that is formed
     # Pre-activations below one of these parts of their layer's root mean square are held at their kink.
-    for near in (1e-2, 3e-2, 3e-3, 1e-3, 0.0):
+    for near in (1e-3, 3e-3, 1e-2, 3e-2, 0.0):
         kinks = near_kinks(problem, weights, near)
         rows = problem.Y.numel() + sum(int(mask.sum()) for mask in kinks)
         if rows * sum(W.numel() for W in weights) > largest or stop():
             continue
         fitted, held = restored(problem, weights, kinks, stop)
         if _fits(problem, fitted):
-            fits.append((_size(fitted), near, fitted, held))
-    lighter = [lightened(problem, fitted, held, stop) for _, _, fitted, held in sorted(fits)[:lightened_fits]]
-    return min(lighter, key=_size, default=None)
+            yield fitted, held
 
 
 def near_kinks(problem: Problem, weights: Weights, near: float) -> Kinks:

@@ -18,8 +18,10 @@ from covopt.runtime.loop import Budget, run
 from covopt.solvers.deep import layers as deep_layers
 from covopt.solvers.deep.blocks import block_problem, solve_block, with_block
 from covopt.solvers.deep.exploration import Exploration
+from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.layers import examine
 from covopt.solvers.deep.missing_neuron import find_missing_neuron
+from covopt.solvers.deep.penalty_first import PenaltyFirst
 from covopt.solvers.deep.pruning import balanced, mergeable, reduced, with_parts
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver, State
 from covopt.solvers.options import SolveOptions
@@ -316,6 +318,23 @@ def test_draws_that_lower_no_cost_are_not_followed_by_a_pass_over_the_blocks() -
     assert not state.due
 
 
+@pytest.mark.parametrize(("max_width", "lowest"), [(None, 0.50257), (8, 0.5357)])
+def test_layers_in_turn_leave_a_minimum_at_which_descents_and_blocks_end(max_width: int | None, lowest: float) -> None:
+    """On these data 12 starts with passes over the blocks alone end at 0.5355, at a minimum of lower rank."""
+    rng = np.random.default_rng(1)
+    problem = make_problem(rng.standard_normal((8, 2)), rng.standard_normal((8, 2)), lam=1e-2, depth=3)
+    local = descend(problem, [initial(problem, [8, 8], 1, 0.5)], POLISHING)[0]
+    before = evaluate(problem, local).total
+    assert 0.5354 < before < 0.536
+    effort = DeepOptions(starts=0, in_turn=InTurn(steps=2))
+    search = DeepSolver(problem, effort, init=local, max_width=max_width)
+    state = search.init(Budget(60.0))
+    search._move_in_turn(state, Budget(60.0))
+    assert lowest - 1e-4 < state.cost < lowest + 1e-4
+    assert evaluate(problem, state.best).total == pytest.approx(state.cost, rel=1e-12)
+    assert max_width is None or max(len(W) for W in state.best[:-1]) <= max_width
+
+
 def test_a_start_is_never_made_worse_and_time_may_be_up_at_once() -> None:
     problem = small(seed=7)
     weights = descend(problem, [initial(problem, [8, 8], 3, 0.5)], POLISHING)[0]
@@ -408,3 +427,19 @@ def test_a_block_without_inputs_is_no_problem() -> None:
     found = solve_block(problem, weights, 1, SolveOptions(Budget(5.0, max_iterations=3), certify="fast"))
     _, improved = examine(problem, found.weights, SolveOptions(Budget(5.0, max_iterations=3)), improve=True)
     assert evaluate(problem, improved).total <= evaluate(problem, weights).total
+
+
+def test_exact_fits_come_from_a_search_at_a_small_penalty() -> None:
+    """A search of exact fits alone ends at 20.8143 with 6 starts; the answer of two layers costs 25.28."""
+    rng = np.random.default_rng(1)
+    problem = make_problem(rng.standard_normal((6, 2)), rng.standard_normal((6, 2)), depth=3)
+    search, budget = PenaltyFirst(problem, DeepOptions(starts=2, batch=2)), Budget(600.0)
+    state = search.init(budget)
+    assert state.cost > 25.0
+    assert search.progress(state, 0, 0.0).phase.startswith("with a small penalty in place of the exact fit")
+    while not state.costs:
+        assert search.finished(state) is None
+        state = search.step(state, budget)
+    assert search.progress(state, 0, 0.0).phase == "descending from deepened networks"
+    assert evaluate(problem, state.best).residual < 1e-9
+    assert state.cost == pytest.approx(20.8143, rel=5e-4)

@@ -22,7 +22,7 @@ from covopt.runtime.loop import Budget
 from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.insertion import deepened, in_balance
 from covopt.solvers.deep.pruning import widened
-from covopt.solvers.deep.starts import EXACTLY, ends_first, from_two_layers
+from covopt.solvers.deep.starts import ends_first, from_two_layers
 from covopt.solvers.training.homotopy import POLISHING
 from covopt.solvers.training.simple import simple_networks
 from covopt.solvers.training.tangent import exact_fit, kept, lightened, near_kinks, restored
@@ -125,7 +125,7 @@ def test_the_answer_of_two_layers_bounds_the_cost_at_any_depth(name: str) -> Non
         if name != "circle-24" and int(depth) > 2 and (name, depth) != ("five-points", "5"):
             problem = question(name, int(depth))
             units = Units.of(problem)
-            first = from_two_layers(units.problem, Budget(60.0), 0, EXACTLY)[0]
+            first = from_two_layers(units.problem, Budget(60.0), 0, (0.5, 60))[0]
             cost = evaluate(problem, units.outward(first))
             assert cost.norm <= most
             assert problem.allows(cost.residual)
@@ -205,7 +205,7 @@ def test_no_exact_fit_is_claimed_where_there_is_none() -> None:
 
 def test_exact_fits_leave_the_corner_that_they_start_in() -> None:
     problem = question("circle-12", 3)
-    first = from_two_layers(problem, Budget(60.0), 0, EXACTLY)[0]
+    first = from_two_layers(problem, Budget(60.0), 0, (0.5, 60))[0]
     found = evaluate(problem, descent_for(problem).descend([first], POLISHING, Budget(60.0))[0])
     assert found.residual <= 1e-9
     assert found.norm < 0.9 * evaluate(problem, first).norm
