@@ -22,6 +22,7 @@ from covopt.solvers.incumbent import Incumbent, best_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_units, size_in_units, take
 from covopt.solvers.stages.two_layers import rounds_memory
+from covopt.solvers.training.exact_fit import explored_problem
 from covopt.solvers.training.simple import cheapest_simple
 
 DRAWS = 96
@@ -53,7 +54,7 @@ class DeepSearch(Stage):
             budget = budget.after(incumbent.rounds)
         lower = 0.0 if incumbent.proof is None else incumbent.proof.lower
         enough = lower / units.cost / (1.0 - options.gap)
-        search = PenaltyFirst if units.problem.interpolates else DeepSolver
+        search = DeepSolver if explored_problem(units.problem) is units.problem else PenaltyFirst
         solver = search(units.problem, self.effort, scaled.seed, init, scaled.max_width, enough)
         outcome = run(solver, budget, scaled.callback)
         best = reduced(units.problem, outcome.state.best, budget.overdue)
