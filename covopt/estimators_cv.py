@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from covopt.estimators import CovoptClassifier, CovoptRegressor
 from covopt.model.problem import make_problem
-from covopt.model.reading import as_number
+from covopt.model.scalars import as_number
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Status

@@ -9,10 +9,11 @@ import typer
 
 from covopt.app import options
 from covopt.app.common import check_force, print_pairs
+from covopt.app.help import common
 from covopt.runtime.errors import printable
 
-Page = Annotated[Path | None, typer.Option(help="Write the run's report, one HTML file.", metavar="FILE")]
-Force = Annotated[bool, typer.Option("--force", help="Replace FILE.")]
+Page = Annotated[Path | None, common(help="Write the run's report, one HTML file.", metavar="FILE")]
+Force = Annotated[bool, common("--force", help="Replace FILE.")]
 
 
 def show_command(run: options.Run, report: Page = None, force: Force = False, as_json: options.Json = False) -> None:

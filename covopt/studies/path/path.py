@@ -20,7 +20,7 @@ from covopt.model.biases import PENALISED
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss, parse_loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.reading import SMALLEST, as_number
+from covopt.model.scalars import SMALLEST, as_number
 from covopt.model.units import check_strength
 from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.interrupts import gently, interrupted
