@@ -115,7 +115,7 @@ def _run(words: list[str]) -> None:
     except CovoptError as error:
         complain(str(error), BAD_INPUT)
     except typer.TyperException as error:
-        complain(sentence_of(error), BAD_INPUT)
+        complain(sentence_of(error, words[0]), BAD_INPUT)
     except OSError as error:  # of standard output; files raise RecordError
         if error.errno not in NO_ROOM:
             raise

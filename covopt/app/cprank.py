@@ -65,7 +65,7 @@ def cprank_command(
 
         source = matrix if graph is None else Path(graph)
         if source is None or None not in (matrix, graph):
-            raise ProblemError("One matrix is decided; give either MATRIX or --graph, and see covopt cprank --help.")
+            raise ProblemError("Give either MATRIX or --graph; see covopt cprank --help.")
         check_force(force, out)
         file = out if out is not None and out.suffix.lower() in SINGLE else None
         if file is not None:

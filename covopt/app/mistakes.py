@@ -54,10 +54,13 @@ OPTIONS = {
 UNITS = {"SECONDS": "a number of seconds, such as 60", "GB": "a number of GB, such as 4", "SEED": "a whole number"}
 
 
-def sentence_of(error: typer.TyperException) -> str:
-    """Return what is wrong with a command line, what to do, and where its options are listed."""
+def sentence_of(error: typer.TyperException, command: str) -> str:
+    """Return what is wrong with a command line, what to do, and where its options are listed.
+
+    `command` is the command where the error does not say in which it is.
+    """
     context = getattr(error, "ctx", None)
-    where = "covopt" if context is None else context.command_path
+    where = f"covopt {command}" if context is None else context.command_path
     return f"{_complaint(error, where).rstrip('.?')}; see {where} --help."
 
 
@@ -67,10 +70,13 @@ def _complaint(error: Any, where: str) -> str:
         return f"No such option: {error.option_name}{_meant(error)}"
     if message.startswith("No such command"):
         word = message.split("'")[1]
-        return f"No such command '{word}'; did you mean {COMMANDS[word]}" if word in COMMANDS else message
+        hint = f"No such command '{word}'; did you mean {COMMANDS.get(word)}"
+        return hint if word in COMMANDS else message.replace(". Did you", "; did you")
+    if message.endswith("requires an argument."):
+        return f"{error.option_name} is last, without a value; give one"
     if message.startswith("Got unexpected extra argument"):
-        words = message.partition("(")[2].rstrip(".)")
-        return f"{where} has no place for {words!r}; repeat an option for each value, and quote names with spaces"
+        words = message.rpartition("(")[2].rstrip(".)")
+        return f"{where} has no place for '{words}'; repeat an option for each value, and quote names with spaces"
     wrong = getattr(getattr(error, "__cause__", None), "errors", None)
     if isinstance(error, typer.BadParameter) and error.param is not None and wrong is not None:
         return _of_value(error.param, wrong()[0])
@@ -84,7 +90,10 @@ def _meant(error: Any) -> str:
     for option, words in OPTIONS.items():
         if word.lower() in words and option.split()[0].rstrip(",") in options:
             return f"; did you mean {option}"
-    close = close_match(word, [name.lstrip("-") for name in options])
+    names = [name.lstrip("-") for name in options]
+    close = close_match(word, names, 0.7) or next((name for name in names if name.startswith(word) and word[2:]), None)
+    if close is None and error.ctx.parent is None:
+        return "; give a command first, such as covopt solve"
     return f"; did you mean --{close}" if close else ""
 
 
@@ -99,6 +108,15 @@ def _of_value(parameter: Any, wrong: dict[str, Any]) -> str:
     values = text.replace(";", ",").split(",")
     if parameter.multiple and len(values) > 1:
         return f"{option} is {shown(text)}; repeat it: {' '.join(f'{option} {value.strip()}' for value in values)}"
-    whole = wrong["type"].startswith("int")
-    wanted = UNITS.get(parameter.metavar, "a whole number, such as 10" if whole else "a number, such as 0.1")
+    number = "a whole number" if wrong["type"].startswith("int") else f"a number, such as {_probable(text)}"
+    wanted = UNITS.get(parameter.metavar, number)
     return f"{option} is {shown(text)}; give {wanted}"
+
+
+def _probable(text: str) -> str:
+    """Return the number that a text with a decimal comma or a percent sign means; 0.1 for others."""
+    try:
+        number = float(text.rstrip("%").replace(",", "."))
+    except ValueError:
+        return "0.1"
+    return f"{number / 100 if text.endswith('%') else number:g}"

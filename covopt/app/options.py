@@ -294,7 +294,7 @@ def _check_early(values: dict[str, Any]) -> None:
     from covopt.model.scalars import READERS
 
     for name, value in values.items():
-        if name in READERS and value is not None and not isinstance(value, list):
+        if name in READERS and value is not None and (name == "lams" or not isinstance(value, list)):
             READERS[name](value)
 
 

@@ -10,7 +10,6 @@ import typer
 from covopt.app import options
 from covopt.app.common import check_force, print_pairs
 from covopt.app.help import common
-from covopt.runtime.errors import printable
 
 Page = Annotated[Path | None, common(help="Write the run's report, one HTML file.", metavar="FILE")]
 Force = Annotated[bool, common("--force", help="Replace FILE.")]
@@ -43,6 +42,13 @@ def verify_command(run: options.Run, as_json: options.Json = False) -> None:
 
     checked = runs.verify(run)
     facts = {**vars(checked), "cost": record.known(checked.cost)}
-    print(record.as_json(facts) if as_json else printable(checked.message))
+    if as_json:
+        print(record.as_json(facts))
+    else:
+        names = ", ".join(checked.unchecked)
+        verdict = checked.message.removesuffix(f"; not checked: {names}.").rstrip(".")
+        print_pairs(
+            [("passed" if checked.passed else "failed", f"{verdict}."), ("not checked", names)][: 1 + bool(names)]
+        )
     if not checked.passed:
         raise typer.Exit(1)

@@ -69,7 +69,9 @@ class Keeping:
         if self.checkpoint is None and not self.resume:
             return {"memory_limit": self.memory_limit}
         if output.out is None:
-            raise RecordError("The state of a solve is kept beside the run; say with --out where that is to be.")
+            raise RecordError(
+                "The state of a solve is stored beside its run; give --out DIR with --checkpoint or --resume."
+            )
         path = output.out.with_name(f"{output.out.name}.checkpoint.npz")
         if output.force and tells and not self.resume and is_state(path):
             path.unlink()

@@ -163,6 +163,8 @@ def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
     if isinstance(net, Mapping):
         state = _inner(net)
         return Network(_from_state(state, "the network", beta), None, _coarsest(state.values()))
+    if isinstance(net, (np.ndarray, Tensor)) or hasattr(net, "columns"):
+        raise DataError("The network is an array; give the network first, then X and Y.")
     try:
         matrices = list(net)  # type: ignore[call-overload]
         arrays = [

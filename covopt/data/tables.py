@@ -177,6 +177,11 @@ def _read_csv(path: Path) -> dict[str, Column]:
     if not lines:
         raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")
     names, body = [name.strip() for name in lines[0]], lines[1:]
+    for sign, separator in ((";", "semicolons"), ("\t", "tabs")):
+        if lines[0][0].count(sign) >= len(names):
+            raise DataError(f"The columns of {path} seem to be separated by {separator}; save it with commas.")
+    if names[0] == "" and all(names[1:]):
+        raise DataError(f"The first column of {path} has no name; leave it out (index=False in pandas), or name it.")
     if len(set(names)) < len(names) or "" in names or all(is_number(name) for name in names):
         raise DataError(f"The first line of {path} must give each column a name of its own; add or repair it.")
     if not body:

@@ -59,6 +59,14 @@ def read_strength(lam: object) -> float:
     return in_range(value, "lam")
 
 
+def read_strengths(lams: object) -> list[float]:
+    """Return several strengths of the penalty, each once, from the largest down."""
+    values = [as_number(lam, "lam") for lam in np.atleast_1d(np.asarray(lams, dtype=object)).tolist()]
+    if not values or min(values) <= 0.0:
+        raise ProblemError("The values of lam are not all above 0, or there are none; give at least one above 0.")
+    return sorted(set(values), reverse=True)
+
+
 def read_depth(depth: object) -> int:
     """Check the number of layers of weights, from 2 to 1000."""
     if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)):
@@ -132,6 +140,7 @@ def read_tol(tol: object) -> float:
 
 READERS: dict[str, Callable[[object], object]] = {
     "lam": read_strength,
+    "lams": read_strengths,
     "depth": read_depth,
     "bias": lambda bias: bias == FREE or read_beta(bias),
     "loss": read_loss,
