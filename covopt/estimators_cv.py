@@ -13,13 +13,13 @@ from sklearn.utils.validation import validate_data
 
 from covopt.estimators import CovoptClassifier, CovoptRegressor
 from covopt.model.problem import make_problem
-from covopt.model.reading import as_number
+from covopt.model.scalars import as_number, read_strengths
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Status
 from covopt.runtime.options import by_rule
 from covopt.studies.path.lam_max import lam_max
-from covopt.studies.path.path import path, values_of
+from covopt.studies.path.path import path
 
 # The part of the time limit for the folds; the rest is for the fit on all rows.
 FOLDS = 0.7
@@ -67,7 +67,7 @@ class _Chosen:
             largest = lam_max(make_problem(X, Y, lam=1.0, free=True, **question).double(), 0.0, seed)
             top = largest.lower or 1.0
             lams = np.geomspace(top, self.eps * top, self.n_lams)
-        self.lams_ = np.array(values_of(lams))
+        self.lams_ = np.array(read_strengths(lams))
         losses_of_folds = []
         for training, held_out in folds:
             along = path(

@@ -1,4 +1,4 @@
-"""The README's and the site's front page show one example: what the program prints, and the picture that it stores."""
+"""The front pages of the README and of the site: what covopt is, a picture, three lines, and one example."""
 
 import shlex
 from pathlib import Path
@@ -22,15 +22,29 @@ def example(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_an_example_its_picture_and_who_it_is_for_come_first(page: Path) -> None:
+def test_what_it_is_a_picture_and_three_lines_come_first(page: Path) -> None:
     text = page.read_text()
-    picture = (page.parent / ("docs/digits.png" if page.name == "README.md" else "digits.png")).resolve()
-    assert picture.stat().st_size < LARGEST
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    places = [text.index(mark) for mark in ("$ covopt solve digits", "digits.png)", "Who it is for")]
+    place = "docs/" if page.name == "README.md" else ""
+    for name in ("minimum.png", "digits.png"):
+        picture = (page.parent / place / name).resolve()
+        assert picture.stat().st_size < LARGEST
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    shown = next(fence.text for fence in fences(page) if fence.kind == "pycon")
+    assert shown.count(">>> ") == 3
+    first = text.partition("$ covopt solve digits")[0]
+    assert "oracle" not in first
+    places = [first.index(mark) for mark in ("representation cost", f"({place}minimum.png)", shown[:20])]
     assert places == sorted(places)
-    assert places[-1] < len(text) / 2
-    assert "oracle" not in text[: places[-1]]
+    assert "ho it is for" in text[: len(text) // 2]
+    assert "digits.png)" in text
+
+
+def test_the_readme_is_short_and_answers_six_questions() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 120
+    table = text.partition("## Which question?")[2].partition("\n\nBesides")[0]
+    assert table.count("`covopt ") == 6
+    assert "## What can I expect?" in text
 
 
 def test_both_pages_show_the_same_output_of_the_first_command_with_a_gap_of_two_percent() -> None:

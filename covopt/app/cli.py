@@ -6,11 +6,10 @@ what they need inside their functions, so that `covopt --help` does not load tor
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -23,6 +22,8 @@ from covopt.app.cprank import cprank_command
 from covopt.app.depth import depth_command
 from covopt.app.doctor import doctor_command
 from covopt.app.forces import forces_command
+from covopt.app.help import Command, Program, epilog_of
+from covopt.app.mistakes import sentence_of
 from covopt.app.path import path_command
 from covopt.app.plateau import plateau_command
 from covopt.app.predict import predict_command
@@ -36,23 +37,32 @@ from covopt.runtime.errors import CovoptError, ProblemError
 from covopt.runtime.interrupts import ending, exit_code
 
 app = typer.Typer(
-    help="What data costs a ReLU network: the representation cost, a network that attains it, and a proved bound.",
+    help="Find the minimum that a ReLU network trained with weight decay can reach on a data set, and prove how much"
+    " lower any network could be.",
+    epilog=epilog_of("solve digits --rows 30 --scale max --lam 0.01 --out run", "solve --help"),
     pretty_exceptions_enable=False,
+    cls=Program,
 )
-app.command("solve")(solve_command)
-app.command("validate")(validate_command)
-app.command("cprank")(cprank_command)
-app.command("compare")(compare_command)
-app.command("plateau")(plateau_command)
-app.command("depth")(depth_command)
-app.command("path")(path_command)
-app.command("ranks")(ranks_command)
-app.command("sweep")(sweep_command)
-app.command("predict")(predict_command)
-app.command("show")(show_command)
-app.command("verify")(verify_command)
-app.command("forces")(forces_command)
-app.command("doctor")(doctor_command)
+COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
+    ("Answers", solve_command, "solve iris --lam 0.1", "solve table.csv --target price --scale standard --lam 0.1"),
+    ("Answers", validate_command, "validate data.npz --net model.pt --lam 1e-3", "validate iris --lam 0.01"),
+    ("Answers", plateau_command, "plateau iris --rows 30 --lam 0.1", "plateau data.npz --width 4 --width 8 --lam 0.1"),
+    ("Answers", depth_command, "depth iris --rows 20 --lam 0.01", "depth data.npz --depths 2,3,8 --out run"),
+    ("Answers", path_command, "path diabetes --scale standard", "path iris --rows 100 --shuffle 0 --test rest"),
+    ("Studies", ranks_command, "ranks iris --lam 0.01 --epochs 200", "ranks iris --net model.pt --lam 0.01"),
+    ("Studies", compare_command, "compare iris --lam 0.1", "compare iris --lam 0.1 --method cone --method train"),
+    ("Studies", sweep_command, "sweep grid.toml --jobs 4", "sweep grid.toml --resume --csv results.csv"),
+    ("Stored runs", show_command, "show run", "show run --report page.html"),
+    ("Stored runs", verify_command, "verify run", "verify run --json"),
+    ("Stored runs", predict_command, "predict run new.csv --out predictions.csv", "predict run iris --out iris.npz"),
+    ("Stored runs", forces_command, "forces run", "forces run --layer 2 --out second.png"),
+    ("Matrices", cprank_command, "cprank matrix.csv", "cprank --graph petersen --out run"),
+    ("This machine", doctor_command, "doctor", "doctor --json"),
+)
+"""The panel of --help, the function, and two examples of each command."""
+for _panel, _command, *_examples in COMMANDS:
+    _name = _examples[0].split()[0]
+    app.command(_name, cls=Command, rich_help_panel=_panel, epilog=epilog_of(*_examples))(_command)
 
 
 def _print_version(wanted: bool) -> bool:
@@ -76,13 +86,6 @@ def check_shared(command: str) -> None:
     together = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
     if together and command != "solve" and not command.startswith("-"):
         raise ProblemError(f"covopt {command} is not shared by processes; start it without torchrun.")
-
-
-def _meant(error: typer.TyperException) -> str:
-    """Return a hint with the option that a misspelt one is closest to; "" if none is close."""
-    options = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or []}
-    close = difflib.get_close_matches(getattr(error, "option_name", "").lstrip("-"), options, n=1)
-    return f"; did you mean {options[close[0]]}" if close else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -112,9 +115,7 @@ def _run(words: list[str]) -> None:
     except CovoptError as error:
         complain(str(error), BAD_INPUT)
     except typer.TyperException as error:
-        message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
-        message = message.replace("Value error, ", "").replace(". Did", "; did").rstrip(".?")
-        complain(f"{message}{_meant(error)}; see covopt --help.", BAD_INPUT)
+        complain(sentence_of(error, words[0]), BAD_INPUT)
     except OSError as error:  # of standard output; files raise RecordError
         if error.errno not in NO_ROOM:
             raise

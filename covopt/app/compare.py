@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_table
+from covopt.app.help import advanced
 from covopt.runtime.errors import printable
 
 Methods = Annotated[
-    list[options.Method] | None, typer.Option("--method", help="A method to compare; repeatable. Default: all.")
+    list[options.Method] | None,
+    advanced("--method", help="Compare this method; repeatable. Default: all of them.", metavar="NAME"),
 ]
-Width = Annotated[int | None, typer.Option(help="Hidden neurons, for the methods that need a width.", metavar="N")]
-Starts = Annotated[int | None, typer.Option(help="Random starts, for the methods that use them.", metavar="N")]
+Width = Annotated[int | None, advanced(help="Hidden neurons, for the methods that need a width.", metavar="N")]
+Starts = Annotated[int | None, advanced(help="Random starts, for the methods that use them.", metavar="N")]
 
 
 @options.flat(time_limit=60.0)
 def compare_command(
     *,
+    question: options.Question,
+    data: options.Data,
+    test: options.Test = None,
     method: Methods = None,
     width: Width = None,
     starts: Starts = None,
-    data: options.Data,
-    test: options.Test = None,
-    question: options.Question,
     skip: options.Skip = False,
     solving: options.Solving,
     output: options.Output,

@@ -9,6 +9,7 @@ import typer
 
 from covopt.app import options
 from covopt.app.common import check_force, deliver, interruptible, print_pairs
+from covopt.app.help import advanced, common
 from covopt.runtime.errors import ProblemError, printable
 
 Matrix = Annotated[
@@ -17,23 +18,23 @@ Matrix = Annotated[
 ]
 Graph = Annotated[
     str | None,
-    typer.Option(
+    common(
         help="Instead of MATRIX, E^T E of a graph: an edge list (two labels a line), a .g6 file, or a name of networkx,"
         " such as petersen or complete_bipartite_3_3.",
         metavar="FILE|NAME",
     ),
 ]
-Atoms = Annotated[int | None, typer.Option(help="Look for a factor with R atoms, instead of the fewest.", metavar="R")]
-Tolerance = Annotated[float, typer.Option(help="Relative accuracy of the matrix.", metavar="TOL")]
+Atoms = Annotated[int | None, common(help="Look for a factor with N atoms, instead of the fewest.", metavar="N")]
+Tolerance = Annotated[float, advanced(help="Relative accuracy of the matrix.", metavar="NUMBER")]
 Target = Annotated[
     Path | None,
-    typer.Option(
+    common(
         help="FILE.npz: write the factor B, A = B^T B, or the witness C. Any other name: a new directory with the"
         " matrix, all proofs and a report.",
         metavar="FILE.npz|DIR",
     ),
 ]
-Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz, or an earlier run in DIR.")]
+Replace = Annotated[bool, common("--force", help="Replace FILE.npz, or an earlier run in DIR.")]
 SINGLE = (".npz", ".npy", ".csv", ".txt")
 """Suffixes that mean a file, not a directory; only .npz can be written."""
 HELD = "B|C"
@@ -64,7 +65,7 @@ def cprank_command(
 
         source = matrix if graph is None else Path(graph)
         if source is None or None not in (matrix, graph):
-            raise ProblemError("One matrix is decided; give either MATRIX or --graph, and see covopt cprank --help.")
+            raise ProblemError("Give either MATRIX or --graph; see covopt cprank --help.")
         check_force(force, out)
         file = out if out is not None and out.suffix.lower() in SINGLE else None
         if file is not None:

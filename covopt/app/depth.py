@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs, print_table
+from covopt.app.help import common
 from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.loop import Status
 
 DepthList = Annotated[
     list[str] | None,
-    typer.Option(
-        "--depths", help="Depths: 2:8 from 2 to 8, or a list 2,3,5,9; repeatable. Default: 2:8.", metavar="LIST"
-    ),
+    common("--depths", help="Depths from 2 to 8 as 2:8, or a list 2,3,5,9. Default: 2:8.", metavar="LIST"),
 ]
 Ranks = Annotated[
     list[int] | None,
-    typer.Option(
+    common(
         "--rank",
-        help="Also the best networks with a hidden layer of at most K neurons; repeatable. Default: 1, 2, 3 and what"
-        " the answers of two and three layers show; 0: none.",
-        metavar="K",
+        help="Also find the best networks with a hidden layer of at most N neurons; repeatable. Default: 1, 2, 3 and"
+        " what the answers of two and three layers show; 0: none.",
+        metavar="N",
     ),
 ]
 
@@ -33,10 +30,10 @@ def depth_command(
     *,
     depths: DepthList = None,
     rank: Ranks = None,
-    data: options.Data,
-    bias: options.Bias = 1.0,
     lam: options.Lam = None,
     loss: options.Loss = None,
+    bias: options.Bias = 1.0,
+    data: options.Data,
     activation: options.Activation = "relu",
     solving: options.Solving,
     init: options.Init = None,

@@ -5,26 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from covopt.app import options
 from covopt.app.common import deliver
+from covopt.app.help import common
 from covopt.runtime.errors import printable
 
 
 def forces_command(
     run: options.Run,
-    out: Annotated[Path, typer.Option(help="The picture, a .png file.", metavar="FILE")] = Path("forces.png"),
-    layer: Annotated[int, typer.Option(help="Hidden layer, from 1.", metavar="l")] = 1,
+    out: Annotated[Path, common(help="The picture, a .png file.", metavar="FILE")] = Path("forces.png"),
+    layer: Annotated[int, common(help="Hidden layer, from 1.", metavar="N")] = 1,
     tikhonov: Annotated[
         float | None,
-        typer.Option(
+        common(
             help="Use (Ks + t I)^-1 in place of the pseudo-inverse of Ks; 0: the pseudo-inverse. Default: 0, or 1e-4"
             " of the largest eigenvalue if a nonzero singular value is below 1e-3 of the largest.",
-            metavar="t",
+            metavar="NUMBER",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
+    force: Annotated[bool, common("--force", help="Replace FILE.")] = False,
 ) -> None:
     """Draw samples and neurons of a hidden layer of a stored run, with the forces on them."""
     from covopt.answer import drawing as figures

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
-from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from covopt.app.common import COMMAND, INTERRUPTED, check_force, deliver
+from covopt.app.help import advanced, common
 from covopt.app.progress import progress_line
 from covopt.runtime.errors import RecordError, printable
 from covopt.runtime.interrupts import interrupted
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from covopt.data.data import Dataset
     from covopt.records.directories import Writer
     from covopt.runtime.loop import Callback
-
-# The four panels of --help.
-_data, asking, solving, _output = (
-    partial(typer.Option, rich_help_panel=panel) for panel in ("Data", "Question", "Solving", "Output")
-)
 
 
 class Method(StrEnum):
@@ -40,9 +35,9 @@ class Method(StrEnum):
 
 
 # Options that commands also take alone, without their group.
-TimeLimit = Annotated[float, solving(help="Time limit; the answer is the best network so far.", metavar="SECONDS")]
-Seed = Annotated[int, solving(help="Seed of the random starts.", metavar="SEED")]
-Device = Annotated[str, solving(help="Device: cpu or cuda.", metavar="NAME")]
+TimeLimit = Annotated[float, common(help="Stop after this time.", metavar="SECONDS")]
+Seed = Annotated[int, advanced(help="Seed of the random starts.", metavar="SEED")]
+Device = Annotated[str, advanced(help="Compute on cpu or cuda.", metavar="NAME")]
 
 
 def _amount_of_bias(text: str | float) -> float | str:
@@ -55,36 +50,44 @@ def _amount_of_bias(text: str | float) -> float | str:
 
 Bias = Annotated[
     Any,
-    asking(parser=_amount_of_bias, help="Amount of bias; 0: none; free: biases without a penalty.", metavar="BETA"),
+    common(
+        parser=_amount_of_bias,
+        help="Size of the bias input: 1 (default), 0 for no bias, or free for biases without a penalty.",
+        metavar="NUMBER",
+        show_default=False,
+    ),
 ]
-Depth = Annotated[int, asking(help="Layers of weights.", metavar="L")]
+Depth = Annotated[int, common(help="Number of layers of weights.", metavar="N")]
 Skip = Annotated[
-    bool, asking("--skip", help="Add a linear function of the inputs without a penalty; needs --bias free.")
+    bool, advanced("--skip", help="Add a linear function of the inputs without a penalty; needs --bias free.")
 ]
 Lam = Annotated[
     float | None,
-    asking(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),
+    common(
+        help="Strength of the penalty. Without it, networks fit exactly: the answer is the representation cost.",
+        metavar="NUMBER",
+    ),
 ]
 Loss = Annotated[
     str | None,
-    asking(
-        help="mse, cross_entropy, huber, huber:D (threshold D), logistic or interpolate. Default: mse with --lam,"
-        " interpolate without.",
+    common(
+        help="mse (default with --lam), cross_entropy, huber, huber:D with threshold D, logistic, or interpolate"
+        " (default without).",
         metavar="NAME",
     ),
 ]
-Activation = Annotated[str, asking(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")]
-Init = Annotated[Path | None, solving(help="Start from a stored run.", metavar="RUN")]
+Activation = Annotated[str, advanced(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")]
+Init = Annotated[Path | None, advanced(help="Start from a stored run.", metavar="RUN")]
 Test = Annotated[
     str | None,
-    _data(
+    common(
         "--test",
-        help="Held-out data to test on, scaled as DATA; rest: the rows of DATA that --rows leaves.",
+        help="Test on these held-out data, scaled as DATA; rest: on the rows that --rows leaves.",
         metavar="FILE",
     ),
 ]
-Json = Annotated[bool, _output("--json", help="Print one JSON object.")]
-Resume = Annotated[bool, _output("--resume", help="Continue the run in DIR of --out, and replace it.")]
+Json = Annotated[bool, common("--json", help="Print one JSON object.")]
+Resume = Annotated[bool, advanced("--resume", help="Continue the run in DIR of --out, and replace it.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory written by --out.")]
 
 
@@ -100,34 +103,42 @@ class Data:
             " digits, iris, wine, breast_cancer, diabetes, linnerud, mnist.",
         ),
     ]
-    target: Annotated[str | None, _data(help="Table column with the targets.", metavar="COLUMN")] = None
+    target: Annotated[str | None, common(help="Column of a table with the targets.", metavar="COLUMN")] = None
     task: Annotated[
         Literal["regression", "classification"] | None,
-        _data(
-            help="Treat targets as numbers or as classes. Default: texts, booleans, and integers of at most 20 values"
-            " on five times as many rows are classes."
+        advanced(
+            help="Read targets as numbers (regression) or as classes (classification). Default: texts, booleans, and"
+            " integers of at most 20 values on five times as many rows are classes.",
+            metavar="NAME",
         ),
     ] = None
     drop: Annotated[
-        list[str] | None, _data("--drop", help="Table column to leave out; repeatable.", metavar="COLUMN")
+        list[str] | None, advanced("--drop", help="Column of a table to leave out; repeatable.", metavar="COLUMN")
     ] = None
     one_hot: Annotated[
         list[str] | None,
-        _data("--one-hot", help="Table column whose texts become 0/1 columns; repeatable.", metavar="COLUMN"),
+        advanced("--one-hot", help="Column of a table whose texts become 0/1 columns; repeatable.", metavar="COLUMN"),
     ] = None
     weights: Annotated[
-        str | None, _data(help="Table column with the rows' weights; 2 is a row given twice.", metavar="COLUMN")
+        str | None, advanced(help="Column of a table with the rows' weights; 2 is a row given twice.", metavar="COLUMN")
     ] = None
-    rows: Annotated[
-        int | None, _data(help="Use N rows: the first ones, or with --shuffle random ones.", metavar="N")
-    ] = None
-    shuffle: Annotated[int | None, _data(help="Draw the N rows at random with this seed.", metavar="SEED")] = None
-    scale: Annotated[
-        Literal["none", "max", "standard"], _data(help="max: divide X by max|X|; standard: mean 0, deviation 1.")
-    ] = "none"
-    data_dir: Annotated[Path | None, _data(help="Directory with the mnist files (default: OpenML).", metavar="DIR")] = (
+    rows: Annotated[int | None, common(help="Use the first N rows, or with --shuffle N random rows.", metavar="N")] = (
         None
     )
+    shuffle: Annotated[
+        int | None, advanced(help="Draw the N rows of --rows at random with this seed.", metavar="SEED")
+    ] = None
+    scale: Annotated[
+        Literal["none", "max", "standard"],
+        common(
+            help="none (default); max: divide X by max|X|; standard: columns of mean 0 and deviation 1.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = "none"
+    data_dir: Annotated[
+        Path | None, advanced(help="Directory with the mnist files. Default: fetch them from OpenML.", metavar="DIR")
+    ] = None
 
     def read(self, loss: str | None, share: tuple[int, int] | None = None, complement: bool = False) -> "Dataset":
         """Read the data for a loss: all rows, a process's `share`, or the `complement` of --rows."""
@@ -141,10 +152,10 @@ class Data:
 class Question:
     """The problem to solve on the data, with the keywords of `covopt.solve`."""
 
-    depth: Depth = 2
-    bias: Bias = 1.0
     lam: Lam = None
     loss: Loss = None
+    depth: Depth = 2
+    bias: Bias = 1.0
     activation: Activation = "relu"
 
 
@@ -154,12 +165,13 @@ class Solving:
 
     certify: Annotated[
         Literal["none", "fast", "full", "auto"],
-        solving(
-            help="Work to spend on the proof. fast: what the search provides; full: all the time left; auto: the time"
-            " left, while it pays off."
+        advanced(
+            help="Work to spend on the proof. none; fast: what the search provides; full: all the time left; auto: the"
+            " time left, while it pays off.",
+            metavar="NAME",
         ),
     ] = "auto"
-    gap: Annotated[float, solving(help="Stop at this proved relative gap.", metavar="GAP")] = 1e-4
+    gap: Annotated[float, advanced(help="Stop at this proved relative gap.", metavar="NUMBER")] = 1e-4
     time_limit: TimeLimit = 300.0
     seed: Seed = 0
     device: Device = "cpu"
@@ -169,11 +181,11 @@ class Solving:
 class Output:
     """The directory of the run, and the reports of progress."""
 
-    out: Annotated[Path | None, _output(help="Write the run into a new directory.", metavar="DIR")] = None
-    force: Annotated[bool, _output("--force", help="Replace an earlier run in DIR.")] = False
-    progress: Annotated[bool, _output("--progress", help="Without a terminal: print a progress line every 5 s.")] = (
-        False
-    )
+    out: Annotated[Path | None, common(help="Store the run and its report in this directory.", metavar="DIR")] = None
+    force: Annotated[bool, common("--force", help="Replace an earlier run in DIR.")] = False
+    progress: Annotated[
+        bool, advanced("--progress", help="Print a progress line every 5 s, also without a terminal.")
+    ] = False
     as_json: Json = False
 
     def check(self, *targets: Path | None) -> None:
@@ -259,6 +271,7 @@ def flat(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., No
         groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
 
         def called(**values: Any) -> None:
+            _check_early(values)
             made = {
                 name: group(**{option.name: values.pop(option.name) for option in fields(group)})
                 for name, group in groups.items()
@@ -274,6 +287,15 @@ def flat(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., No
         return called
 
     return flatten
+
+
+def _check_early(values: dict[str, Any]) -> None:
+    """Refuse wrong numbers and names of the problem before torch is loaded, which takes a second."""
+    from covopt.model.scalars import READERS
+
+    for name, value in values.items():
+        if name in READERS and value is not None and (name == "lams" or not isinstance(value, list)):
+            READERS[name](value)
 
 
 def _options(hint: Any, parameter: Parameter) -> Iterator[Parameter]:

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import typer
-
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs, print_table
+from covopt.app.help import advanced, common
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Status
 
@@ -16,17 +15,20 @@ class Range:
     """The values of lam, with the keywords of `covopt.path`."""
 
     lams: Annotated[
-        list[float] | None, typer.Option("--lam", help="A strength of the penalty; repeatable.", metavar="LAM")
+        list[float] | None,
+        common(
+            "--lam", help="A strength of the penalty; repeatable. Default: a range from lam_max down.", metavar="NUMBER"
+        ),
     ] = None
-    ratio: Annotated[float, typer.Option(help="Without --lam: the smallest lam over lam_max.", metavar="R")] = 1e-4
-    points: Annotated[int, typer.Option(help="Without --lam: the number of values.", metavar="N")] = 50
+    ratio: Annotated[float, advanced(help="Without --lam: the smallest lam over lam_max.", metavar="NUMBER")] = 1e-4
+    points: Annotated[int, advanced(help="Without --lam: the number of values.", metavar="N")] = 50
     interpolate: Annotated[
-        bool, typer.Option("--interpolate", help="Add the representation cost, the end of the path at lam = 0.")
+        bool, advanced("--interpolate", help="Add the representation cost, the end of the path at lam = 0.")
     ] = False
 
 
 Folds = Annotated[
-    int | None, typer.Option("--folds", help="Score by K-fold cross-validation instead of --test.", metavar="K")
+    int | None, advanced("--folds", help="Score by cross-validation with N folds instead of --test.", metavar="N")
 ]
 
 
@@ -34,12 +36,12 @@ Folds = Annotated[
 class Question:
     """The problem at each lam, with the keywords of `covopt.path`."""
 
+    loss: Annotated[Literal["mse", "cross_entropy"], common("--loss", help="mse or cross_entropy.", metavar="NAME")] = (
+        "mse"
+    )
     depth: options.Depth = 2
     bias: options.Bias = 1.0
     skip: options.Skip = False
-    loss: Annotated[
-        Literal["mse", "cross_entropy"], options.asking("--loss", help="mse or cross_entropy.", metavar="NAME")
-    ] = "mse"
     activation: options.Activation = "relu"
 
 
@@ -47,10 +49,10 @@ class Question:
 def path_command(
     *,
     values: Range,
+    question: Question,
+    data: options.Data,
     test: options.Test = None,
     folds: Folds = None,
-    data: options.Data,
-    question: Question,
     solving: options.Solving,
     resume: options.Resume = False,
     output: options.Output,

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs, print_table
+from covopt.app.help import advanced, common
 from covopt.runtime.loop import Status
 
 
@@ -14,19 +13,21 @@ from covopt.runtime.loop import Status
 class Widths:
     """The networks to examine, with the keywords of `covopt.plateau`."""
 
-    layer: Annotated[int | None, typer.Option(help="Vary only this hidden layer, not all of them.", metavar="l")] = None
     widths: Annotated[
-        list[int] | None, typer.Option("--width", help="A width to examine; repeatable.", metavar="N")
+        list[int] | None, common("--width", help="Examine networks with N hidden neurons; repeatable.", metavar="N")
     ] = None
-    starts: Annotated[int, typer.Option(help="Random starts for each width.", metavar="N")] = 16
+    layer: Annotated[
+        int | None, advanced(help="Vary only hidden layer N, counted from 1, not all of them.", metavar="N")
+    ] = None
+    starts: Annotated[int, advanced(help="Random starts for each width.", metavar="N")] = 16
 
 
 @options.flat()
 def plateau_command(
     *,
     widths: Widths,
-    data: options.Data,
     question: options.Question,
+    data: options.Data,
     solving: options.Solving,
     init: options.Init = None,
     output: options.Output,

@@ -9,15 +9,16 @@ import typer
 
 from covopt.app import options
 from covopt.app.common import deliver, interruptible
+from covopt.app.help import common
 from covopt.runtime.errors import counted, printable
 
 Source = Annotated[
     str,
     typer.Argument(metavar="DATA", help="Inputs: a file as for solve, without --target, or the name of a data set."),
 ]
-Out = Annotated[Path, typer.Option(help="The predictions, a .csv or .npz file.", metavar="FILE")]
-Force = Annotated[bool, typer.Option("--force", help="Replace FILE.")]
-DataDir = Annotated[Path | None, typer.Option(help="Directory with the mnist files.", metavar="DIR")]
+Out = Annotated[Path, common(help="The predictions, a .csv or .npz file.", metavar="FILE")]
+Force = Annotated[bool, common("--force", help="Replace FILE.")]
+DataDir = Annotated[Path | None, common(help="Directory with the mnist files.", metavar="DIR")]
 
 
 def predict_command(run: options.Run, data: Source, out: Out, force: Force = False, data_dir: DataDir = None) -> None:

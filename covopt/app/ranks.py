@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs, print_table
+from covopt.app.help import advanced, common
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Status
 
@@ -16,59 +15,64 @@ from covopt.runtime.loop import Status
 class Networks:
     """The networks and how they are trained, with the keywords of `covopt.ranks`."""
 
-    net: Annotated[
-        Path | None,
-        typer.Option(
-            help="Audit this network, a state dict (.pt) or W1 ... WL (.npz), and train none.", metavar="FILE"
-        ),
-    ] = None
-    start: Annotated[Path | None, typer.Option(help="The initial weights of the --net network.", metavar="FILE")] = None
     lam: Annotated[
         list[float] | None,
-        typer.Option("--lam", help="Strength of the penalty, half of PyTorch's weight_decay; 0: none; repeatable."),
+        common(
+            "--lam",
+            help="Strength of the penalty, half of PyTorch's weight_decay; 0: none; repeatable.",
+            metavar="NUMBER",
+        ),
     ] = None
     batch_size: Annotated[
         list[int] | None,
-        typer.Option("--batch-size", help="Samples in each step; repeatable. Default: 4, 16, 64.", metavar="B"),
+        common("--batch-size", help="Samples in each step; repeatable. Default: 4, 16, 64.", metavar="N"),
     ] = None
     rate: Annotated[
-        list[float] | None, typer.Option("--rate", help="Learning rate; repeatable. Default: 0.1.", metavar="MU")
+        list[float] | None, common("--rate", help="Learning rate; repeatable. Default: 0.1.", metavar="NUMBER")
     ] = None
+    depth: Annotated[int | None, common(help="Number of layers of weights. Default: 3.", metavar="N")] = None
+    width: Annotated[int | None, advanced(help="Neurons of every hidden layer. Default: 100.", metavar="N")] = None
+    net: Annotated[
+        Path | None,
+        advanced(help="Examine this network, a state dict (.pt) or W1 ... WL (.npz), and train none.", metavar="FILE"),
+    ] = None
+    start: Annotated[Path | None, advanced(help="The initial weights of the network of --net.", metavar="FILE")] = None
     momentum: Annotated[
-        list[float] | None, typer.Option("--momentum", help="As PyTorch's; repeatable. Default: 0.", metavar="M")
+        list[float] | None,
+        advanced("--momentum", help="Momentum as in PyTorch; repeatable. Default: 0.", metavar="NUMBER"),
     ] = None
-    nesterov: Annotated[bool, typer.Option("--nesterov", help="Nesterov's form of the momentum.")] = False
+    nesterov: Annotated[bool, advanced("--nesterov", help="Use Nesterov's form of the momentum.")] = False
     kept: Annotated[
         float | None,
-        typer.Option(help="Train until this part of the initial weights remains. Default: 1e-4.", metavar="PART"),
+        advanced(help="Train until this part of the initial weights remains. Default: 1e-4.", metavar="NUMBER"),
     ] = None
-    epochs: Annotated[float | None, typer.Option(help="Train for this number of epochs instead.", metavar="E")] = None
+    epochs: Annotated[float | None, advanced(help="Train for this number of epochs instead.", metavar="NUMBER")] = None
     steps: Annotated[
         int | None,
-        typer.Option(
-            help="Train for this number of steps instead; with --net, the number it was trained for.", metavar="T"
+        advanced(
+            help="Train for this number of steps instead; with --net, the number it was trained for.", metavar="N"
         ),
     ] = None
-    depth: Annotated[int | None, typer.Option(help="Layers of weights. Default: 3.", metavar="L")] = None
-    width: Annotated[int | None, typer.Option(help="Neurons of every hidden layer. Default: 100.", metavar="N")] = None
-    seeds: Annotated[int | None, typer.Option(help="Networks of each setting. Default: 3.", metavar="N")] = None
+    seeds: Annotated[int | None, advanced(help="Networks of each setting. Default: 3.", metavar="N")] = None
     tolerance: Annotated[
         list[float] | None,
-        typer.Option("--tolerance", help="Ranks count s_i > TAU |W|; repeatable. Default: 1e-3.", metavar="TAU"),
+        advanced(
+            "--tolerance",
+            help="Ranks count the singular values above this part of the norm |W|; repeatable. Default: 1e-3.",
+            metavar="NUMBER",
+        ),
     ] = None
     loss: Annotated[
-        str | None, typer.Option(help="mse, cross_entropy, huber, huber:D or logistic. Default: mse.", metavar="NAME")
+        str | None, advanced(help="mse, cross_entropy, huber, huber:D or logistic. Default: mse.", metavar="NAME")
     ] = None
     bias: options.Bias = 1.0
     activation: Annotated[
         str | None,
-        typer.Option(
-            help="relu, leaky:A with -1 < A < 1, or linear. Default: the network's own, or relu.", metavar="NAME"
-        ),
+        advanced(help="relu, leaky:A with -1 < A < 1, or linear. Default: the network's own, or relu.", metavar="NAME"),
     ] = None
     reference: Annotated[
         float | None,
-        typer.Option(help="Time for the solver's network. Default: a third of the limit; 0: none.", metavar="SECONDS"),
+        advanced(help="Time for the solver's network. Default: a third of the limit; 0: none.", metavar="SECONDS"),
     ] = None
     time_limit: options.TimeLimit = 300.0
     seed: options.Seed = 0
@@ -76,7 +80,7 @@ class Networks:
 
 
 @options.flat()
-def ranks_command(*, data: options.Data, networks: Networks, output: options.Output) -> None:
+def ranks_command(*, networks: Networks, data: options.Data, output: options.Output) -> None:
     """Find the rank that SGD ends with, what explains it, and the rank of the solver's network.
 
     Trains a network for each combination of the repeated options until little remains of its initial weights, and

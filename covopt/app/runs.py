@@ -9,10 +9,10 @@ import typer
 
 from covopt.app import options
 from covopt.app.common import check_force, print_pairs
-from covopt.runtime.errors import printable
+from covopt.app.help import common
 
-Page = Annotated[Path | None, typer.Option(help="Write the run's report, one HTML file.", metavar="FILE")]
-Force = Annotated[bool, typer.Option("--force", help="Replace FILE.")]
+Page = Annotated[Path | None, common(help="Write the run's report, one HTML file.", metavar="FILE")]
+Force = Annotated[bool, common("--force", help="Replace FILE.")]
 
 
 def show_command(run: options.Run, report: Page = None, force: Force = False, as_json: options.Json = False) -> None:
@@ -42,6 +42,13 @@ def verify_command(run: options.Run, as_json: options.Json = False) -> None:
 
     checked = runs.verify(run)
     facts = {**vars(checked), "cost": record.known(checked.cost)}
-    print(record.as_json(facts) if as_json else printable(checked.message))
+    if as_json:
+        print(record.as_json(facts))
+    else:
+        names = ", ".join(checked.unchecked)
+        verdict = checked.message.removesuffix(f"; not checked: {names}.").rstrip(".")
+        print_pairs(
+            [("passed" if checked.passed else "failed", f"{verdict}."), ("not checked", names)][: 1 + bool(names)]
+        )
     if not checked.passed:
         raise typer.Exit(1)

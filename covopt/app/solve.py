@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs
+from covopt.app.help import advanced
 from covopt.app.processes import joined
 from covopt.app.progress import telling_needs
 from covopt.runtime.errors import RecordError
@@ -13,9 +14,10 @@ from covopt.runtime.loop import Certificate, Status
 
 How = Annotated[
     options.Method,
-    options.solving(
+    advanced(
         help="cone: Frank-Wolfe over covariances for two layers, beyond that descent from many starts and Frank-Wolfe"
         " layer by layer; hidden: descent on representations; train: ordinary training.",
+        metavar="NAME",
     ),
 ]
 
@@ -24,18 +26,18 @@ How = Annotated[
 class Searching:
     """Options of the methods, with the keywords of `covopt.solve`."""
 
-    width: Annotated[
-        int | None, options.solving(help="Width of every hidden layer, for hidden and train.", metavar="N")
-    ] = None
+    width: Annotated[int | None, advanced(help="Width of every hidden layer, for hidden and train.", metavar="N")] = (
+        None
+    )
     max_width: Annotated[
-        int | None, options.solving(help="Largest width of a hidden layer, for cone at depth >= 3.", metavar="N")
+        int | None, advanced(help="Largest width of a hidden layer, for cone at depth >= 3.", metavar="N")
     ] = None
-    starts: Annotated[int | None, options.solving(help="Number of random starts.", metavar="N")] = None
+    starts: Annotated[int | None, advanced(help="Number of random starts.", metavar="N")] = None
     tol: Annotated[
         float | None,
-        options.solving(
+        advanced(
             help="End cone once rounds gain less than this part of the cost; default: when they gain nothing.",
-            metavar="TOL",
+            metavar="NUMBER",
         ),
     ] = None
 
@@ -46,17 +48,15 @@ class Keeping:
 
     checkpoint: Annotated[
         float | None,
-        options.solving(
+        advanced(
             help="Store the state of the search in DIR.checkpoint.npz, beside DIR of --out, at this interval.",
             metavar="SECONDS",
         ),
     ] = None
-    resume: Annotated[bool, options.solving("--resume", help="Continue from the state that --checkpoint stored.")] = (
-        False
-    )
+    resume: Annotated[bool, advanced("--resume", help="Continue from the state that --checkpoint stored.")] = False
     memory_limit: Annotated[
         float | None,
-        options.solving(
+        advanced(
             help="Memory of each process in GB; the solve omits steps that need more, or is refused.",
             metavar="GB",
         ),
@@ -69,7 +69,9 @@ class Keeping:
         if self.checkpoint is None and not self.resume:
             return {"memory_limit": self.memory_limit}
         if output.out is None:
-            raise RecordError("The state of a solve is kept beside the run; say with --out where that is to be.")
+            raise RecordError(
+                "The state of a solve is stored beside its run; give --out DIR with --checkpoint or --resume."
+            )
         path = output.out.with_name(f"{output.out.name}.checkpoint.npz")
         if output.force and tells and not self.resume and is_state(path):
             path.unlink()
@@ -80,9 +82,9 @@ class Keeping:
 @options.flat()
 def solve_command(
     *,
+    question: options.Question,
     data: options.Data,
     test: options.Test = None,
-    question: options.Question,
     skip: options.Skip = False,
     method: How = options.Method.CONE,
     solving: options.Solving,
@@ -90,14 +92,14 @@ def solve_command(
     searching: Searching,
     keeping: Keeping,
     only_plan: Annotated[
-        bool, options.solving("--plan", help="Print the stages of the solve, their time and memory; solve nothing.")
+        bool, advanced("--plan", help="Print the stages of the solve, their time and memory; solve nothing.")
     ] = False,
     output: options.Output,
 ) -> None:
     """Find the minimum over networks of depth L: the best network, and a proved lower bound.
 
-    Without --lam the answer is the representation cost: the least squared norm of a network that fits exactly.
-    With --lam it is the minimum of the regularised loss. Started by torchrun, the processes share the rows.
+    With --lam this is the minimum of the loss with weight decay; without it, the least squared norm of the weights of
+    a network that fits exactly. Processes that torchrun starts share the rows.
     """
     with interruptible(), joined(solving.device) as place:
         from covopt.answer import held_out, stored, words

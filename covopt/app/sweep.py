@@ -12,6 +12,7 @@ from rich.console import Console
 
 from covopt.app import options
 from covopt.app.common import check_force, deliver, interruptible
+from covopt.app.help import common
 from covopt.runtime.errors import printable
 
 if TYPE_CHECKING:
@@ -19,16 +20,14 @@ if TYPE_CHECKING:
 
 File = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file with options of solve; lists are varied.")]
 Database = Annotated[
-    Path | None, typer.Option(help="SQLite file of the results; default: SPEC's name with .sqlite.", metavar="FILE")
+    Path | None, common(help="SQLite file of the results; default: SPEC's name with .sqlite.", metavar="FILE")
 ]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue with an existing file; cells already in it are skipped.")
-]
-Jobs = Annotated[int, typer.Option(help="Worker processes here; -1: all cores.", metavar="N")]
-Scheduler = Annotated[str | None, typer.Option(help="Use the workers of a dask scheduler.", metavar="ADDRESS")]
-Csv = Annotated[Path | None, typer.Option(help="Write the table of results as CSV.", metavar="FILE")]
-Parquet = Annotated[Path | None, typer.Option(help="Write the table of results as Parquet.", metavar="FILE")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the files of --csv and --parquet.")]
+Resume = Annotated[bool, common("--resume", help="Continue with an existing file; cells already in it are skipped.")]
+Jobs = Annotated[int, common(help="Worker processes here; -1: all cores.", metavar="N")]
+Scheduler = Annotated[str | None, common(help="Use the workers of a dask scheduler.", metavar="ADDRESS")]
+Csv = Annotated[Path | None, common(help="Write the table of results as CSV.", metavar="FILE")]
+Parquet = Annotated[Path | None, common(help="Write the table of results as Parquet.", metavar="FILE")]
+Force = Annotated[bool, common("--force", help="Replace the files of --csv and --parquet.")]
 
 
 def sweep_command(

@@ -1,29 +1,25 @@
 """covopt validate."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs
+from covopt.app.help import advanced, common
 from covopt.runtime.errors import printable
 
 Net = Annotated[
     Path | None,
-    typer.Option(help="A state dict (.pt) or W1 ... WL (.npz); without it, covopt trains networks.", metavar="FILE"),
+    common(help="The network: a state dict (.pt) or W1 ... WL (.npz). Without it, covopt trains some.", metavar="FILE"),
 ]
 Better = Annotated[
     Path | None,
-    typer.Option(
-        help="Write the better network, if one is found: a state dict (.pt) or W1 ... WL (.npz).", metavar="FILE"
-    ),
+    common(help="Write a better network here, if one is found (.pt or .npz).", metavar="FILE"),
 ]
 At = Annotated[
     Path | None,
-    typer.Option(
+    advanced(
         help="Inputs at which the network is examined as a function, instead of DATA's: .npz (X), .npy, or .csv of"
         " numbers; --scale does not change them.",
         metavar="FILE",
@@ -31,13 +27,11 @@ At = Annotated[
 ]
 Orbits = Annotated[
     Path | None,
-    typer.Option(
+    advanced(
         help="The inputs after a transformation, row by row, to measure how far each layer identifies the two.",
         metavar="FILE",
     ),
 ]
-
-_training = partial(typer.Option, rich_help_panel="Training")
 
 
 @dataclass(frozen=True)
@@ -45,16 +39,16 @@ class Training:
     """The networks to train if --net is missing; or how SGD at a constant rate trained that of --net."""
 
     width: Annotated[
-        int | None, typer.Option(help="Hidden neurons of the networks trained without --net.", metavar="N")
+        int | None, advanced(help="Hidden neurons of the networks trained without --net.", metavar="N")
     ] = None
-    starts: Annotated[int | None, typer.Option(help="Number of networks trained without --net.", metavar="N")] = None
+    starts: Annotated[int | None, advanced(help="Number of networks trained without --net.", metavar="N")] = None
     batch_size: Annotated[
         int | None,
-        _training(help="Samples in a batch; shows whether only the noise of SGD still moves the network.", metavar="B"),
+        advanced(help="Samples in a batch; shows whether only the noise of SGD still moves the network.", metavar="N"),
     ] = None
-    rate: Annotated[float | None, _training(help="Learning rate; with --batch-size.", metavar="MU")] = None
-    steps: Annotated[int | None, _training(help="Steps of the training; with --batch-size.", metavar="T")] = None
-    momentum: Annotated[float, _training(help="Momentum; with --batch-size.", metavar="BETA")] = 0.0
+    rate: Annotated[float | None, advanced(help="Learning rate; with --batch-size.", metavar="NUMBER")] = None
+    steps: Annotated[int | None, advanced(help="Steps of the training; with --batch-size.", metavar="N")] = None
+    momentum: Annotated[float, advanced(help="Momentum; with --batch-size.", metavar="NUMBER")] = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,14 +56,14 @@ class Question(options.Question):
     """The problem that the network was trained on; depth and activation are its own."""
 
     depth: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
-        int | None, typer.Option(help="Layers of weights; default: those of the network, or 2.", metavar="L")
+        int | None, advanced(help="Number of layers of weights. Default: those of the network, or 2.", metavar="N")
     ] = None
     decay: Annotated[
         Literal["all", "weights"],
-        typer.Option(help="The penalised parameters; weights: biases are free, as with --bias free."),
+        common(help="What weight decay acted on: all, or weights (as --bias free).", metavar="NAME"),
     ] = "all"
     activation: Annotated[
-        str, typer.Option(help="Activation of the network: relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")
+        str, advanced(help="Activation of the network: relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")
     ] = "relu"
 
 
@@ -77,20 +71,20 @@ class Question(options.Question):
 class Output(options.Output):
     """The directory of the run; --force also replaces the file of the better network."""
 
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE, and an earlier run in DIR.")] = False
+    force: Annotated[bool, advanced("--force", help="Replace FILE of --escape, and an earlier run in DIR.")] = False
 
 
 @options.flat(time_limit=60.0)
 def validate_command(
     *,
     net: Net = None,
-    data: options.Data,
+    escape: Better = None,
     question: Question,
+    data: options.Data,
     training: Training,
     solving: options.Solving,
     at: At = None,
     orbits: Orbits = None,
-    escape: Better = None,
     output: Output,
 ) -> None:
     """Is a trained network at the minimum, and if not, what does it lack?

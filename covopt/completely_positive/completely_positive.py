@@ -34,7 +34,7 @@ from covopt.completely_positive.connected import Part, Search, Verdict, by_momen
 from covopt.completely_positive.copositive import Witness
 from covopt.completely_positive.ends import End
 from covopt.completely_positive.prepared import Matrix, Prepared, check_matrix, powers_of_two, prepare, unscaled, whole
-from covopt.model.reading import as_number
+from covopt.model.scalars import as_number
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently
 from covopt.runtime.loop import Seed

@@ -26,7 +26,7 @@ from covopt.completely_positive.separation import SeparatingPair, separate
 from covopt.completely_positive.sigma_rank import Realisable, check_matrices
 from covopt.linalg.rounding import EPS
 from covopt.model.activation import Activation
-from covopt.model.reading import as_number
+from covopt.model.scalars import as_number
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently

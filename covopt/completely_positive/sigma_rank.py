@@ -30,7 +30,8 @@ from covopt.completely_positive.prepared import check_matrix, root_of_unit
 from covopt.completely_positive.separation import SeparatingPair, separate
 from covopt.linalg.rounding import EPS
 from covopt.model.activation import Activation
-from covopt.model.reading import as_number, as_numbers
+from covopt.model.reading import as_numbers
+from covopt.model.scalars import as_number
 from covopt.runtime.errors import DataError, ProblemError
 from covopt.runtime.interrupts import gently
 from covopt.runtime.loop import past

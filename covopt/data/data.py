@@ -37,6 +37,8 @@ else:
 
 SHIPPED = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 """Data sets that scikit-learn ships; its `load_NAME` reads them."""
+TEXTS = (".txt", ".tsv", ".dat", ".data")
+"""Suffixes of text files that may be tables."""
 SCALES = ("none", "max", "standard")
 NAMES = ("X", "Y", "y", "weights")
 """The arrays that an archive may hold."""
@@ -197,6 +199,8 @@ def _read(
     if suffix in SUFFIXES:
         table = read_table(path, target, drop=drop, one_hot=one_hot, task=task, weights=weights, mapped=mapped)
         return Raw(table.X, table.y, table.columns, weights=table.weights)
+    if suffix in TEXTS:
+        raise DataError(f"{name} is of no known format; if it is a table with commas, rename it to .csv.")
     if target is not None:
         raise DataError(f"A target column is for .csv and .parquet files; leave --target out for {name}.")
     if weights is not None:
@@ -226,6 +230,8 @@ def read_source(
         return _pick_arrays(read_npz(path, mapped), path, targets)
     if suffix in (".pt", ".pth"):
         return _read_torch(path, targets)
+    if os.path.isdir(name):
+        raise DataError(f"{name} is a directory; give a file.")
     if os.path.exists(name) and name not in (*SHIPPED, "mnist"):  # unlike Path.exists, never raises
         raise DataError(f"{name} is of no known format; give a .npz, .csv, .parquet or .pt file.")
     if name == "mnist":

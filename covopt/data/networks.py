@@ -163,6 +163,8 @@ def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
     if isinstance(net, Mapping):
         state = _inner(net)
         return Network(_from_state(state, "the network", beta), None, _coarsest(state.values()))
+    if getattr(net, "ndim", 3) < 3:  # an array or a table
+        raise DataError("The network is an array; give the network first, then X and Y.")
     try:
         matrices = list(net)  # type: ignore[call-overload]
         arrays = [
@@ -248,7 +250,7 @@ def _checked(array: NDArray, name: str, source: str, dimensions: int) -> NDArray
         raise DataError(f"{name} in {source} does not hold real numbers (its type is {array.dtype}); give numbers.")
     if array.ndim != dimensions:
         kind = " (a convolution, say)" if array.ndim > 2 else ""
-        raise DataError(f"{name} in {source} has {array.ndim} dimensions{kind}, not {dimensions}; {LAYERS}.")
+        raise DataError(f"{name} in {source} has {counted(array.ndim, 'dimension')}{kind}, not {dimensions}; {LAYERS}.")
     if not np.isfinite(array).all():
         place = ", ".join(str(int(i)) for i in np.argwhere(~np.isfinite(array))[0])
         raise DataError(f"{name} in {source} has a NaN or infinite entry at ({place}); train the network again.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from covopt.data.arrays import check_readable, csv_lines
 from covopt.data.cells import Column, check_inputs, codes_of, floats, is_number, target_of
 from covopt.data.row_groups import GroupedRows, ParquetColumns
-from covopt.runtime.errors import DataError, ProblemError, counted, listed, shown
+from covopt.runtime.errors import DataError, ProblemError, close_match, counted, listed, shown
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -132,8 +131,8 @@ def read_like(
 def suggestion(name: str, candidates: Iterable[str]) -> str:
     """Return "did you mean ..." with the closest name, or "give one of ..." with all names."""
     names = list(candidates)
-    close = difflib.get_close_matches(name, names, n=1) or [k for k in names if k.lower() == name.lower()][:1]
-    return f"did you mean {close[0]}" if close else f"give one of {listed(names)}"
+    close = close_match(name, names)
+    return f"did you mean {close}" if close else f"give one of {listed(names)}"
 
 
 def column_names(X: object) -> tuple[str, ...] | None:
@@ -178,6 +177,11 @@ def _read_csv(path: Path) -> dict[str, Column]:
     if not lines:
         raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")
     names, body = [name.strip() for name in lines[0]], lines[1:]
+    for sign, separator in ((";", "semicolons"), ("\t", "tabs")):
+        if lines[0][0].count(sign) >= len(names):
+            raise DataError(f"The columns of {path} seem to be separated by {separator}; save it with commas.")
+    if names[0] == "" and all(names[1:]):
+        raise DataError(f"The first column of {path} has no name; leave it out (index=False in pandas), or name it.")
     if len(set(names)) < len(names) or "" in names or all(is_number(name) for name in names):
         raise DataError(f"The first line of {path} must give each column a name of its own; add or repair it.")
     if not body:

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.runtime.errors import ProblemError, shown
+from covopt.model.scalars import read_slope
+from covopt.runtime.errors import ProblemError
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,7 @@ class Activation:
         Raises:
             ProblemError: for any other name, or A outside (-1, 1).
         """
-        if isinstance(name, Activation):
-            return name
-        kind, colon, slope = str(name).partition(":")
-        if kind == "leaky":
-            try:
-                value = float(slope if colon else 0.01)
-            except ValueError:
-                value = float("nan")
-            if -1.0 < value < 1.0:
-                return cls(value)
-        elif not colon and kind in ("relu", "linear"):
-            return cls(0.0 if kind == "relu" else 1.0)
-        raise ProblemError(f"The activation {shown(name)} is unknown; use relu, linear, or leaky:A with -1 < A < 1.")
+        return name if isinstance(name, Activation) else cls(read_slope(name))
 
 
 @dataclass(frozen=True)

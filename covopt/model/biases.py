@@ -17,7 +17,7 @@ from torch import Tensor
 
 from covopt.linalg.rounding import EPS
 from covopt.model.loss import Loss
-from covopt.model.reading import as_number, in_range
+from covopt.model.scalars import read_beta
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.options import flag
@@ -175,7 +175,4 @@ def read_biases(bias: object, skip: object, loss: Loss) -> Biases:
 def read_amount(bias: object) -> float:
     """Check an amount of bias, a number >= 0."""
     check_penalised(bias)
-    value = as_number(bias, "bias")
-    if value < 0:
-        raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")
-    return in_range(value, "The bias") if value else value
+    return read_beta(bias)

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.rounding import UNIT_ROUNDOFF
+from covopt.model.scalars import read_loss
 from covopt.runtime.errors import ProblemError, shown
 
 Targets = Float[Tensor, "N m"]
@@ -301,26 +302,8 @@ def parse_loss(name: str | Loss) -> Loss:
         if own or type(name) in map(type, LOSSES.values()):
             return name
         raise ProblemError(f"A loss of one's own is called {shown(name.name)}, like one of covopt's; rename it.")
-    if isinstance(name, str) and name.startswith("huber:"):
-        return Huber(_threshold(name))
-    if name not in LOSSES:
-        raise ProblemError(f"The loss {shown(name)} is unknown; use one of {', '.join(LOSSES)}, or huber:D with D > 0.")
-    return LOSSES[name]
-
-
-def _threshold(name: str) -> float:
-    """Return D of huber:D."""
-    try:
-        delta = float(name.removeprefix("huber:"))
-    except ValueError:
-        delta = math.nan
-    least, most = 1e-75, 1e75
-    if not least <= delta <= most:
-        raise ProblemError(
-            f"The loss {shown(name)} has no threshold that float64 computes with; give huber:D with D from"
-            f" {least:g} to {most:g}."
-        )
-    return delta
+    kind, threshold = read_loss(name)
+    return LOSSES[kind] if threshold is None else Huber(threshold)
 
 
 def mean_loss(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> Float[Tensor, "*networks"]:

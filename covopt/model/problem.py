@@ -16,9 +16,10 @@ from covopt.data.coding import Coding, labels_of
 from covopt.model.activation import Activation
 from covopt.model.biases import PENALISED, Biases, Free, FreeWithSkip, read_amount, read_biases, with_bias
 from covopt.model.loss import Likelihood, Loss, ManyOutputs, Outputs, Weight, mean_gradient, mean_loss, parse_loss
-from covopt.model.reading import as_matrix, as_number, as_weights, in_range, of_mean_one, parse_device
+from covopt.model.reading import as_matrix, as_weights, of_mean_one, parse_device
+from covopt.model.scalars import read_depth, read_strength
 from covopt.model.spread import ALONE, Alone
-from covopt.runtime.errors import ProblemError, shown
+from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Whole
 
 FITS, FITS_DEEP = 1e-10, 1e-7
@@ -342,7 +343,7 @@ def make_problem(
         Y=targets,
         loss=chosen,
         lam=_strength(lam, chosen),
-        depth=_depth(depth),
+        depth=read_depth(depth),
         beta=1.0 if free and isinstance(biases, Free) else read_amount(bias),
         activation=Activation.parse(activation),
         fits=FITS if depth == 2 else FITS_DEEP,
@@ -381,15 +382,4 @@ def _strength(lam: object, loss: Loss) -> float:
         return 1.0
     if lam is None:
         raise ProblemError(f"The loss {loss.name} needs the strength of the penalty; give lam > 0.")
-    value = as_number(lam, "lam")
-    if value <= 0:
-        raise ProblemError(f"lam is {value:g}; give lam > 0, or leave it out for the representation cost.")
-    return in_range(value, "lam")
-
-
-def _depth(depth: object) -> int:
-    if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)):
-        raise ProblemError(f"The depth is {shown(depth)}; give a whole number, at least 2.")
-    if not 2 <= depth <= 1000:
-        raise ProblemError(f"The depth is {shown(depth)}; give at least 2 (one hidden layer) and at most 1000.")
-    return int(depth)
+    return read_strength(lam)

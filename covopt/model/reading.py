@@ -10,10 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.data.arrays import LARGEST
+from covopt.model.scalars import SMALLEST
 from covopt.runtime.errors import ProblemError, counted, shown
-
-SMALLEST = 1e-75
-"""The smallest magnitude, and with `LARGEST` the range, of the largest entry of data, of lam and of the bias."""
 
 
 def parse_device(device: str | torch.device) -> torch.device:
@@ -94,32 +92,6 @@ def _check_real(values: object, name: str) -> None:
         raise ProblemError(f"{name} holds complex numbers; give real ones.")
     if kind in "mMSU":
         raise ProblemError(f"{name} holds texts or times, not an array of numbers; give a numeric matrix.")
-
-
-def as_number(value: object, name: str) -> float:
-    """Return a finite number; `name` is its name in messages.
-
-    Raises:
-        ProblemError: for anything else.
-    """
-    try:
-        if isinstance(value, (bool, np.bool_, str, bytes)):
-            raise TypeError("no number")
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ProblemError(f"{name} is {shown(value)}; give a number.") from error
-    if not math.isfinite(number):
-        raise ProblemError(f"{name} is {number}; give a finite number.")
-    return number
-
-
-def in_range(value: float, name: str) -> float:
-    """Return a number that float64 computes with; else raise a ProblemError."""
-    if not SMALLEST <= value <= LARGEST:
-        raise ProblemError(
-            f"{name} is {value:g}, which float64 cannot compute with; give a number from {SMALLEST:g} to {LARGEST:g}."
-        )
-    return value
 
 
 def as_weights(values: object, like: Tensor) -> Float[Tensor, " N"] | None:

@@ -59,6 +59,9 @@ def check_weights(problem: Problem, weights: Weights) -> None:
     width = problem.X.shape[1]
     for layer, W in enumerate(weights, start=1):
         skipped = problem.biases.skipped(problem.X).shape[1] if layer == problem.depth else 0
+        if layer == 1 and W.ndim == 2 and W.shape[1] != width + 1:
+            taken, columns = counted(W.shape[1] - 1, "input"), counted(width, "column")
+            raise ProblemError(f"The network takes {taken}, but X has {columns}; give what it was trained on.")
         if W.ndim != 2 or W.shape[1] != width + skipped + 1:
             raise ProblemError(
                 f"W{layer} has shape {tuple(W.shape)}, but it must have {width + skipped + 1} columns:"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from numbers import Real
 
 SHOWN, LISTED = 60, 10
@@ -33,6 +34,13 @@ def listed(names: Iterable[object]) -> str:
     few = [text if len(text) <= SHOWN else f"{text[:SHOWN]}..." for text in texts[:LISTED]]
     more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
     return ", ".join(few) + more or "nothing"
+
+
+def close_match(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the candidate that `name` is a misspelling of, in upper or lower case; None if none is close."""
+    names = {candidate.lower(): candidate for candidate in candidates}
+    close = get_close_matches(name.lower(), names, n=1, cutoff=cutoff)
+    return names[close[0]] if close else None
 
 
 def counted(number: int, noun: str) -> str:

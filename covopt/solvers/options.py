@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from numbers import Integral
 
+from covopt.model.scalars import read_gap, read_tol
 from covopt.model.weights import Weights
 from covopt.oracles.search import ENTRIES
 from covopt.runtime.errors import ProblemError, shown
@@ -95,13 +96,11 @@ class SolveOptions:
             raise ProblemError(f"The method '{self.method}' is unknown; use {' or '.join(METHODS)}.")
         if self.certify not in CERTIFY:
             raise ProblemError(f"'{self.certify}' is no level of certification; use {' or '.join(CERTIFY)}.")
-        if not (isinstance(self.gap, (int, float)) and 0 <= self.gap < 1):
-            raise ProblemError(f"The gap is {shown(self.gap)}; give a number from 0 to below 1.")
+        read_gap(self.gap)
         check_time_limit(limit)
         check_seed(self.seed)
-        tol = self.tol
-        if tol is not None and not (isinstance(tol, (int, float)) and not isinstance(tol, bool) and 0 < tol < 1):
-            raise ProblemError(f"The tolerance is {shown(tol)}; give a number between 0 and 1, or leave it out.")
+        if self.tol is not None:
+            read_tol(self.tol)
         check_memory_limit(self.memory_limit)
         for name, most in (("width", WIDEST), ("max_width", WIDEST), ("starts", None)):
             as_count(getattr(self, name), name, most)

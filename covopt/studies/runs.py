@@ -55,6 +55,9 @@ def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:
         return own, own.read(Path(directory) / own.file)
     file = record.kind_of(Path(directory))
     if file is None:
+        if not Path(directory).is_dir():
+            what = "is a file" if Path(directory).exists() else "does not exist"
+            raise RecordError(f"{directory} {what}; give a directory that --out wrote.")
         names = ", ".join(kind.file for kind in KINDS)
         raise RecordError(f"{directory} holds no run ({names}: none is there); give one that --out wrote.")
     path = Path(directory) / file

@@ -1,4 +1,4 @@
-"""The directive `command NAME`: what a command says of itself, and its arguments and options, from the program."""
+"""The directive `command NAME`: a command's own words, its examples, arguments and options, from the program."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ COLUMNS = (("option", 34), ("default", 12), ("", 54))
 
 
 class Command(SphinxDirective):
-    """The command's own words, and a table of its arguments and options."""
+    """The command's own words, its examples, and tables of its arguments and options, the common ones first."""
 
     required_arguments = 1
 
@@ -21,7 +21,14 @@ class Command(SphinxDirective):
         command = typer.main.get_command(program).commands[self.arguments[0]]
         context = typer.Context(command)
         told = [nodes.paragraph("", " ".join(part.split())) for part in (command.help or "").split("\n\n")]
-        return [*told, _table([_row(parameter, context) for parameter in command.params])]
+        examples = (command.epilog or "").partition("\n")[2].replace("$ ", "")
+        told.append(nodes.literal_block(examples, examples, language="sh"))
+        advanced = [p for p in command.params if getattr(p, "rich_help_panel", None) == "Advanced"]
+        told.append(_table([_row(parameter, context) for parameter in command.params if parameter not in advanced]))
+        if advanced:
+            told.append(nodes.paragraph("", "Advanced options:"))
+            told.append(_table([_row(parameter, context) for parameter in advanced]))
+        return told
 
 
 def _row(parameter: Any, context: typer.Context) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ import covopt
 from covopt.certify.proofs import agreed
 from covopt.certify.spectral import spectral_bound
 from covopt.model.problem import make_problem
-from covopt.model.reading import SMALLEST
+from covopt.model.scalars import SMALLEST
 
 ULP = 2.0**-52
 SIX = np.random.default_rng(0).standard_normal((6, 6))

@@ -179,7 +179,7 @@ def test_progress_in_a_pipe(run: Run, solver: FakeSolver, monkeypatch: pytest.Mo
         ("solve digts", "did you mean digits"),
         ("solve iris --device tpu", "use cpu or cuda"),
         ("solve iris --init gone", "gone holds no run"),
-        ("show gone", "gone holds no run"),
+        ("show gone", "gone does not exist"),
     ],
 )
 def test_bad_input(

@@ -48,7 +48,7 @@ def faults(code: object, out: str, err: str, here: Path) -> list[str]:
         f"exit code {code}": code != 2,
         "standard output": out != "",
         "not one line": err != sentence + "\n" or "\n" in sentence,
-        "not covopt's words": not sentence.startswith("covopt: ") or "see covopt --help" in sentence,
+        "not covopt's words": not sentence.startswith("covopt: ") or "--help" in sentence,
         "no full stop": not sentence.endswith("."),
         "control characters": not sentence.isprintable(),
         "too long": len(sentence.replace(str(here), "")) > LENGTH,

@@ -1,6 +1,7 @@
 """Messages about stored runs, and about files with a matrix."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 from editing import holds, states

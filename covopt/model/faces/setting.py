@@ -17,7 +17,8 @@ from covopt.model.activation import Activation
 from covopt.model.faces.bias import Bias, FreeBias
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.reading import as_matrix, as_number
+from covopt.model.reading import as_matrix
+from covopt.model.scalars import as_number
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError, counted, shown
 

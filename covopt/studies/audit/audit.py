@@ -22,7 +22,7 @@ from covopt.data.tables import column_names
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.reading import as_number
+from covopt.model.scalars import as_number
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError

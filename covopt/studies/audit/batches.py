@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from covopt.model.noise import batch_noise, check_batch_size
 from covopt.model.problem import Problem
-from covopt.model.reading import as_number
 from covopt.model.recursion import Decay
+from covopt.model.scalars import as_number
 from covopt.model.weights import Weights
 from covopt.records.numerals import percent
 from covopt.records.record import Summary, known

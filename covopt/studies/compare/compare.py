@@ -191,7 +191,7 @@ def compare(
     sizes = {name: value for name, value in (("width", width), ("starts", starts)) if value is not None}
     if sizes and not SIZED.intersection(methods):
         own = " and ".join(sizes)
-        raise ProblemError(f"Of {listed(methods)} none takes {own} here; leave that out, or compare hidden or train.")
+        raise ProblemError(f"{listed(methods)} has no use for {own} here; leave it out, or compare hidden or train.")
     contenders: list[Contender] = []
     refused: list[ProblemError] = []
     for method in methods:

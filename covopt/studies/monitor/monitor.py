@@ -28,7 +28,7 @@ from covopt.model.loss import Loss
 from covopt.model.passes import loss_and_slopes
 from covopt.model.problem import Problem, make_problem
 from covopt.model.ranks import TOLERANCE, check_tolerance, threshold_rank
-from covopt.model.reading import as_number
+from covopt.model.scalars import as_number
 from covopt.model.weights import check_network
 from covopt.records.numerals import percent, percent_at_most
 from covopt.records.record import known as known_number

@@ -40,7 +40,7 @@ from covopt.certify.spectral import largest_singular_value
 from covopt.model.affine import Affine
 from covopt.model.biases import centred
 from covopt.model.problem import Problem
-from covopt.model.reading import SMALLEST
+from covopt.model.scalars import SMALLEST
 from covopt.model.weights import Cost
 from covopt.oracles.breakpoints import rows_of
 from covopt.oracles.breakpoints import strongest as best_neuron

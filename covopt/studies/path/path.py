@@ -20,7 +20,7 @@ from covopt.model.biases import PENALISED
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss, parse_loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.reading import SMALLEST, as_number
+from covopt.model.scalars import SMALLEST, as_number, read_strengths
 from covopt.model.units import check_strength
 from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.interrupts import gently, interrupted
@@ -243,15 +243,7 @@ def _values(lams: Sequence[float] | None, ratio: float, points: int) -> list[flo
         raise ProblemError(f"ratio is {shown(ratio)}; give a number between 0 and 1.")
     if lams is None:
         return None
-    return values_of(lams)
-
-
-def values_of(lams: object) -> list[float]:
-    """Return the values, each once, from the largest down."""
-    values = [as_number(lam, "lam") for lam in np.atleast_1d(np.asarray(lams, dtype=object)).tolist()]
-    if not values or min(values) <= 0.0:
-        raise ProblemError("The values of lam are not all above 0, or there are none; give at least one above 0.")
-    return sorted(set(values), reverse=True)
+    return read_strengths(lams)
 
 
 def _known(init: Path | None, problem: Problem) -> Path | None:

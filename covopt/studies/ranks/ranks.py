@@ -19,9 +19,10 @@ from covopt.answer.solve import solve
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.noise import check_batch_size
-from covopt.model.problem import Problem, as_number, make_problem
+from covopt.model.problem import Problem, make_problem
 from covopt.model.ranks import TOLERANCE, check_tolerance
 from covopt.model.recursion import LONGEST, Decay
+from covopt.model.scalars import as_number
 from covopt.model.weights import check_network
 from covopt.runtime.errors import CovoptError, ProblemError, shown
 from covopt.runtime.interrupts import gently, interrupted

@@ -1,0 +1,55 @@
+"""The help texts: two panels of options, and examples."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+common, advanced = (partial(typer.Option, rich_help_panel=panel) for panel in ("Common", "Advanced"))
+"""An option in one of the two panels of --help: at most 12 are common, so that they fit on one screen."""
+
+
+class Command(TyperCommand):
+    """A command whose help leaves out what its reader knows: the types of flags and files, and --help itself."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        paragraphs = (self.help or "").split("\n\n")
+        self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)  # folded by the terminal alone
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, without type labels that say nothing."""
+        return _unlabelled(super().get_params(ctx))
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option --help, which is not listed."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.hidden = True
+        return option
+
+
+class Program(TyperGroup):
+    """The program itself; its flags have no type labels either."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, without type labels that say nothing."""
+        return _unlabelled(super().get_params(ctx))
+
+
+def _unlabelled(parameters: list[Any]) -> list[Any]:
+    """Remove the labels <bool> of flags, and <str> and <path> of arguments."""
+    for parameter in parameters:
+        if isinstance(parameter, TyperArgument):
+            parameter.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
+        elif parameter.is_flag:
+            parameter.metavar = ""
+    return parameters
+
+
+def epilog_of(*examples: str) -> str:
+    """Return the end of a help text that shows these command lines."""
+    return "\n".join(["Examples:", *(f"$ covopt {example}" for example in examples)])
