@@ -93,9 +93,12 @@ class Network:
         return self.depth * torch.exp(self.logs * (2.0 / self.depth)).sum(dim=1)
 
     @cached_property
-    def forward(self) -> list[Float[Tensor, "_ n0"]]:
-        """Return the Jacobians x -> Z_1, ..., x -> Z_L at the sample of the largest bound."""
-        jacobians = [self.A[0]]
+    def forward(self) -> list[Float[Tensor, "_ r"]]:
+        """Return the Jacobians x -> Z_1, ..., x -> Z_L at the sample of the largest bound, on the rows of A_1 alone.
+
+        They have the singular values of the Jacobians.
+        """
+        jacobians = [torch.linalg.qr(self.A[0].T, mode="r").R.T]
         for A, D in zip(self.A[1:], self.D, strict=True):
             jacobians.append(A @ (D[self.best][:, None] * jacobians[-1]))
         return jacobians
@@ -156,7 +159,7 @@ def statements_of(
         work: about how many multiplications the Jacobians and their decompositions may take.
     """
     outputs = len(weights[-1])
-    per_sample = sum(outputs * W.numel() + 12 * outputs * len(W) * min(outputs, len(W)) for W in weights)
+    per_sample = sum(outputs * W.numel() + 12 * outputs * W.shape[1] * min(outputs, W.shape[1]) for W in weights)
     count = max(1, min(len(X), MOST_SAMPLES, int(work / max(1, per_sample))))
     rows = torch.arange(count) * len(X) // count
     passage = Passage(weights, X[rows], problem.beta, problem.activation)
