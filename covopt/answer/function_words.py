@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from covopt.answer.statements import line_of
 from covopt.records.numerals import down, up
 from covopt.records.record import Pairs, Summary
 from covopt.runtime.errors import counted
@@ -28,7 +29,10 @@ def pairs(s: Summary) -> Pairs:
         ("nonlinearity", f"{_list(hidden, 'nonlinearity')}  (|Z - sigma(Z)| / |Z| of Z_1 ... Z_(L-1))"),
         ("orbits", _orbits(layers)),
     ]
-    return [(label, text) for label, text in lines if text]
+    return [
+        *((label, text) for label, text in lines if text),
+        *((s["source"], line_of(s)) for s in audit["statements"]),
+    ]
 
 
 def sentences(s: Summary) -> list[str]:

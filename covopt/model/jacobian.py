@@ -153,6 +153,11 @@ class Passage:
             *_, last = self._behind(rows)
             yield last
 
+    def backward(self) -> list[Float[Tensor, "N nL _"]]:
+        """Return J(x -> f), J(Z_1 -> f), ..., J(Z_L -> f) of all samples, infinite where float64 does not hold them."""
+        chunks = [list(self._behind(rows))[::-1] for rows in self._chunks()]
+        return [torch.cat([J.plain() for J in layer]) for layer in zip(*chunks, strict=True)]
+
     def kernel_trace(self) -> Float[Tensor, " N"]:
         """Return log Tr Theta(x, x), -inf where the trace is 0.
 
@@ -278,9 +283,7 @@ def kernel(passage: Passage) -> Float[Tensor, "k k"]:
     """
     count = passage.samples * passage.outputs
     total = passage.W[0].values.new_zeros(count, count)
-    behind = [list(passage._behind(rows))[:-1][::-1] for rows in passage._chunks()]
-    for layer, Zs in enumerate(passage.inputs):
-        J = torch.cat([chunk[layer].plain() for chunk in behind])
+    for J, Zs in zip(passage.backward()[1:], passage.inputs, strict=True):
         covariance = Zs.plain() @ Zs.plain().T
         outer = (flat := J.flatten(0, 1)) @ flat.T
         total += covariance.repeat_interleave(passage.outputs, 0).repeat_interleave(passage.outputs, 1) * outer

@@ -44,7 +44,7 @@ Sentences = Iterator[str]
 NOISE = 1e-12
 """Rounding of the singular values of one list, relative to the largest of them, and of differences of numbers, relative
 to these numbers or to 1."""
-DIFFERENCES = ("distance", "R1_lower", "nonlinearity", "orbit_collapse", "sum", "at_most")
+DIFFERENCES = ("distance", "R1_lower", "nonlinearity", "orbit_collapse", "sum", "at_most", "smaller", "larger")
 
 
 def load(directory: Path) -> Never:

@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from covopt.answer.statements import Statement
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.jacobian import Passage
 from covopt.model.problem import Problem
@@ -32,6 +33,7 @@ from covopt.model.weights import Weights
 from covopt.records import record
 from covopt.runtime.errors import ProblemError, counted
 from covopt.studies.audit.function_layers import SHOWN, FunctionLayer, distance_of, layers_of
+from covopt.studies.audit.statements import statements_of
 
 # Subtracted from a bound, relative, for the rounding of logarithms and sums; singular values subtract their own.
 SLACK = 2.0**-40
@@ -77,6 +79,7 @@ class FunctionAudit:
         stable_step: 2 / (sharpness + 2 lam), with free biases 2 / sharpness: gradient descent with a larger step is
             unstable in that direction.
         layers: each layer of weights, from the first.
+        statements: those of the papers on one network.
     """
 
     rows: int
@@ -93,6 +96,7 @@ class FunctionAudit:
     sharpness: float | None
     stable_step: float | None
     layers: list[FunctionLayer] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""
@@ -101,6 +105,7 @@ class FunctionAudit:
             "pseudo_determinant": None if self.pseudo_determinant is None else list(self.pseudo_determinant),
             "bottleneck": None if self.bottleneck is None else dict(vars(self.bottleneck)),
             "layers": [dict(vars(layer)) for layer in self.layers],
+            "statements": [statement.summary() for statement in self.statements],
         }
 
 
@@ -177,6 +182,13 @@ def function_of(
         sharpness=sharp,
         stable_step=_step(sharp, problem.least_decay),
         layers=layers_of(problem, weights, passage, None if low is None else low.k, moved),
+        statements=statements_of(
+            problem,
+            weights,
+            beside.inputs[0].plain()[:, :-1],
+            spectrum.least,
+            (0, math.inf) if low is None else (low.k, low.at_most),
+        ),
     )
 
 

@@ -9,6 +9,7 @@ import torch
 
 from covopt.answer import function_words as function
 from covopt.answer import parts, pictures, stored, words
+from covopt.answer.statements import line_of
 from covopt.data.arrays import read_npz
 from covopt.records import provenance, record
 from covopt.records.numerals import Lower, percent
@@ -129,6 +130,8 @@ def _function(s: Summary) -> list[Section]:
         most = max(len(values) for _, values in rows)
         filled = [[number, *values, *[None] * (most - len(values))] for number, values in rows]
         tables.append(Table(caption, ["layer", *map(str, range(1, most + 1))], filled))
+    statements = [[statement["source"], line_of(statement)] for statement in measured["statements"]]
+    tables.append(Table("Statements of the papers on this network", ["statement", "here"], statements))
     drawn = function_figures.spectra(measured)
     text = [*function.sentences(s), FUNCTION]
     return [Section("As a function", text, [] if drawn is None else [drawn], tables)]

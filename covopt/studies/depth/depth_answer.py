@@ -14,6 +14,7 @@ from covopt import __version__
 from covopt.answer.result import Result
 from covopt.certify.rank_one import RankOne
 from covopt.data.data import Dataset
+from covopt.linalg.psd import RANK_RULE
 from covopt.model.bottleneck import LayerShape, bottleneck, layer_shapes, spectrum
 from covopt.model.weights import preactivations
 from covopt.records import record
@@ -37,12 +38,14 @@ class Point:
         result: the cheapest network found, with the bound and its certificate.
         source: the origin of the network.
         slope: the change of the cost per layer since the depth before; divided by lam with a penalty.
+        identity: the cost of the network of the depth before with identity layers: the minimum here is no higher.
         shapes: of each hidden layer.
     """
 
     result: Result
     source: str
     slope: float | None
+    identity: float | None
     shapes: list[LayerShape]
 
     @property
@@ -75,6 +78,7 @@ class Point:
             "certificate": str(self.result.certificate),
             "per_layer": self.result.norm / self.depth if has_cost else None,
             "slope": self.slope,
+            "identity": record.known(self.identity),
             "dimension": self.narrowest.dimension if has_cost else None,
             "affine_dimension": self.narrowest.affine_dimension if has_cost else None,
             "bottleneck": self.layer if has_cost else None,
@@ -143,11 +147,13 @@ class Depths(Drawn):
         points: list[Point] = []
         for depth, result in self.results.items():
             before = points[-1].result if points else None
-            slope = None
+            slope = identity = None
             if before is not None and math.isfinite(before.cost) and math.isfinite(result.cost):
-                slope = (result.cost - before.cost) / (depth - before.problem.depth) / result.problem.lam
+                layers, lam = depth - before.problem.depth, result.problem.lam
+                slope = (result.cost - before.cost) / layers / lam
+                identity = before.cost + layers * lam * _least_rank(before)
             shapes = layer_shapes(result.problem.double(), [W.double() for W in result.weights])
-            points.append(Point(result, self.sources[depth], slope, shapes))
+            points.append(Point(result, self.sources[depth], slope, identity, shapes))
         return points
 
     @cached_property
@@ -218,8 +224,16 @@ class Depths(Drawn):
             "diameter": path.diameter,
             "rows": path.rows,
             "lower": {str(L): record.known(path.bound(L)) for L in self.results},
+            "kernel": {str(L): self._curvature(path.bound(L) / L, L) for L in self.results},
             "from_depth": self.from_depth,
         }
+
+    def _curvature(self, root: float, depth: int) -> float | None:
+        """Return L r^(2 - 2/L) for root = r^(2/L); None for leaky ReLU, and beyond float64 (MATH.md section 8)."""
+        if not 0.0 < root < math.inf or self.results[depth].problem.activation.slope not in (0.0, 1.0):
+            return None
+        log = math.log(depth) + (depth - 1) * math.log(root)
+        return math.exp(log) if log < 700.0 else None
 
     def describe_data(self, data: Dataset) -> None:
         """Take over the description of a data set: name, scale, targets, shuffled rows."""
@@ -278,8 +292,17 @@ class Depths(Drawn):
 
 def curve_lines(summary: record.Summary) -> list[list[object]]:
     """Return the table of curve.csv."""
-    names = [name for name in summary["curve"][0] if name != "nonlinearity"]
+    names = [name for name in summary["curve"][0] if name not in ("nonlinearity", "identity")]
     return [list(names), *([point[name] for name in names] for point in summary["curve"])]
+
+
+def _least_rank(result: Result) -> float:
+    """Return the least rank of a representation that the activation leaves as it is; infinite if it changes all."""
+    problem, weights = result.problem.double(), [W.double() for W in result.weights]
+    *hidden, outputs = preactivations(problem, weights)
+    representations = [problem.X, *(problem.activation(Z) for Z in hidden), outputs]
+    unchanged = [S for S in representations if problem.activation.is_linear or bool((S >= 0.0).all())]
+    return min((float(RANK_RULE.keeps(spectrum(S)).sum()) for S in unchanged), default=math.inf)
 
 
 def _spread(result: Result) -> float:

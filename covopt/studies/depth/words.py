@@ -8,6 +8,8 @@ from covopt.records.record import Pairs, Summary, headline
 from covopt.runtime.errors import listed
 
 DIGITS = 7
+SLACK = 1e-9
+"""Relative to a cost: what the rounding of representations may hide of their rank."""
 COLUMNS = ("depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from")
 KEYS = (
     *("depth", "cost", "lower", "certificate", "per_layer", "slope"),
@@ -46,6 +48,7 @@ def pairs(s: Summary, curve: bool = True) -> Pairs:
     lines += [("fit", fitted(fit)) for fit in s["fit"]]
     if s["rank_one"] is not None:
         lines.append(("one neuron", one_neuron(s)))
+    lines += [(label, text) for label, text in (("its kernel", kernel(s)), ("composition", composition(s))) if text]
     if ignoring := _ignoring(s):
         lines.append(("note", ignoring))
     return [*lines, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
@@ -88,6 +91,35 @@ def one_neuron(s: Summary) -> str:
     if excluded:
         return f"{text}; at depth {listed(excluded)} a cheaper network was found, without such a layer"
     return f"{text}; no cheaper network was found, so that this excludes none of these depths"
+
+
+def kernel(s: Summary) -> str:
+    """Describe the neural tangent kernel of networks with a layer of one neuron; empty where nothing is proved."""
+    bounds = {} if s["rank_one"] is None else {L: value for L, value in s["rank_one"]["kernel"].items() if value}
+    if not bounds:
+        return ""
+    some = ", ".join(f"{down(value, 3)} at depth {L}" for L, value in list(bounds.items())[-2:])
+    return (
+        "where a network with a hidden layer of one neuron fits, the mixed second derivative of its neural tangent"
+        f" kernel is somewhere at least {some}, which is proved"
+    )
+
+
+def composition(s: Summary) -> str:
+    """State at which depths the cost is at most that of the depth before with identity layers, as the minimum is."""
+    above = [p for p in s["curve"] if p["identity"] is not None and p["cost"] > p["identity"] * (1.0 + SLACK)]
+    below = [p["depth"] for p in s["curve"] if p["identity"] is not None and p not in above]
+    texts = (
+        [f"at depth {listed(below)} the network costs no more than the one before with identity layers"]
+        if below
+        else []
+    )
+    texts += [
+        f"at depth {p['depth']} the one before with identity layers costs less, {p['identity']:.{DIGITS}g}: the network"
+        " found is no minimum"
+        for p in above
+    ]
+    return "; ".join(texts)
 
 
 def large(limit: Summary) -> str:

@@ -547,6 +547,7 @@ def test_the_function_is_looked_at_elsewhere(audit: covopt.Audit, stored: Path) 
     assert "orbits" in dict(audit.describe())
     page = covopt.write_report(stored, stored.parent / "report.html").read_text(encoding="utf-8")
     assert "As a function" in page
+    assert "J23b Thm. 7" in page
     assert "this bounds no other network that fits the data" in page
     assert "collapse of orbits" in page
     assert "The ten largest singular values of the weights" in page

@@ -19,10 +19,11 @@ from covopt.app.depth import depths_of
 from covopt.certify.rank_one import EXACT, _untangled, measured, rank_one
 from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.problem import make_problem
-from covopt.model.weights import evaluate, outputs
+from covopt.model.weights import evaluate, outputs, preactivations
 from covopt.records.directories import digests
 from covopt.runtime import interrupts
 from covopt.solvers.deep.insertion import deepened, shortened
+from covopt.studies.depth import words as depth_words
 from covopt.studies.depth.depth_answer import Depths
 from covopt.studies.depth.depth_limit import limit_of
 from covopt.studies.depth.expansion import expansions
@@ -66,6 +67,22 @@ def test_no_depth_costs_more_than_its_neighbours_give() -> None:
             cost = evaluate(problems[low.depth], net)
             if problems[low.depth].allows(cost.residual):
                 assert low.cost <= cost.total * (1.0 + 1e-5)
+
+
+def test_identity_layers_bound_the_next_depth() -> None:
+    answer = covopt.depth(LINE, np.abs(LINE), depths=[2, 4], ranks=[], time_limit=3)
+    before, point = answer.curve
+    one = torch.tensor([[1.0, 0.0]], dtype=torch.float64)  # the outputs are not negative: two layers that keep them
+    longer = evaluate(point.result.problem.double(), [*(W.double() for W in before.result.weights), one, one])
+    assert longer.residual <= 1e-6
+    assert point.identity == pytest.approx(longer.norm, rel=1e-9)
+    assert point.cost <= longer.norm * (1 + 1e-9)
+    assert "at depth 4 the network costs no more" in dict(answer.describe())["composition"]
+    told = answer.summary()
+    told["curve"][1]["cost"] = 1e3  # type: ignore[index]
+    assert "no minimum" in dict(depth_words.pairs(told))["composition"]
+    circle = covopt.depth(np.eye(2), np.eye(2), bias=0.0, depths=[2, 3], ranks=[], time_limit=1)
+    assert circle.curve[1].identity == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize("activation", ["relu", "leaky:0.3", "linear"])
@@ -375,6 +392,30 @@ def test_no_network_with_a_layer_of_rank_one_is_below_the_bound(bias: float) -> 
         norm = float(sum(W.square().sum() for W in weights))
         closest = max(closest, rank_one(make_problem(X, F, depth=L, bias=bias)).bound(L) / norm)
     assert 0.1 < closest <= 1.0
+
+
+def test_the_kernel_of_one_dimension_is_steep_somewhere() -> None:
+    """Between the two samples that one neuron sees farthest apart, the outputs move at P / diam or faster somewhere.
+
+    Where they do the mixed second derivative is at least L s^(2 - 2/L): tests/studies/audit/test_statements.py.
+    """
+    rng, line = np.random.default_rng(5), torch.linspace(0.0, 1.0, 20_001, dtype=torch.float64)[:, None]
+    for L in (2, 3, 4, 5) * 5:
+        X, sizes = rng.standard_normal((6, 2)), [2, *rng.integers(2, 6, size=L - 1), 2]
+        sizes[narrow := int(rng.integers(1, L))] = 1
+        weights = [torch.as_tensor(rng.standard_normal((b, a + 1))) for a, b in itertools.pairwise(sizes)]
+        loose = make_problem(X, np.zeros((6, 2)), lam=1.0, depth=L, bias=0.8)
+        t = preactivations(loose, weights)[narrow - 1][:, 0]
+        ends = loose.X[[int(t.argmin()), int(t.argmax())]]
+        along = outputs(loose, weights, ends[:1] + line * (ends[1:] - ends[:1]))
+        speeds = (along[1:] - along[:-1]).norm(dim=1) / ((ends[1] - ends[0]).norm() / 20_000)
+        path = rank_one(make_problem(X, outputs(loose, weights, loose.X).numpy(), depth=L, bias=0.8))
+        assert float(speeds.max()) >= 0.999 * path.charged / path.diameter
+    answer = covopt.depth(LINE, np.abs(LINE), depths=[2, 3], ranks=[], time_limit=1)
+    slope = answer.path.charged / answer.path.diameter
+    expected = {"2": pytest.approx(2.0 * slope), "3": pytest.approx(3.0 * slope ** (4.0 / 3.0))}
+    assert answer.summary()["rank_one"]["kernel"] == expected
+    assert "at depth 3" in dict(answer.describe())["its kernel"]
 
 
 def test_far_off_data_do_not_raise_the_bound() -> None:

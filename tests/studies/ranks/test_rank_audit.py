@@ -51,6 +51,25 @@ def test_the_chain_of_bounds_and_the_ranks_of_gradients() -> None:
     hold_the_chain(50)
 
 
+def test_batch_normalisation_raises_no_rank() -> None:
+    """[GP22, Lemma 2]: at most B with detached statistics, B - 1 without, and the bound by the penalised gradient."""
+    for seed in range(20):
+        torch.manual_seed(seed)
+        batch, lam, detached = 2 + seed % 4, 10.0 ** (seed % 3 - 2), seed % 2 == 0
+        X, layers = torch.randn(batch, 9).double(), [nn.Linear(n, m).double() for n, m in ((9, 12), (12, 10), (10, 3))]
+        for layer in layers[:-1]:
+            X_next = layer(X)
+            statistics = X_next.detach() if detached else X_next
+            X = torch.relu((X_next - statistics.mean(dim=0)) / (statistics.var(dim=0) + 1e-3).sqrt())
+        loss = (layers[-1](X) - torch.randn(batch, 3).double()).square().sum() / batch
+        for layer, G in zip(layers, torch.autograd.grad(loss, [layer.weight for layer in layers]), strict=True):
+            W, normalised = layer.weight.detach(), layer is not layers[-1]
+            assert int((torch.linalg.svdvals(G) > 1e-10).sum()) <= batch - (normalised and not detached)
+            assert (
+                float(torch.linalg.svdvals(W)[batch:].norm()) <= float((G + 2.0 * lam * W).norm()) / (2.0 * lam) + 1e-12
+            )
+
+
 def hold_the_chain(networks: int) -> None:
     """Five batches of each of so many networks; 2,000 of them were tried once."""
     for seed in range(networks):
