@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import attraction_repulsion
 import counterexample
 import denoising
 import depth_rank
@@ -25,7 +26,8 @@ from covopt.runtime.loop import Budget
 
 PAPERS = Path(__file__).parents[1] / "examples" / "papers"
 MODULES = (
-    counterexample, denoising, depth_rank, rank_recovery, symmetry, tripoints, width_digits, width_teacher
+    attraction_repulsion, counterexample, denoising, depth_rank, rank_recovery, symmetry, tripoints, width_digits,
+    width_teacher,
 )  # fmt: skip
 
 TABLE = {
@@ -45,6 +47,16 @@ def made(design: Design, seconds: float) -> tuple[Arrays, Numbers]:
     """The arrays and the numbers of a figure."""
     arrays = design.make(Asked(budget=Budget(seconds))).arrays
     return arrays, design.numbers(arrays)
+
+
+def quickly(design: Design, path: Path) -> tuple[Arrays, Numbers]:
+    """The arrays and the numbers of the quick version of a figure, which has a picture and a table."""
+    arrays = design.make(Asked(quick=True)).arrays
+    numbers = design.numbers(arrays)
+    design.picture(arrays, numbers).savefig(path / "figure.png")
+    assert all(len(row) == len(design.columns) for row in design.rows(numbers))
+    assert design.claims(numbers)
+    return arrays, numbers
 
 
 def test_every_program_stands_on_the_page_of_figures() -> None:
@@ -67,6 +79,31 @@ def test_a_program_prints_what_is_seen_and_draws_it(tmp_path: Path) -> None:
     assert "0.043449" in out
     assert "(of the paper)" in out
     assert imread(tmp_path / "counterexample.png").std() > 0.01
+
+
+# ---- attraction and repulsion
+
+
+def test_the_forces_on_digits_balance(tmp_path: Path) -> None:
+    """Both forces by dense inverses; they point against each other, most of all in the plane of the neurons."""
+    arrays, numbers = quickly(attraction_repulsion.DESIGN, tmp_path)
+    layers, N = network(arrays, "network"), len(arrays["X"])
+    assert sorted(np.unique(arrays["labels"], return_counts=True)[1]) == [14, 14, 14]
+    Z, Zs = [], [np.column_stack([arrays["X"], np.ones(N)])]
+    for W in layers:
+        Z.append(Zs[-1] @ W.T)
+        Zs.append(np.column_stack([np.maximum(Z[-1], 0.0), np.ones(N)]))
+    for layer, line in enumerate(numbers["layers"], start=1):
+        t = attraction_repulsion.TIKHONOV * np.linalg.norm(Zs[layer], 2) ** 2
+        below, above = (Zs[k] @ Zs[k].T + t * np.eye(N) for k in (layer - 1, layer))
+        attraction = 2.0 * np.linalg.solve(below, Z[layer - 1])
+        A = np.linalg.solve(above, Z[layer])
+        repulsion = -2.0 * (Z[layer - 1] > 0.0) * (A @ A.T @ Zs[layer])[:, :-1]
+        assert line["attraction"] == pytest.approx(np.linalg.norm(attraction), rel=1e-8)
+        cosine = -(attraction * repulsion).sum() / np.linalg.norm(attraction) / np.linalg.norm(repulsion)
+        assert line["cosine"] == pytest.approx(cosine, abs=0.02)  # the program projects on the range of Zs below
+        assert line["cosine"] > 0.6
+        assert line["neurons"] > 0.9
 
 
 # ---- counterexample
