@@ -1,8 +1,8 @@
 """The figures of the papers (examples/papers): their numbers against closed forms, and their programs."""
 
+import itertools
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import attraction_repulsion
@@ -12,6 +12,7 @@ import depth_rank
 import numpy as np
 import pytest
 import rank_recovery
+import sgd_steps
 import symmetry
 import torch
 import tripoints
@@ -26,8 +27,8 @@ from covopt.runtime.loop import Budget
 
 PAPERS = Path(__file__).parents[1] / "examples" / "papers"
 MODULES = (
-    attraction_repulsion, counterexample, denoising, depth_rank, rank_recovery, symmetry, tripoints, width_digits,
-    width_teacher,
+    attraction_repulsion, counterexample, denoising, depth_rank, rank_recovery, sgd_steps, symmetry, tripoints,
+    width_digits, width_teacher,
 )  # fmt: skip
 
 TABLE = {
@@ -51,7 +52,7 @@ def made(design: Design, seconds: float) -> tuple[Arrays, Numbers]:
 
 def quickly(design: Design, path: Path) -> tuple[Arrays, Numbers]:
     """The arrays and the numbers of the quick version of a figure, which has a picture and a table."""
-    arrays = design.make(Asked(quick=True)).arrays
+    arrays = design.make(Asked(quick=True, budget=Budget(600.0))).arrays
     numbers = design.numbers(arrays)
     design.picture(arrays, numbers).savefig(path / "figure.png")
     assert all(len(row) == len(design.columns) for row in design.rows(numbers))
@@ -156,24 +157,25 @@ def test_tripoints_of_pictures_whose_tripoints_are_known() -> None:
 
 
 @pytest.fixture(scope="module")
-def boundaries() -> tuple[Arrays, Numbers]:
-    return made(tripoints.DESIGN, 6.0)
+def boundaries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Arrays, Numbers]:
+    return quickly(tripoints.DESIGN, tmp_path_factory.mktemp("tripoints"))
 
 
 def test_deep_boundaries_have_no_tripoints(boundaries: tuple[Arrays, Numbers]) -> None:
-    shallow, deep = boundaries[1]["depths"]
+    shallow, deep = boundaries[1]["penalised"]
     assert (shallow["depth"], deep["depth"]) == (2, 9)
     assert shallow["tripoints"] > 0
     assert (deep["tripoints"], deep["adjacent"]) == (0, [[0, 1], [1, 2], [2, 3]])
-    assert all(claim.seen for claim in tripoints.DESIGN.claims(boundaries[1]))
+    assert all(claim.seen for claim in tripoints.DESIGN.claims(boundaries[1])[:4])
 
 
 def test_its_numbers_are_those_of_the_networks(boundaries: tuple[Arrays, Numbers]) -> None:
     """The loss is that of `validate`'s reading of the same weights, by torch."""
     arrays, numbers = boundaries
     X, labels = arrays["X"], arrays["labels"]
-    for line in numbers["depths"]:
-        layers = [torch.from_numpy(W) for W in network(arrays, f"L{line['depth']}")]
+    assert [line["lam"] for line in numbers["penalised"] + numbers["free"]] == [1e-4, 1e-4, 0.0, 0.0]
+    for line in numbers["penalised"] + numbers["free"]:
+        layers = [torch.from_numpy(W) for W in network(arrays, line["name"])]
         F = torch.from_numpy(X)
         for W in layers[:-1]:
             F = torch.relu(F @ W[:, :-1].T + W[:, -1])
@@ -181,7 +183,8 @@ def test_its_numbers_are_those_of_the_networks(boundaries: tuple[Arrays, Numbers
         entropy = torch.nn.functional.cross_entropy(F, torch.from_numpy(labels).long())
         assert line["cross_entropy"] == pytest.approx(float(entropy), rel=1e-12)
         assert line["misclassified"] == int((F.argmax(dim=1).numpy() != labels).sum())
-        assert line["cost"] == pytest.approx(float(entropy + 1e-4 * sum((W**2).sum() for W in layers)), rel=1e-12)
+        cost = float(entropy + line["lam"] * sum((W**2).sum() for W in layers))
+        assert line["cost"] == pytest.approx(cost, rel=1e-12)
 
 
 # ---- denoising
@@ -213,35 +216,88 @@ def test_the_family_of_rank_1_takes_out_noise(monkeypatch: pytest.MonkeyPatch) -
     assert after <= 0.5 * before
 
 
+# ---- steps of SGD
+
+
+@pytest.mark.parametrize("name", sgd_steps.LOSSES)
+def test_a_step_of_sgd_is_its_rate_times_the_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of all samples: an epoch is one step along the slope of the loss with its penalty, by autograd."""
+    count, rate = sgd_steps.SAMPLES, sgd_steps.RATE
+    monkeypatch.setattr(sgd_steps, "BATCH", count)
+    rng = np.random.default_rng(0)
+    X, labels = torch.from_numpy(rng.standard_normal((count + 50, 6))), torch.from_numpy(rng.integers(0, 3, count + 50))
+    course = sgd_steps.train(name, X, labels, 1, seed=1)[0]
+    torch.manual_seed(1)
+    sizes = [6, 100, 100, 100, 100, 3]
+    layers = [torch.nn.Linear(n, m) for n, m in itertools.pairwise(sizes)]
+    weights = [W.detach().double().requires_grad_() for layer in layers for W in (layer.weight, layer.bias)]
+
+    def loss(weights: list[torch.Tensor]) -> torch.Tensor:
+        F = X[:count]
+        for place in range(0, 10, 2):
+            F = (torch.relu(F) if place else F) @ weights[place].T + weights[place + 1]
+        log = torch.log_softmax(F, dim=1)[torch.arange(count), labels[:count]]
+        far = (F - torch.eye(3, dtype=F.dtype)[labels[:count]]).square().sum(dim=1)
+        fit = -log.mean() if name == "cross-entropy" else far.mean()
+        return fit + sgd_steps.LAM * sum(W.square().sum() for W in weights)
+
+    slopes = torch.autograd.grad(loss(weights), weights)
+    assert course[0] == pytest.approx(rate * np.mean([float(slope.norm()) for slope in slopes[::2]]))
+    assert course[3] == pytest.approx(
+        float(loss([W - rate * g for W, g in zip(weights, slopes, strict=True)]).detach())
+    )
+
+
+def test_ranks_fall_and_steps_go_on(tmp_path: Path) -> None:
+    arrays, numbers = quickly(sgd_steps.DESIGN, tmp_path)
+    for name, course in numbers["courses"].items():
+        assert arrays[name].shape == (15, 5)
+        distance, train, test, loss, rank = arrays[name].T
+        assert (distance > 0.0).all()
+        assert 0.2 < train.max() <= 1.0  # a tenth without training
+        assert 0.2 < test.max() <= 1.0
+        assert loss[-1] < loss[0]
+        assert (rank <= (64 + 3 * 100 + 10) / 5.0).all()
+        assert course["rows"][-1] == [15, *arrays[name][-1]]
+        assert course["steps"] == pytest.approx(distance[-2:].mean() / distance.mean())
+
+
 # ---- losses against the width
 
 
 @pytest.mark.parametrize("module", [width_digits, width_teacher])
-def test_losses_against_the_width(module: object) -> None:
-    """The lowest of the trials of each width, with the test loss of that network, at every strength of the penalty."""
-    panel = replace(module.PANEL, small=(1, 3), trials=2)  # type: ignore[attr-defined]
-    arrays = panel.make(Asked(budget=Budget(3.0))).arrays
-    trials, curves = arrays["trials"], panel.numbers(arrays)["curves"]
-    assert len(trials) == 4 * len(panel.strengths)
+def test_losses_against_the_width(module: object, tmp_path: Path) -> None:
+    """The lowest of all trials of at most that width, with the test loss of that network, at every lam."""
+    panel = module.PANEL  # type: ignore[attr-defined]
+    arrays, numbers = quickly(module.DESIGN, tmp_path)  # type: ignore[attr-defined]
+    trials, curves = arrays["trials"], numbers["curves"]
     assert [curve["lam"] for curve in curves] == list(panel.strengths)
     for curve in curves:
+        mine = trials[trials[:, 0] == curve["lam"]]
+        assert sorted(mine[:, 1]) == [1, 1, 1, 3, 3, 3]
         assert [n for n, _, _ in curve["curve"]] == [1, 3]
-        for n, train, test in curve["curve"]:
-            mine = trials[(trials[:, 0] == curve["lam"]) & (trials[:, 1] == n)]
-            assert train == mine[:, 3].min()
-            assert test == mine[mine[:, 3].argmin(), 4]
+        for (n, train, test), alone in zip(curve["curve"], curve["alone"], strict=True):
+            narrow = mine[mine[:, 1] <= n]
+            assert train == narrow[:, 3].min()
+            assert test == narrow[narrow[:, 3].argmin(), 4]
+            assert alone == mine[mine[:, 1] == n, 3].min()
         assert curve["level"] == min(train for _, train, _ in curve["curve"])
         assert curve["start"]["0.1"] in (1, 3)
-    assert len(panel.panels(arrays, {"curves": curves})) == len(curves)
 
 
 def test_a_plateau_is_seen_where_there_is_one() -> None:
+    """Trials that end higher than those of fewer neurons do not raise the curve."""
+
+    def numbers(losses: list[float]) -> Numbers:
+        trials = [[lam, n, 0.0, loss, n] for lam in (1e-5, 1e-6) for n, loss in enumerate(losses, start=1)]
+        return width_teacher.PANEL.numbers({"trials": np.array(trials)})
+
     def seen(losses: list[float]) -> list[bool]:
-        trials = np.array([[1e-6, n, 0.0, loss, 1.0] for n, loss in enumerate(losses, start=1)])
-        panel = width_teacher.PANEL
-        return [claim.seen for claim in panel.claims(panel.numbers({"trials": trials}))]
+        return [claim.seen for claim in width_teacher.PANEL.claims(numbers(losses))[:3]]
 
     assert seen([3.0, 2.0, 1.0, 1.005, 1.0]) == [True, True, True]
     assert seen([3.0, 2.0, 1.0, 1.1, 1.0]) == [True, False, True]
     assert seen([3.0, 2.0, 1.5, 1.2, 1.0]) == [False, True, True]
     assert seen([1.0, 1.0, 1.0, 1.0, 1.0]) == [True, True, False]
+    curve = numbers([3.0, 2.0, 1.0, 1.1, 0.9])["curves"][1]["curve"]
+    assert curve == [(1, 3.0, 1.0), (2, 2.0, 2.0), (3, 1.0, 3.0), (4, 1.0, 3.0), (5, 0.9, 5.0)]

@@ -49,7 +49,7 @@ DIGITS, EACH = (7, 8, 9), 14
 DEPTH, WIDTH = 3, 50
 LAM, RATE = 1e-2, 0.1
 TIKHONOV = 0.03
-"""t, as a part of the largest eigenvalue of Ks; with a smaller one the forces of layer 1 balance less (with 1e-3 a cosine of 0.67)."""
+"""t, as a part of the largest eigenvalue of Ks; with 1e-3 the cosine of the forces on layer 1 is 0.67."""
 BALANCED, IN_PLANE = 0.85, 0.95
 """Forces are called opposite if the cosine of one and the other reversed is above this; the neurons' in their plane."""
 COLUMNS = ("layer", "|attraction|", "|repulsion|", "cosine", "samples in their plane", "neurons in theirs")
@@ -75,6 +75,8 @@ def _make(asked: Asked) -> Made:
     problem, steps = problem_of(X, labels, asked.device), asked.size(quick=2000, usual=8000)
     weights = he_start(problem, [WIDTH] * (DEPTH - 1), asked.seed)
     for _ in range(steps):
+        if asked.budget.spent():
+            break
         for W, slope in zip(weights, gradient(problem, weights), strict=True):
             W.sub_(slope, alpha=RATE)
     settings = [
