@@ -15,6 +15,8 @@ import rank_recovery
 import sgd_steps
 import symmetry
 import torch
+import trained_depths
+import trained_recovery
 import tripoints
 import width_digits
 import width_teacher
@@ -27,8 +29,8 @@ from covopt.runtime.loop import Budget
 
 PAPERS = Path(__file__).parents[1] / "examples" / "papers"
 MODULES = (
-    attraction_repulsion, counterexample, denoising, depth_rank, rank_recovery, sgd_steps, symmetry, tripoints,
-    width_digits, width_teacher,
+    attraction_repulsion, counterexample, denoising, depth_rank, rank_recovery, sgd_steps, symmetry, trained_depths,
+    trained_recovery, tripoints, width_digits, width_teacher,
 )  # fmt: skip
 
 TABLE = {

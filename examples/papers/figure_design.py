@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,7 +98,7 @@ class Design:
         panels: its pictures.
         across: pictures in a row; None puts all side by side.
         draw: the whole picture, where panels cannot draw it.
-        limit: seconds that it takes by default.
+        limit: seconds that it takes by default; None: it counts its steps, on the CPU, in one size but the quick one.
         images: whether it takes the images of mnist.
     """
 
@@ -113,14 +114,15 @@ class Design:
     panels: Callable[[Arrays, Numbers], list[panels.Panel]] = lambda arrays, numbers: []
     across: int | None = None
     draw: Callable[[Arrays, Numbers], Figure] | None = None
-    limit: float = 60.0
+    limit: float | None = 60.0
     images: bool = False
 
     def run(self, arguments: Sequence[str] | None = None) -> None:
         """Make the figure that the command line asks for, print whether a reader sees what the paper says, draw it."""
         parser = self._parser()
         given = parser.parse_args(arguments)
-        limit = (LONGER if given.paper else 1.0) * self.limit if given.time_limit is None else given.time_limit
+        usual = math.inf if self.limit is None else (LONGER if given.paper else 1.0) * self.limit
+        limit = usual if given.time_limit is None else given.time_limit
         if given.seed < 0 or not limit > 0.0:
             parser.error("give a seed of at least 0 and a time limit above 0")
         try:
@@ -157,14 +159,15 @@ class Design:
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(description=self.question, epilog=self.differs)
-        parser.add_argument("--paper", action="store_true", help="take the sizes that the paper prints")
+        parser.set_defaults(paper=False, time_limit=None, device="cpu", data_dir=None)
+        if self.limit is not None:
+            parser.add_argument("--paper", action="store_true", help="take the sizes that the paper prints")
+            parser.add_argument("--time-limit", type=float, metavar="SECONDS", help=f"default: {self.limit:g}")
+            parser.add_argument("--device", help="cpu or cuda")
         parser.add_argument("--quick", action="store_true", help="take sizes that end in seconds")
         parser.add_argument("--seed", type=int, default=0, help="of the data and of the training")
-        parser.add_argument("--time-limit", type=float, metavar="SECONDS", help=f"default: {self.limit:g}")
-        parser.add_argument("--device", default="cpu", help="cpu or cuda")
         name = Path(sys.argv[0]).stem
         parser.add_argument("--out", type=Path, default=Path(f"{name}.png"), metavar="FILE", help="the picture, a PNG")
-        parser.set_defaults(data_dir=None)
         if self.images:
             parser.add_argument("--data-dir", metavar="DIR", help="of the files of mnist; else scikit-learn's digits")
         return parser
