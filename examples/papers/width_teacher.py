@@ -48,6 +48,7 @@ DESIGN = Design(
     columns=COLUMNS,
     rows=PANEL.rows,
     panels=PANEL.panels,
+    limit=200.0,
 )
 
 if __name__ == "__main__":
