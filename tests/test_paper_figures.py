@@ -1,31 +1,35 @@
 """The figures of the papers (examples/papers): their numbers against closed forms, and their programs."""
 
+import itertools
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
+import attraction_repulsion
 import counterexample
 import denoising
 import depth_rank
 import numpy as np
 import pytest
 import rank_recovery
+import sgd_steps
 import symmetry
 import torch
+import trained_depths
+import trained_recovery
 import tripoints
 import width_digits
 import width_teacher
-from figure_design import Arrays, Asked, Design, Numbers, applied, network
+from figure_design import Arrays, Asked, Design, Numbers, network
 from matplotlib.image import imread
 
 import covopt
-from covopt.model.problem import make_problem
 from covopt.runtime.loop import Budget
 
 PAPERS = Path(__file__).parents[1] / "examples" / "papers"
 MODULES = (
-    counterexample, denoising, depth_rank, rank_recovery, symmetry, tripoints, width_digits, width_teacher
+    attraction_repulsion, counterexample, denoising, depth_rank, rank_recovery, sgd_steps, symmetry, trained_depths,
+    trained_recovery, tripoints, width_digits, width_teacher,
 )  # fmt: skip
 
 TABLE = {
@@ -45,6 +49,16 @@ def made(design: Design, seconds: float) -> tuple[Arrays, Numbers]:
     """The arrays and the numbers of a figure."""
     arrays = design.make(Asked(budget=Budget(seconds))).arrays
     return arrays, design.numbers(arrays)
+
+
+def quickly(design: Design, path: Path, seed: int = 0) -> tuple[Arrays, Numbers]:
+    """The arrays and the numbers of the quick version of a figure, which has a picture and a table."""
+    arrays = design.make(Asked(quick=True, seed=seed, budget=Budget(600.0))).arrays
+    numbers = design.numbers(arrays)
+    design.picture(arrays, numbers).savefig(path / "figure.png")
+    assert all(len(row) == len(design.columns) for row in design.rows(numbers))
+    assert design.claims(numbers)
+    return arrays, numbers
 
 
 def test_every_program_stands_on_the_page_of_figures() -> None:
@@ -67,6 +81,31 @@ def test_a_program_prints_what_is_seen_and_draws_it(tmp_path: Path) -> None:
     assert "0.043449" in out
     assert "(of the paper)" in out
     assert imread(tmp_path / "counterexample.png").std() > 0.01
+
+
+# ---- attraction and repulsion
+
+
+def test_the_forces_on_digits_balance(tmp_path: Path) -> None:
+    """Both forces by dense inverses; they point against each other, most of all in the plane of the neurons."""
+    arrays, numbers = quickly(attraction_repulsion.DESIGN, tmp_path)
+    layers, N = network(arrays, "network"), len(arrays["X"])
+    assert sorted(np.unique(arrays["labels"], return_counts=True)[1]) == [14, 14, 14]
+    Z, Zs = [], [np.column_stack([arrays["X"], np.ones(N)])]
+    for W in layers:
+        Z.append(Zs[-1] @ W.T)
+        Zs.append(np.column_stack([np.maximum(Z[-1], 0.0), np.ones(N)]))
+    for layer, line in enumerate(numbers["layers"], start=1):
+        t = attraction_repulsion.TIKHONOV * np.linalg.norm(Zs[layer], 2) ** 2
+        below, above = (Zs[k] @ Zs[k].T + t * np.eye(N) for k in (layer - 1, layer))
+        attraction = 2.0 * np.linalg.solve(below, Z[layer - 1])
+        A = np.linalg.solve(above, Z[layer])
+        repulsion = -2.0 * (Z[layer - 1] > 0.0) * (A @ A.T @ Zs[layer])[:, :-1]
+        assert line["attraction"] == pytest.approx(np.linalg.norm(attraction), rel=1e-8)
+        cosine = -(attraction * repulsion).sum() / np.linalg.norm(attraction) / np.linalg.norm(repulsion)
+        assert line["cosine"] == pytest.approx(cosine, abs=0.02)  # the program projects on the range of Zs below
+        assert line["cosine"] > 0.6
+        assert line["neurons"] > 0.9
 
 
 # ---- counterexample
@@ -119,32 +158,31 @@ def test_tripoints_of_pictures_whose_tripoints_are_known() -> None:
 
 
 @pytest.fixture(scope="module")
-def boundaries() -> tuple[Arrays, Numbers]:
-    return made(tripoints.DESIGN, 6.0)
+def boundaries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Arrays, Numbers]:
+    return quickly(tripoints.DESIGN, tmp_path_factory.mktemp("tripoints"))
 
 
 def test_deep_boundaries_have_no_tripoints(boundaries: tuple[Arrays, Numbers]) -> None:
-    shallow, deep = boundaries[1]["depths"]
+    shallow, deep = boundaries[1]["penalised"]
     assert (shallow["depth"], deep["depth"]) == (2, 9)
     assert shallow["tripoints"] > 0
     assert (deep["tripoints"], deep["adjacent"]) == (0, [[0, 1], [1, 2], [2, 3]])
-    assert all(claim.seen for claim in tripoints.DESIGN.claims(boundaries[1]))
+    assert all(claim.seen for claim in tripoints.DESIGN.claims(boundaries[1])[:4])
 
 
 def test_its_numbers_are_those_of_the_networks(boundaries: tuple[Arrays, Numbers]) -> None:
     """The loss is that of `validate`'s reading of the same weights, by torch."""
     arrays, numbers = boundaries
     X, labels = arrays["X"], arrays["labels"]
-    for line in numbers["depths"]:
-        layers = [torch.from_numpy(W) for W in network(arrays, f"L{line['depth']}")]
-        F = torch.from_numpy(X)
-        for W in layers[:-1]:
-            F = torch.relu(F @ W[:, :-1].T + W[:, -1])
-        F = F @ layers[-1][:, :-1].T + layers[-1][:, -1]
+    assert [line["lam"] for line in numbers["penalised"] + numbers["free"]] == [1e-4, 1e-4, 0.0, 0.0]
+    for line in numbers["penalised"] + numbers["free"]:
+        layers = [torch.from_numpy(W) for W in network(arrays, line["name"])]
+        F = _outputs(layers, torch.from_numpy(X))
         entropy = torch.nn.functional.cross_entropy(F, torch.from_numpy(labels).long())
         assert line["cross_entropy"] == pytest.approx(float(entropy), rel=1e-12)
         assert line["misclassified"] == int((F.argmax(dim=1).numpy() != labels).sum())
-        assert line["cost"] == pytest.approx(float(entropy + 1e-4 * sum((W**2).sum() for W in layers)), rel=1e-12)
+        cost = float(entropy + line["lam"] * sum((W**2).sum() for W in layers))
+        assert line["cost"] == pytest.approx(cost, rel=1e-12)
 
 
 # ---- denoising
@@ -163,48 +201,119 @@ def test_the_samples_lie_on_their_curve() -> None:
     assert (noisy - clean).std() == pytest.approx(0.2, rel=0.2)
 
 
-def test_the_family_of_rank_1_takes_out_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(denoising, "FAMILY", (1,))
-    monkeypatch.setattr(denoising, "TIMES", 1)
-    clean, noisy, fine = denoising.curve(0)
-    problem = make_problem(clean[:20], clean[:20], lam=1e-4, loss="mse", depth=5)
-    layers = [W.numpy() for W in denoising.rank_one(problem, 0, Budget(60.0))]
-    s = np.linalg.svd(covopt.jacobians(layers, noisy), compute_uv=False)
-    assert s[:, 1].max() < 0.05
-    assert s[:, 0].max() > 0.5
-    before, after = (denoising.distances(points, fine).mean() for points in (noisy, applied(layers, noisy)))
-    assert after <= 0.5 * before
+def test_a_penalty_that_falls_ends_at_lam() -> None:
+    parts = [denoising.falling(part) for part in np.linspace(0.0, 1.0, 101)]
+    assert parts == sorted(parts, reverse=True)
+    assert parts[0] == pytest.approx(denoising.FIRST)
+    assert parts[-1] == denoising.LAM
+
+
+def test_a_trained_network_takes_out_noise(tmp_path: Path) -> None:
+    """Errors and losses by torch; the deep network takes out more noise across the curve."""
+    arrays, numbers = quickly(denoising.DESIGN, tmp_path, seed=1)
+    lines = {line["name"]: line for line in numbers["networks"] + numbers["images"]}
+    X, fresh, blurred = (torch.from_numpy(arrays[name]) for name in ("X", "fresh", "blurred"))
+    for name in denoising.NETWORKS:
+        layers = [torch.from_numpy(W) for W in network(arrays, name)]
+        cost = (_outputs(layers, X) - X).square().sum(dim=1).mean() + 1e-4 * sum(W.square().sum() for W in layers)
+        assert lines[f"curve, {name}"]["cost"] == pytest.approx(float(cost), rel=1e-10)
+    for name in denoising.IMAGE_NETWORKS:
+        layers = [torch.from_numpy(W) for W in network(arrays, f"images_{name}")]
+        before, after = ((P - fresh).square().mean().sqrt() for P in (blurred, _outputs(layers, blurred)))
+        assert float(before) == pytest.approx(denoising.IMAGE_NOISE, rel=0.05)
+        assert lines[f"images, {name}"]["ratio"] == pytest.approx(float(after / before), rel=1e-10)
+    assert lines["curve, deep"]["ratio"] < 0.6
+    assert lines["curve, deep"]["ratio"] < lines["curve, shallow"]["ratio"]
+
+
+def _outputs(layers: list[torch.Tensor], X: torch.Tensor) -> torch.Tensor:
+    for number, W in enumerate(layers):
+        X = (torch.relu(X) if number else X) @ W[:, :-1].T + W[:, -1]
+    return X
+
+
+# ---- steps of SGD
+
+
+@pytest.mark.parametrize("name", sgd_steps.LOSSES)
+def test_a_step_of_sgd_is_its_rate_times_the_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of all samples: an epoch is one step along the slope of the loss with its penalty, by autograd."""
+    count, rate = sgd_steps.SAMPLES, sgd_steps.RATE
+    monkeypatch.setattr(sgd_steps, "BATCH", count)
+    rng = np.random.default_rng(0)
+    X, labels = torch.from_numpy(rng.standard_normal((count + 50, 6))), torch.from_numpy(rng.integers(0, 3, count + 50))
+    course = sgd_steps.train(name, X, labels, 1, seed=1)[0]
+    torch.manual_seed(1)
+    sizes = [6, 100, 100, 100, 100, 3]
+    layers = [torch.nn.Linear(n, m) for n, m in itertools.pairwise(sizes)]
+    weights = [W.detach().double().requires_grad_() for layer in layers for W in (layer.weight, layer.bias)]
+
+    def loss(weights: list[torch.Tensor]) -> torch.Tensor:
+        F = X[:count]
+        for place in range(0, 10, 2):
+            F = (torch.relu(F) if place else F) @ weights[place].T + weights[place + 1]
+        log = torch.log_softmax(F, dim=1)[torch.arange(count), labels[:count]]
+        far = (F - torch.eye(3, dtype=F.dtype)[labels[:count]]).square().sum(dim=1)
+        fit = -log.mean() if name == "cross-entropy" else far.mean()
+        return fit + sgd_steps.LAM * sum(W.square().sum() for W in weights)
+
+    slopes = torch.autograd.grad(loss(weights), weights)
+    assert course[0] == pytest.approx(rate * np.mean([float(slope.norm()) for slope in slopes[::2]]))
+    assert course[3] == pytest.approx(
+        float(loss([W - rate * g for W, g in zip(weights, slopes, strict=True)]).detach())
+    )
+
+
+def test_ranks_fall_and_steps_go_on(tmp_path: Path) -> None:
+    arrays, numbers = quickly(sgd_steps.DESIGN, tmp_path)
+    for name, course in numbers["courses"].items():
+        assert arrays[name].shape == (15, 5)
+        distance, train, test, loss, rank = arrays[name].T
+        assert (distance > 0.0).all()
+        assert 0.2 < train.max() <= 1.0  # a tenth without training
+        assert 0.2 < test.max() <= 1.0
+        assert loss[-1] < loss[0]
+        assert (rank <= (64 + 3 * 100 + 10) / 5.0).all()
+        assert course["rows"][-1] == [15, *arrays[name][-1]]
+        assert course["steps"] == pytest.approx(distance[-2:].mean() / distance.mean())
 
 
 # ---- losses against the width
 
 
 @pytest.mark.parametrize("module", [width_digits, width_teacher])
-def test_losses_against_the_width(module: object) -> None:
-    """The lowest of the trials of each width, with the test loss of that network, at every strength of the penalty."""
-    panel = replace(module.PANEL, small=(1, 3), trials=2)  # type: ignore[attr-defined]
-    arrays = panel.make(Asked(budget=Budget(3.0))).arrays
-    trials, curves = arrays["trials"], panel.numbers(arrays)["curves"]
-    assert len(trials) == 4 * len(panel.strengths)
+def test_losses_against_the_width(module: object, tmp_path: Path) -> None:
+    """The lowest of all trials of at most that width, with the test loss of that network, at every lam."""
+    panel = module.PANEL  # type: ignore[attr-defined]
+    arrays, numbers = quickly(module.DESIGN, tmp_path)  # type: ignore[attr-defined]
+    trials, curves = arrays["trials"], numbers["curves"]
     assert [curve["lam"] for curve in curves] == list(panel.strengths)
     for curve in curves:
+        mine = trials[trials[:, 0] == curve["lam"]]
+        assert sorted(mine[:, 1]) == [1, 1, 1, 3, 3, 3]
         assert [n for n, _, _ in curve["curve"]] == [1, 3]
-        for n, train, test in curve["curve"]:
-            mine = trials[(trials[:, 0] == curve["lam"]) & (trials[:, 1] == n)]
-            assert train == mine[:, 3].min()
-            assert test == mine[mine[:, 3].argmin(), 4]
+        for (n, train, test), alone in zip(curve["curve"], curve["alone"], strict=True):
+            narrow = mine[mine[:, 1] <= n]
+            assert train == narrow[:, 3].min()
+            assert test == narrow[narrow[:, 3].argmin(), 4]
+            assert alone == mine[mine[:, 1] == n, 3].min()
         assert curve["level"] == min(train for _, train, _ in curve["curve"])
         assert curve["start"]["0.1"] in (1, 3)
-    assert len(panel.panels(arrays, {"curves": curves})) == len(curves)
 
 
 def test_a_plateau_is_seen_where_there_is_one() -> None:
+    """Trials that end higher than those of fewer neurons do not raise the curve."""
+
+    def numbers(losses: list[float]) -> Numbers:
+        trials = [[lam, n, 0.0, loss, n] for lam in (1e-5, 1e-6) for n, loss in enumerate(losses, start=1)]
+        return width_teacher.PANEL.numbers({"trials": np.array(trials)})
+
     def seen(losses: list[float]) -> list[bool]:
-        trials = np.array([[1e-6, n, 0.0, loss, 1.0] for n, loss in enumerate(losses, start=1)])
-        panel = width_teacher.PANEL
-        return [claim.seen for claim in panel.claims(panel.numbers({"trials": trials}))]
+        return [claim.seen for claim in width_teacher.PANEL.claims(numbers(losses))[:3]]
 
     assert seen([3.0, 2.0, 1.0, 1.005, 1.0]) == [True, True, True]
     assert seen([3.0, 2.0, 1.0, 1.1, 1.0]) == [True, False, True]
     assert seen([3.0, 2.0, 1.5, 1.2, 1.0]) == [False, True, True]
     assert seen([1.0, 1.0, 1.0, 1.0, 1.0]) == [True, True, False]
+    curve = numbers([3.0, 2.0, 1.0, 1.1, 0.9])["curves"][1]["curve"]
+    assert curve == [(1, 3.0, 1.0), (2, 2.0, 2.0), (3, 1.0, 3.0), (4, 1.0, 3.0), (5, 0.9, 5.0)]

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from covopt.answer import panels
+from covopt.answer.drawing import MADE
 from covopt.model.weights import Weights
 from covopt.runtime.errors import CovoptError
 from covopt.runtime.loop import Budget, Status
 
 Arrays = Mapping[str, Float[np.ndarray, "*shape"]]
 Numbers = dict[str, Any]
+Size = TypeVar("Size")
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class Asked:
 
     Attributes:
         paper: whether in the sizes that the paper prints.
+        quick: whether in sizes that end in seconds, for a first look and for the tests.
         seed: of the data and of the training.
         device: where to compute.
         budget: the time for all of it.
@@ -36,10 +43,17 @@ class Asked:
     """
 
     paper: bool = False
+    quick: bool = False
     seed: int = 0
     device: str = "cpu"
     budget: Budget = field(default_factory=lambda: Budget(60.0))
     images: str | None = None
+
+    def size(self, quick: Size, usual: Size, paper: Size | None = None) -> Size:
+        """Return the size that is asked for; without a size of the paper, the usual one takes its place."""
+        if self.quick:
+            return quick
+        return paper if self.paper and paper is not None else usual
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,9 @@ class Design:
         claims: what a reader should see.
         columns, rows: of its table.
         panels: its pictures.
-        limit: seconds that it takes by default.
+        across: pictures in a row; None puts all side by side.
+        draw: the whole picture, where panels cannot draw it.
+        limit: seconds that it takes by default; None: it counts its steps, on the CPU, in one size but the quick one.
         images: whether it takes the images of mnist.
     """
 
@@ -95,25 +111,40 @@ class Design:
     claims: Callable[[Numbers], list[Claim]]
     columns: Sequence[str]
     rows: Callable[[Numbers], list[list[object]]]
-    panels: Callable[[Arrays, Numbers], list[panels.Panel]]
-    limit: float = 60.0
+    panels: Callable[[Arrays, Numbers], list[panels.Panel]] = lambda arrays, numbers: []
+    across: int | None = None
+    draw: Callable[[Arrays, Numbers], Figure] | None = None
+    limit: float | None = 60.0
     images: bool = False
 
     def run(self, arguments: Sequence[str] | None = None) -> None:
         """Make the figure that the command line asks for, print whether a reader sees what the paper says, draw it."""
         parser = self._parser()
         given = parser.parse_args(arguments)
-        limit = (LONGER if given.paper else 1.0) * self.limit if given.time_limit is None else given.time_limit
+        usual = math.inf if self.limit is None else (LONGER if given.paper else 1.0) * self.limit
+        limit = usual if given.time_limit is None else given.time_limit
         if given.seed < 0 or not limit > 0.0:
             parser.error("give a seed of at least 0 and a time limit above 0")
         try:
-            made = self.make(Asked(given.paper, given.seed, given.device, Budget(limit), given.data_dir))
+            made = self.make(Asked(given.paper, given.quick, given.seed, given.device, Budget(limit), given.data_dir))
             numbers = self.numbers(made.arrays)
             self._print(made, numbers)
-            panels.draw_panels(self.panels(made.arrays, numbers), given.out)
+            self.picture(made.arrays, numbers).savefig(given.out, format="png", metadata=MADE)
         except (CovoptError, OSError) as error:
             parser.error(str(error))
         print(f"\nThe picture is {given.out}.")
+
+    def picture(self, arrays: Arrays, numbers: Numbers) -> Figure:
+        """Return the picture."""
+        if self.draw is not None:
+            return self.draw(arrays, numbers)
+        shown = self.panels(arrays, numbers)
+        across = self.across or len(shown)
+        figure, places = canvas(-(-len(shown) // across), across)
+        for axes, panel in zip(places, shown, strict=False):
+            panels.draw_panel(axes, panel)
+            axes.set_title(panel.title, fontsize=10, parse_math=False)
+        return figure
 
     def _print(self, made: Made, numbers: Numbers) -> None:
         print(f"{self.source}: {self.title}.\n{self.question}\n")
@@ -128,13 +159,15 @@ class Design:
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(description=self.question, epilog=self.differs)
-        parser.add_argument("--paper", action="store_true", help="take the sizes that the paper prints")
+        parser.set_defaults(paper=False, time_limit=None, device="cpu", data_dir=None)
+        if self.limit is not None:
+            parser.add_argument("--paper", action="store_true", help="take the sizes that the paper prints")
+            parser.add_argument("--time-limit", type=float, metavar="SECONDS", help=f"default: {self.limit:g}")
+            parser.add_argument("--device", help="cpu or cuda")
+        parser.add_argument("--quick", action="store_true", help="take sizes that end in seconds")
         parser.add_argument("--seed", type=int, default=0, help="of the data and of the training")
-        parser.add_argument("--time-limit", type=float, metavar="SECONDS", help=f"default: {self.limit:g}")
-        parser.add_argument("--device", default="cpu", help="cpu or cuda")
         name = Path(sys.argv[0]).stem
         parser.add_argument("--out", type=Path, default=Path(f"{name}.png"), metavar="FILE", help="the picture, a PNG")
-        parser.set_defaults(data_dir=None)
         if self.images:
             parser.add_argument("--data-dir", metavar="DIR", help="of the files of mnist; else scikit-learn's digits")
         return parser
@@ -142,6 +175,13 @@ class Design:
 
 LONGER = 15.0
 """How many times longer a figure takes in the sizes of its paper."""
+
+
+def canvas(down: int, across: int) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its axes, row by row."""
+    figure = Figure(figsize=(5.6 * across, 4.6 * down), layout="constrained", dpi=130)
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(down, across, squeeze=False).ravel())
 
 
 def _aligned(rows: list[list[object]]) -> list[list[str]]:

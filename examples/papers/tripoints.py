@@ -2,7 +2,7 @@
 
 Four classes of points on curves like an inverted S, x = s k - a sin(pi t), y = t, each beside the last one. A
 network of nonlinear rank 1 passes through a line, on which every class has at most two neighbours: no point of the
-plane touches three classes. A shallow network has such points.
+plane touches three classes. A shallow network has such points. Beside both, the same networks without a penalty.
 
 They are looked for on a grid: cells whose corners hold three classes or more, those that touch counted once. Two
 classes are adjacent where neighbouring points of the grid hold them.
@@ -30,20 +30,25 @@ from figure_design import (
     worst,
 )
 from jaxtyping import Float, Int
+from plain_training import trained
 from scipy import ndimage
 
 from covopt.answer import panels
-from covopt.answer.result import Result
-from covopt.answer.solve import solve
+from covopt.model.problem import make_problem
+from covopt.runtime.loop import Budget
+from covopt.solvers.training.descent import AdamOptions
+from covopt.solvers.training.trainer import TrainerOptions, train
 
 CLASSES, EACH = 4, 25
 AMPLITUDE, SPACING = 0.9, 0.55
 LAM = 1e-4
 DEPTHS = {2: (40, 2), 9: (20, 3)}
-"""Of each depth the width, and the random starts."""
+"""Of each depth the width, and the random starts with a penalty; without one there is a single start."""
+STEPS = 2000
+"""Steps of Adam without a penalty, where the loss has no minimum."""
 GRID, MARGIN = 400, 2.0
 """Points along each side of the grid, and how far it reaches beyond the samples."""
-COLUMNS = ("L", "loss", "cross-entropy", "|W|^2", "misclassified", "tripoints", "adjacent classes")
+COLUMNS = ("L", "lam", "loss", "cross-entropy", "|W|^2", "misclassified", "tripoints", "adjacent classes")
 
 
 def curves(seed: int) -> tuple[Float[np.ndarray, "N 2"], Float[np.ndarray, " N"]]:
@@ -77,74 +82,63 @@ def _grid(X: Float[np.ndarray, "N 2"]) -> tuple[Float[np.ndarray, "M 2"], tuple[
     return np.column_stack([x.ravel(), y.ravel()]), (float(left), float(right), float(low), float(high))
 
 
-def _regions(arrays: Arrays, depth: int) -> Int[np.ndarray, "r c"]:
+def _regions(arrays: Arrays, name: str) -> Int[np.ndarray, "r c"]:
     """The class at each point of the grid."""
-    outputs = applied(network(arrays, f"L{depth}"), _grid(arrays["X"])[0])
+    outputs = applied(network(arrays, name), _grid(arrays["X"])[0])
     return outputs.argmax(axis=1).reshape(GRID, GRID)
 
 
 def _make(asked: Asked) -> Made:
     X, labels = curves(asked.seed)
     Y = np.eye(CLASSES)[labels.astype(int)]
-    found = {"X": X, "labels": labels}
-    ended = []
+    options = asked.size(quick=TrainerOptions(AdamOptions(steps=500), iterations=1000), usual=TrainerOptions())
+    found, ended = {"X": X, "labels": labels}, []
     for number, (depth, (width, starts)) in enumerate(DEPTHS.items()):
-        share = asked.budget.remaining() / (len(DEPTHS) - number)
-        result = _trained(X, Y, depth, width, starts, max(share, 1e-3), asked)
-        found |= stored(f"L{depth}", result.weights)
-        ended.append(result.status)
+        problem = make_problem(X, Y, lam=LAM, loss="cross_entropy", depth=depth, device=asked.device)
+        free = trained(problem, [width] * (depth - 1), asked.seed, STEPS, asked.budget.spent, penalty=_none)
+        found |= stored(f"free_L{depth}", free)
+        share = Budget(max(asked.budget.remaining() / (len(DEPTHS) - number), 1e-3))
+        training = train(problem, [width], seeds=range(asked.seed, asked.seed + starts), budget=share, options=options)
+        found |= stored(f"L{depth}", training.best.weights)
+        ended.append(training.status)
     sizes = "; ".join(f"width {width} at L = {depth}, best of {starts}" for depth, (width, starts) in DEPTHS.items())
     settings = [
         Setting("data", f"{CLASSES} classes on an inverted S, moved along x; cross-entropy", True),
-        Setting("depths", "L = 2 and L = 9", True),
+        Setting("depths", "L = 2 and L = 9, with and without a penalty", True),
         Setting("curve", f"({SPACING} k - {AMPLITUDE} sin(pi t), t), t uniform in [-1, 1]", False),
         Setting("samples", f"{EACH} of each class", False),
         Setting("penalty", f"lam {LAM:g}", False),
         Setting("training", f"Adam, then L-BFGS; {sizes}", False),
+        Setting("training without a penalty", f"{STEPS} steps of Adam", False),
         Setting("grid", f"{GRID} x {GRID}, up to {MARGIN:g} beyond the samples", False),
     ]
     return Made(settings, found, worst(ended))
 
 
-def _trained(
-    X: Float[np.ndarray, "N 2"],
-    Y: Float[np.ndarray, "N k"],
-    depth: int,
-    width: int,
-    starts: int,
-    limit: float,
-    asked: Asked,
-) -> Result:
-    return solve(
-        X,
-        Y,
-        lam=LAM,
-        loss="cross_entropy",
-        depth=depth,
-        method="train",
-        certify="none",
-        time_limit=limit,
-        seed=asked.seed,
-        device=asked.device,
-        width=width,
-        starts=starts,
-    )
+def _none(_: float) -> float:
+    """No penalty."""
+    return 0.0
 
 
 def _numbers(arrays: Arrays) -> Numbers:
-    return {"depths": [_of_depth(arrays, depth) for depth in DEPTHS]}
+    return {
+        "penalised": [_of_network(arrays, f"L{depth}", depth, LAM) for depth in DEPTHS],
+        "free": [_of_network(arrays, f"free_L{depth}", depth, 0.0) for depth in DEPTHS],
+    }
 
 
-def _of_depth(arrays: Arrays, depth: int) -> Numbers:
-    """The line of the table of one depth."""
-    layers, labels = network(arrays, f"L{depth}"), arrays["labels"].astype(int)
+def _of_network(arrays: Arrays, name: str, depth: int, lam: float) -> Numbers:
+    """The line of the table of one network."""
+    layers, labels = network(arrays, name), arrays["labels"].astype(int)
     F = applied(layers, arrays["X"])
     F = F - F.max(axis=1, keepdims=True)
     entropy = float(np.mean(np.log(np.exp(F).sum(axis=1)) - F[np.arange(len(F)), labels]))
-    norm, regions = square(layers), _regions(arrays, depth)
+    norm, regions = square(layers), _regions(arrays, name)
     return {
+        "name": name,
         "depth": depth,
-        "cost": entropy + LAM * norm,
+        "lam": lam,
+        "cost": entropy + lam * norm,
         "cross_entropy": entropy,
         "norm": norm,
         "misclassified": int((F.argmax(axis=1) != labels).sum()),
@@ -154,29 +148,32 @@ def _of_depth(arrays: Arrays, depth: int) -> Numbers:
 
 
 def _claims(numbers: Numbers) -> list[Claim]:
-    shallow, deep = numbers["depths"]
+    shallow, deep = numbers["penalised"]
     path = [list(pair) for pair in pairwise(range(CLASSES))]
     return [
         Claim("both networks classify all samples", shallow["misclassified"] == deep["misclassified"] == 0),
         Claim("the boundaries of the network of 2 layers meet in tripoints", shallow["tripoints"] > 0),
         Claim("those of the network of 9 layers do not", deep["tripoints"] == 0),
         Claim("at L = 9 the classes are adjacent along a path, 0-1-2-3", deep["adjacent"] == path),
+        Claim("without a penalty, the boundaries of 9 layers meet too", numbers["free"][1]["tripoints"] > 0),
     ]
 
 
 def _rows(numbers: Numbers) -> list[list[object]]:
-    names = ("depth", "cost", "cross_entropy", "norm", "misclassified", "tripoints")
-    pairs = [" ".join(f"{a}-{b}" for a, b in line["adjacent"]) for line in numbers["depths"]]
-    return [[*(line[name] for name in names), text] for line, text in zip(numbers["depths"], pairs, strict=True)]
+    lines = numbers["penalised"] + numbers["free"]
+    names = ("depth", "lam", "cost", "cross_entropy", "norm", "misclassified", "tripoints")
+    pairs = [" ".join(f"{a}-{b}" for a, b in line["adjacent"]) for line in lines]
+    return [[*(line[name] for name in names), text] for line, text in zip(lines, pairs, strict=True)]
 
 
 def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
     X, labels, extent = arrays["X"], arrays["labels"], _grid(arrays["X"])[1]
     drawn = []
-    for line in numbers["depths"]:
+    for line in numbers["penalised"] + numbers["free"]:
         dots = [panels.through(f"class {k}", X[labels == k], "o", k) for k in range(CLASSES)]
-        regions = _regions(arrays, line["depth"]).astype(np.float64)
-        title = f"L = {line['depth']}: {line['tripoints']} tripoints"
+        regions = _regions(arrays, line["name"]).astype(np.float64)
+        penalty = f"lam {line['lam']:g}" if line["lam"] else "no penalty"
+        title = f"L = {line['depth']}, {penalty}: {line['tripoints']} tripoints"
         drawn.append(panels.Panel(title, "x", "y", dots, regions, extent))
     return drawn
 
@@ -186,8 +183,8 @@ DESIGN = Design(
     source="[J23a, Fig. 2]",
     question="Do the decision boundaries of a deep network meet in points that touch three classes?",
     differs=(
-        "The paper prints neither sizes nor the strength of the penalty, and it also shows networks without a penalty,"
-        " which are not made here. How many tripoints there are depends on the spacing of the curves."
+        "The paper prints neither sizes nor the strength of the penalty. How many tripoints there are depends on the"
+        " spacing of the curves, and without a penalty on the start and the number of steps."
     ),
     make=_make,
     numbers=_numbers,
@@ -195,6 +192,7 @@ DESIGN = Design(
     columns=COLUMNS,
     rows=_rows,
     panels=_panels,
+    across=2,
     limit=30.0,
 )
 

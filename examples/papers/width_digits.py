@@ -41,6 +41,7 @@ DESIGN = Design(
     columns=COLUMNS,
     rows=PANEL.rows,
     panels=PANEL.panels,
+    limit=90.0,
     images=True,
 )
 

@@ -28,22 +28,27 @@ def taught(asked: Asked) -> Samples:
 PANEL = Panel(
     samples=taught,
     loss="mse",
-    strengths=(1e-6,),
+    strengths=(1e-5, 1e-6),
     widths=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 24, 28, 34, 40),
     small=(1, 2, 4, 6, 8, 10, 12, 16, 20),
+    stated=False,
 )
 
 DESIGN = Design(
     title="losses of trained networks against their width, a teacher",
     source="[JGHG22, Figure 2, right]",
     question="Where do the losses of trained networks stop falling, as the networks are made wider?",
-    differs="The teacher, the samples and lam are the paper's; the widths and the trainer are chosen here.",
+    differs=(
+        "The teacher, the samples and lam = 1e-6 are the paper's; lam = 1e-5, the widths and the trainer are chosen"
+        " here."
+    ),
     make=PANEL.make,
     numbers=PANEL.numbers,
     claims=PANEL.claims,
     columns=COLUMNS,
     rows=PANEL.rows,
     panels=PANEL.panels,
+    limit=200.0,
 )
 
 if __name__ == "__main__":
