@@ -17,6 +17,7 @@ import symmetry
 import torch
 import trained_depths
 import trained_recovery
+import trained_symmetry
 import tripoints
 import width_digits
 import width_teacher
@@ -29,7 +30,7 @@ from covopt.runtime.loop import Budget
 PAPERS = Path(__file__).parents[1] / "examples" / "papers"
 MODULES = (
     attraction_repulsion, counterexample, denoising, depth_rank, rank_recovery, sgd_steps, symmetry, trained_depths,
-    trained_recovery, tripoints, width_digits, width_teacher,
+    trained_recovery, trained_symmetry, tripoints, width_digits, width_teacher,
 )  # fmt: skip
 
 TABLE = {

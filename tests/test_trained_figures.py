@@ -8,6 +8,7 @@ import pytest
 import torch
 import trained_depths
 import trained_recovery
+import trained_symmetry
 from figure_design import Arrays, Asked, Numbers, network
 from random_starts import Schedule, best, cost, trained
 
@@ -90,10 +91,10 @@ def test_the_best_start_has_the_lowest_cost_by_covopt() -> None:
     assert cost(best(deep, X, Y, 0.1), X, Y, 0.1) == pytest.approx(min(costs), rel=1e-10)
 
 
-# ---- rank recovery
+# ---- rank recovery and symmetry
 
 
-@pytest.mark.parametrize("module", [trained_recovery])
+@pytest.mark.parametrize("module", [trained_recovery, trained_symmetry])
 def test_quick_versions_draw_and_cost_what_covopt_says(module: ModuleType, tmp_path: Path) -> None:
     """The network is the best of its random starts, of the paper's depth."""
     made = module.DESIGN.make(Asked(quick=True))
@@ -125,3 +126,18 @@ def test_what_the_claims_of_trained_recovery_say() -> None:
     for change, lost in changes:
         seen = [claim.seen for claim in trained_recovery.DESIGN.claims(known | change)]
         assert [place for place, there in enumerate(seen) if not there] == lost
+
+
+def test_what_the_claims_of_trained_symmetry_say() -> None:
+    layer = {"weights": [1.3, 1.1, 0.3], "collapse": 0.1}
+    known = {"test": 0.01, "variance": 1.0, "crossings": 0, "layers": [layer] * 25}
+    assert all(claim.seen for claim in trained_symmetry.DESIGN.claims(known))
+    changes = [
+        {"test": 0.2},
+        {"layers": [layer | {"weights": [1.3, 1.1, 1.0]}] * 25},
+        {"layers": [layer | {"collapse": 0.5}] * 25},
+        {"crossings": 1},
+    ]
+    for place, change in enumerate(changes):
+        seen = [claim.seen for claim in trained_symmetry.DESIGN.claims(known | change)]
+        assert [k for k, there in enumerate(seen) if not there] == [place]
