@@ -147,9 +147,11 @@ class HiddenDescents(Stage):
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Descend from each start."""
         units, o = in_units(incumbent.problem, options)
-        inits = [o.init, *[None] * ((o.starts or self.starts) - 1)]
-        solvers = [HiddenSolver(units.problem, o.width, o.seed + k, init) for k, init in enumerate(inits)]
-        take(incumbent, units, best_of(o.budget.turns(solvers), o.callback))
+        turns = o.budget.turns(range(o.starts or self.starts))  # a start is drawn when its turn comes
+        searches = (
+            (HiddenSolver(units.problem, o.width, o.seed + k, None if k else o.init), budget) for k, budget in turns
+        )
+        take(incumbent, units, best_of(searches, o.callback))
 
     def remedies(self, phase: str) -> list[str]:
         """Return the method that needs less."""
