@@ -51,6 +51,12 @@ class PlainLogFormatter(LogFormatter):
         return f"{x:g}" if super().__call__(x, pos) else ""
 
 
+def plain_numbers(axis: Axis) -> None:
+    """Label a logarithmic axis with plain numbers, between the powers of ten too where it spans two decades or less."""
+    axis.set_major_formatter(PlainLogFormatter())
+    axis.set_minor_formatter(PlainLogFormatter(minor_thresholds=(2, 0.4)))
+
+
 @dataclass(frozen=True)
 class RunPicture:
     """Contents of the figure of a run.
@@ -165,7 +171,7 @@ def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) 
     later = np.array([p.seconds for _, lines, _ in drawn for p in lines if p.seconds > 0])
     if len(later) > 2 and later.max() > LOG_RANGE * later.min():
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(PlainLogFormatter())
+        plain_numbers(axes.xaxis)
     _dress(axes, "relative excess over the lowest cost of all")
 
 
@@ -221,12 +227,11 @@ def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) 
     values = np.concatenate([cost, bound[bound > 0.1 * cost.min()]])
     if values.min() > 0 and values.max() > LOG_RANGE * values.min():
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(PlainLogFormatter())
-        axes.yaxis.set_minor_formatter(PlainLogFormatter(minor_thresholds=(2, 0.4)))
+        plain_numbers(axes.yaxis)
     later = seconds[seconds > 0]
     if len(later) > 2 and later.max() > LOG_RANGE * later.min():
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(PlainLogFormatter())
+        plain_numbers(axes.xaxis)
 
 
 def draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:

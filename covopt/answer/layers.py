@@ -14,10 +14,10 @@ from covopt.answer.drawing import (
     BOUND_COLOR,
     COST_COLOR,
     SIGNED,
-    PlainLogFormatter,
     RunPicture,
     color_bar,
     count_along,
+    plain_numbers,
     robust_limit,
 )
 from covopt.answer.forces import ForcesPicture, draw_neuron_plane, draw_samples
@@ -134,5 +134,4 @@ def log_scale(axes: Axes, values: Float[np.ndarray, " k"]) -> None:
     if values.max() > 100.0 * values.min():
         axes.minorticks_off()
     else:
-        axes.yaxis.set_major_formatter(PlainLogFormatter())
-        axes.yaxis.set_minor_formatter(PlainLogFormatter(minor_thresholds=(2, 0.4)))
+        plain_numbers(axes.yaxis)

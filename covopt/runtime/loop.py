@@ -158,10 +158,16 @@ class Budget:
         """Return a budget that ends at this share of the time limit."""
         return replace(self, time_limit=share * self.time_limit)
 
-    def turns(self, items: Sequence[T]) -> Iterator[tuple[T, Budget]]:
-        """Yield each item with a budget: an equal part of the time that is left when its turn comes."""
+    def turns(self, items: Sequence[T], least: float = 0.0) -> Iterator[tuple[T, Budget]]:
+        """Yield each item with a budget: an equal part of the time that is left when its turn comes.
+
+        Args:
+            items: the items.
+            least: each gets at least this part of the time limit, so that the last ones may get none.
+        """
         for done, item in enumerate(items):
-            yield item, replace(self, time_limit=self.seconds() + self.remaining() / (len(items) - done))
+            part = max(self.remaining() / (len(items) - done), least * self.time_limit)
+            yield item, replace(self, time_limit=min(self.time_limit, self.seconds() + part))
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Count the time of a block for phase `name`."""

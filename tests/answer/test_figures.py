@@ -1,9 +1,11 @@
 import base64
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
@@ -17,6 +19,7 @@ from covopt.answer.drawing import (
     draw_curves,
     draw_run,
     gaps,
+    plain_numbers,
     robust_limit,
 )
 from covopt.records.svg import picture as svg
@@ -135,3 +138,17 @@ def test_labels_stand_above_the_lines(size: float) -> None:
     assert len(boxes) == 2
     assert all(box.y0 >= inside.y1 for box in boxes)
     assert not boxes[0].overlaps(boxes[1])
+
+
+def test_logarithmic_axes_have_plain_numbers_that_do_not_touch() -> None:
+    figure = Figure(figsize=(5.0, 3.0))
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot([2.05, 39.3], [1.0, 2.0])
+    axes.set_xscale("log")
+    plain_numbers(axes.xaxis)
+    figure.canvas.draw()
+    labels = [label for label in axes.get_xticklabels(which="both") if label.get_text()]
+    boxes = sorted((box.x0, box.x1) for box in (label.get_window_extent() for label in labels))
+    assert {"2", "10", "40"} <= {label.get_text() for label in labels}
+    assert all(end < start for (_, end), (start, _) in pairwise(boxes))

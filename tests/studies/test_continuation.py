@@ -70,3 +70,9 @@ def test_progress_has_the_clock_of_the_search() -> None:
 def test_each_turn_gets_an_equal_part_of_what_is_left() -> None:
     turns = Budget(1e6).part(0.5).turns("abcd")
     assert [next(turns)[1].remaining() for _ in range(4)] == pytest.approx([1.25e5, 5e5 / 3, 2.5e5, 5e5], rel=1e-4)
+
+
+def test_many_turns_get_the_least_part_each_until_the_time_is_over() -> None:
+    turns = Budget(1e6).turns(range(1_000_000), least=0.05)
+    assert [next(turns)[1].remaining() for _ in range(3)] == pytest.approx([5e4] * 3, rel=1e-4)
+    assert all(turn.spent() for _, turn in Budget(0.0).turns(range(3), least=0.05))

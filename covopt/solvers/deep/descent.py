@@ -194,14 +194,17 @@ class ExactDescent(Descent):
     def _descended(self, weights: list[Tensor], first: HomotopyOptions, stop: Stop) -> list[Tensor]:
         """Return the exact fit of lowest cost found, or the last network brought nearest to a fit."""
         best: list[Tensor] | None = None
-        # The penalties, relative to the explored problem's; and the neurons that each layer gets before the descent
-        # with each, with their relative strength.
-        for part, more, strength in ((1.0, 12, 0.3), (0.1, 6, 0.1), (1e-2, 6, 0.1), (1e-3, 6, 0.1)):
+        # The penalties, relative to the explored problem's; the neurons that each layer gets before the descent with
+        # each, and their relative strength; and how a fit is made after it, at the second one just to have one in time.
+        for part, more, strength, fit in (
+            (1.0, 12, 0.3, None),
+            (0.1, 6, 0.1, first_fit),
+            (1e-2, 6, 0.1, exact_fit),
+            (1e-3, 6, 0.1, exact_fit),
+        ):
             eased, numbers = replace(self.smooth, lam=part * self.smooth.lam), [more] * (self.problem.depth - 1)
             wider = widened(weights, numbers, strength, self.generator, self._widest)
             weights = reduced(eased, descend(eased, [wider], first if part == 1.0 else SHIFTING, stop)[0])
-            # At the larger penalty a fit is wanted in time, not yet the lightest.
-            fit = {0.1: first_fit, 1e-2: exact_fit, 1e-3: exact_fit}.get(part)
             fitted = None if fit is None else fit(self.problem, weights, stop)
             if fitted is not None:
                 best = self._lighter(reduced(self.problem, fitted), best)

@@ -239,19 +239,19 @@ class LayerRounds:
 
 @dataclass(frozen=True)
 class InTurn:
-    """Frank-Wolfe over one layer after the other, with Tikhonov between them, from the best network of a search.
+    """`LayerRounds` from the best network of a search.
 
-    It leaves minima at which descents and blocks end: of 14 races of 8 s, those that were lost by up to 0.04 % are won
-    (docs/notes/2026-11-deep-penalties.md).
+    They leave minima at which descents and blocks end. Of 14 races of 8 s against plain Adam, three were lost by up to
+    0.04 % without them, and none with them (docs/notes/2026-11-deep-penalties.md).
 
     Attributes:
-        rounds: how eps falls. From 1e-2 or 1e-1 on, or down to 1e-5, it takes longer and ends no lower.
-        steps: maximum number of steps, of `rounds.passes` passes each.
-        share: maximum share of the time limit.
-        samples: maximum number; each layer has an input of its own for each sample. With 200 and 400 digits it changes
-            the cost by -0.1 to +0.01 % in 40 s.
-        gain: a pass over the blocks follows where all starts are drawn and this lowered the cost by less, relative.
-            Blocks before the next starts lost two races by 0.01 and 0.04 %.
+        rounds: the schedule of eps. Larger first values and a smaller last one take longer and end no lower.
+        steps: the maximum number of steps, of `rounds.passes` passes each.
+        share: the maximum share of the time limit.
+        samples: the maximum number of samples, because each layer has one more input for each. On 200 and 400 digits
+            the cost after 40 s changes by -0.04 to +0.01 %.
+        gain: the blocks follow if all starts are drawn and the rounds lowered the cost by less than this, relative. Two
+            races were lost, by 0.01 and 0.04 %, where blocks came before the next starts.
     """
 
     rounds: LayerOptions = field(default_factory=lambda: LayerOptions(tikhonov=(1e-3, 1e-4), passes=5))

@@ -111,9 +111,6 @@ class DeepSolver:
         enough: a cost that is within the gap asked for of a proved bound; the search ends there.
     """
 
-    two_layers = ROUGHLY
-    """The effort for the answer of two layers that is deepened, where no starts are trained."""
-
     def __init__(
         self,
         problem: Problem,
@@ -245,7 +242,7 @@ class DeepSolver:
     def _begin(self, state: State, budget: Budget) -> None:
         """Start from deepened two-layer solutions; on small problems also by short descents."""
         trained = self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
-        deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else self.two_layers)
+        deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else ROUGHLY)
         narrow = list(filter(self._narrow, deepened))
         self._keep_all(state, narrow)
         state.waiting = narrow[:3][::-1]

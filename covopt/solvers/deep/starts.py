@@ -35,7 +35,7 @@ ENDS, MIDDLE = 4, 2
 # Draws of such networks for each k, and how many of all are refined.
 DRAWN, REFINED = 3, 4
 # The part of the time limit that the answer of two layers may take, and its rounds at most: rough, as all layers
-# descend from it, and brief where a search follows that ends lower: starts that are trained, or one at a penalty.
+# descend from it, and brief where starts that are trained follow, which end lower.
 ROUGHLY, BRIEFLY = (0.25, 6), (0.05, 3)
 
 

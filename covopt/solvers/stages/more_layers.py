@@ -24,6 +24,7 @@ from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_uni
 from covopt.solvers.stages.two_layers import rounds_memory
 from covopt.solvers.training.exact_fit import explored_problem
 from covopt.solvers.training.simple import cheapest_simple
+from covopt.solvers.training.tangent import most_entries
 
 DRAWS = 96
 """Random starts of a deep solve, where nobody says how many."""
@@ -72,7 +73,7 @@ class DeepSearch(Stage):
 
     def remedies(self, phase: str) -> list[str]:
         """Return what makes the networks smaller."""
-        return ["set a smaller max_width"] if phase in ("draws", "networks", "blocks") else []
+        return ["set a smaller max_width"] if phase in ("draws", "networks", "blocks", "exact fits") else []
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,13 @@ class HiddenDescents(Stage):
 
     Attributes:
         starts: descents, where nobody says how many.
+        least: the part of the time limit that each of them gets at least.
     """
 
     name = "descents"
     why = "The representations Z of the hidden layers descend by projected gradient, one start after the other."
     starts: int = 3
+    least: float = 0.05
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the need of the candidates of a hidden layer."""
@@ -147,7 +150,7 @@ class HiddenDescents(Stage):
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Descend from each start."""
         units, o = in_units(incumbent.problem, options)
-        turns = o.budget.turns(range(o.starts or self.starts))  # a start is drawn when its turn comes
+        turns = o.budget.turns(range(o.starts or self.starts), self.least)  # a start is drawn when its turn comes
         searches = (
             (HiddenSolver(units.problem, o.width, o.seed + k, None if k else o.init), budget) for k, budget in turns
         )
@@ -184,8 +187,8 @@ class LayersInTurn(Stage):
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Take the layers in turn, from each start."""
         units, o = in_units(incumbent.problem, options)
-        inits = [o.init, *[None] * ((o.starts or self.starts) - 1)]
-        solvers = (LayerRounds(units.problem, o.seed + k, init, self.rounds) for k, init in enumerate(inits))
+        starts = range(o.starts or self.starts)
+        solvers = (LayerRounds(units.problem, o.seed + k, None if k else o.init, self.rounds) for k in starts)
         attempt = best_of(((solver, o.budget) for solver in solvers), o.callback)
         smaller = reduced(units.problem, attempt.weights, o.budget.spent)
         take(incumbent, units, replace(attempt, weights=smaller))
@@ -198,7 +201,8 @@ def search_memory(problem: Problem, options: SolveOptions, effort: DeepOptions, 
     """Return the needs of many starts in float32, some of them in float64, and blocks; `rows`: those searched on."""
     (N, d), m = problem.X.shape, problem.Y.shape[1]
     width, few = usual_width(rows, m), rows < N or problem.spread is not ALONE
-    neurons = (problem.depth - 1) * 2 * min(width, options.max_width or width)
+    widths = [2 * min(width, options.max_width or width)] * (problem.depth - 1)
+    neurons = sum(widths)
     copies = size_in_units(problem) + 3.5 * DOUBLE * N * (d + 1)
     exploration = Exploration()
     draws, part = min(effort.batch, effort.starts), replace(problem, X=problem.X[:rows], Y=problem.Y[:rows])
@@ -209,6 +213,8 @@ def search_memory(problem: Problem, options: SolveOptions, effort: DeepOptions, 
         "networks": copies + 6 * DOUBLE * neurons * max(elite * rows, N * (1 if few else 3)),
     }
     block = replace(part, depth=2, loss=LOSSES["mse"])
-    own = rows if rows <= effort.in_turn.samples else 0  # inputs of each sample's own, where the layers move in turn
+    own = rows if rows <= effort.in_turn.samples else 0  # inputs, one for each sample, where the layers move in turn
     blocks = max(rounds_memory(block, replace(options, certify="none")).values()) + 8 * DOUBLE * rows * 2 * own
-    return phases | {"blocks": copies + blocks}
+    exact = explored_problem(part) is not part
+    fits = 3 * DOUBLE * most_entries(part, widths) if exact else 0.0
+    return phases | {"blocks": copies + blocks, "exact fits": copies + fits}

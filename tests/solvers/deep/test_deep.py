@@ -435,7 +435,7 @@ def test_exact_fits_come_from_a_search_at_a_small_penalty() -> None:
     problem = make_problem(rng.standard_normal((6, 2)), rng.standard_normal((6, 2)), depth=3)
     search, budget = PenaltyFirst(problem, DeepOptions(starts=2, batch=2)), Budget(600.0)
     state = search.init(budget)
-    assert state.cost > 25.0
+    assert 25.0 < state.cost < 25.5
     assert search.progress(state, 0, 0.0).phase.startswith("with a small penalty in place of the exact fit")
     while not state.costs:
         assert search.finished(state) is None

@@ -12,6 +12,7 @@ from instances import Instance, condition, distance_to_kinks, gaussian, instance
 from references import hidden_loss
 from torch import Tensor
 
+import covopt
 from covopt.certify.spectral import spectral_bound
 from covopt.linalg.psd import RankRule, thin
 from covopt.model import hidden
@@ -169,3 +170,21 @@ def test_starts_choose_from_as_many_neurons_as_the_time_allows(
     monkeypatch.setattr("scipy.linalg.qr", lambda A, **options: columns.append(A.shape[1]) or qr(A, **options))
     HiddenSolver(problem, width=31).init(Budget(seconds))
     assert columns == [most, most]
+
+
+def test_a_start_is_drawn_when_its_turn_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = 0
+
+    def counted(*arguments: object) -> HiddenSolver:
+        nonlocal drawn
+        drawn += 1
+        return HiddenSolver(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("covopt.solvers.stages.more_layers.HiddenSolver", counted)
+    problem = digits_like(3)
+    many = covopt.solve(
+        problem.X, problem.Y, lam=0.02, depth=3, method="hidden", starts=1_000_000, time_limit=0.5, certify="none"
+    )
+    assert many.status is Status.TIME_LIMIT
+    assert 0 < drawn <= 10_000  # each gets a twentieth of the time, unless it ends sooner
+    assert drawn - 1 <= len(many.starts) <= drawn

@@ -25,7 +25,7 @@ from covopt.solvers.deep.pruning import widened
 from covopt.solvers.deep.starts import ends_first, from_two_layers
 from covopt.solvers.training.homotopy import POLISHING
 from covopt.solvers.training.simple import simple_networks
-from covopt.solvers.training.tangent import exact_fit, kept, lightened, near_kinks, restored
+from covopt.solvers.training.tangent import exact_fit, kept, lightened, most_entries, near_kinks, restored
 from covopt.solvers.training.trainer import initial
 
 CASES = {
@@ -176,6 +176,13 @@ def test_what_is_kept_has_the_derivative_of_autograd() -> None:
 
     J = torch.func.jacrev(values)(torch.cat([W.flatten() for W in weights]))
     torch.testing.assert_close(kept(problem, weights, kinks).J, J, rtol=1e-12, atol=1e-12)
+
+
+def test_the_size_of_the_derivative_is_known_before_it_is_formed() -> None:
+    problem, weights = near_a_kink(0)
+    half = [torch.arange(z.numel()).view_as(z) % 2 == 0 for z in preactivations(problem, weights)[:-1]]
+    assert most_entries(problem, [7, 5]) == kept(problem, weights, half).J.numel()
+    assert most_entries(problem, [10_000, 10_000]) == 0.0  # none of this size is formed
 
 
 @pytest.mark.parametrize("seed", range(4))
