@@ -85,8 +85,8 @@ def solve(
         method: cone, fully corrective Frank-Wolfe over S for depth 2, and beyond that descents in the weights from many
             starts, then Frank-Wolfe layer by layer; frank-wolfe, Frank-Wolfe over S alone, with no descent in the
             weights: at depth 2, and beyond that the layers in turn, with a Tikhonov parameter between them that falls;
-            hidden, projected gradient on the representations Z; train, ordinary training of several starts as one
-            batch.
+            hidden, descent on the representations Z, with such a parameter; train, ordinary training of several starts
+            as one batch.
         certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks),
             else the spectral one; full: also branch and bound over cones of directions up to rank 6 (8 with one
             output), in turns with the solver until the gap or the time limit is reached, and beyond that the doubly

@@ -14,8 +14,8 @@ from covopt.runtime.loop import Budget, Callback, check_seed, check_time_limit
 from covopt.solvers.checkpoint import Checkpoint, Saved
 
 METHODS = ("cone", "frank-wolfe", "hidden", "train")
-"""Ways to solve: Frank-Wolfe over covariances with descents, and without, projected gradient on representations,
-ordinary training."""
+"""Ways to solve: Frank-Wolfe over covariances with descents, and without, descent on representations, ordinary
+training."""
 CERTIFY = ("none", "fast", "full", "auto")
 DRAWS_TOGETHER = 24
 """Networks of three layers and more that are explored together."""

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from covopt.linalg.cholesky import factorize
-from covopt.linalg.psd import RANK_RULE, RankRule
+from covopt.linalg.psd import RANK_RULE, RankRule, thin
 from covopt.linalg.trace import trace_gradients, trace_value
-from covopt.model.hidden import Representations, _partials, layer_inputs, projected_loss
+from covopt.model.hidden import Representations, check_representations, layer_inputs
 from covopt.model.problem import Problem
 
 
@@ -54,11 +54,45 @@ def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) 
 
 
 def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
-    """The partial derivatives of L_r, shapes (N, n_l); each layer moves alone."""
+    """The partial derivatives of L_r, shapes (N, n_l); each layer moves alone.
+
+    They are minus the sum of the forces of MATH.md section 2:
+
+        dL_r/dZ_l = 2 lam A_l - 2 lam sigma'(Z_l) * [A_{l+1} W_{l+1} without its bias column],  l < L,
+        dL_r/dZ_L = 2 lam A_L + grad C,
+
+    A_l = (Ks_{l-1})^+ Z_l and W_l as in `to_weights`; off the feasible set with the range term of `linalg.trace`. Exact
+    where the rank of each Zs_l is locally constant and Z_l has no zeros. For `interpolate` the last entry is the
+    penalty's part alone, Z_L = Y being fixed.
+    """
     inputs = layer_inputs(problem, Z)
-    return _partials(problem, Z, inputs, [factorize(Zs, rule) for Zs in inputs])
+    parts = [trace_gradients(z, Zs, factorize(Zs, rule)) for z, Zs in zip(Z, inputs, strict=True)]
+    gradients = [problem.lam * by_Z for by_Z, _ in parts]
+    for layer in range(problem.depth - 1):
+        slopes = problem.activation.derivative(Z[layer])
+        gradients[layer] = gradients[layer] + problem.lam * slopes * parts[layer + 1][1][:, :-1]
+    if not problem.interpolates:
+        gradients[-1] = gradients[-1] + problem.gradient_at(Z[-1])
+    return gradients
 
 
-def feasible_gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
-    """The gradient of Z -> L_r(project(Z)) at a feasible Z, shapes (N, n_l); not for `interpolate`."""
-    return projected_loss(problem, Z, rule).gradient
+def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "_ _"]]:
+    """Return [W_1, ..., W_L] of least norm with Z_l = Zs_{l-1} W_l^T.
+
+    W_l = Z_l^T (Zs_{l-1}^T)^+, shape (n_l, n_{l-1} + 1). Off the feasible set layer l gives P_{Im Zs_{l-1}} Z_l on the
+    given Zs_{l-1}, which is not Z_l: `project` first. With Tikhonov t > 0 these are ridge weights, which reproduce Z up
+    to O(t) only.
+
+    Raises:
+        ProblemError: when the shapes of Z do not fit the problem.
+    """
+    return [factorize(Zs, rule).solve(z).mT for z, Zs in zip(Z, layer_inputs(problem, Z), strict=True)]
+
+
+def project(problem: Problem, Z: Representations) -> list[Float[Tensor, "N _"]]:
+    """Project onto the feasible set: Z_l <- P_{Im Zs_{l-1}} Z_l from l = 1 up, Zs updated."""
+    check_representations(problem, Z)
+    projected = [thin(problem.Xt).project(Z[0])]
+    for layer, z in enumerate(Z[1:], start=1):
+        projected.append(thin(problem.appended(projected[-1], layer)).project(z))
+    return projected

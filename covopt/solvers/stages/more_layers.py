@@ -14,7 +14,7 @@ from covopt.solvers.deep.frank_wolfe import LayerOptions, LayerRounds
 from covopt.solvers.deep.layers import examine
 from covopt.solvers.deep.penalty_first import PenaltyFirst
 from covopt.solvers.deep.pruning import reduced
-from covopt.solvers.deep.representations import POOL, HiddenSolver
+from covopt.solvers.deep.representations import HiddenSolver
 from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
 from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE
 from covopt.solvers.deep.stream import DeepStream, descended, few_count
@@ -131,7 +131,7 @@ class ExamineLayers(Stage):
 
 @dataclass(frozen=True)
 class HiddenDescents(Stage):
-    """Projected gradient on the hidden representations, one start after the other.
+    """Descents on the hidden representations, from one start after the other.
 
     Attributes:
         starts: descents, where nobody says how many.
@@ -139,13 +139,17 @@ class HiddenDescents(Stage):
     """
 
     name = "descents"
-    why = "The representations Z of the hidden layers descend by projected gradient, one start after the other."
-    starts: int = 3
+    why = (
+        "The representations Z of the hidden layers descend, with a Tikhonov parameter that falls, from several starts."
+    )
+    starts: int = 6
     least: float = 0.05
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
-        """Return the need of the candidates of a hidden layer."""
-        return {"descents": 4 * DOUBLE * POOL * len(problem.X) ** 2}
+        """Return the need of L-BFGS, and of the covariances with their factors."""
+        N, width = len(problem.X), options.width or HiddenSolver.first_width(problem) + HiddenSolver.neurons
+        pairs = 2 * HiddenSolver.descent.memory * width * ((problem.depth - 2) * N + min(problem.Xt.shape))
+        return {"descents": size_in_units(problem) + DOUBLE * ((problem.depth + 5) * N * (N + width) + pairs)}
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Descend from each start."""
@@ -154,7 +158,13 @@ class HiddenDescents(Stage):
         searches = (
             (HiddenSolver(units.problem, o.width, o.seed + k, None if k else o.init), budget) for k, budget in turns
         )
-        take(incumbent, units, best_of(searches, o.callback))
+        attempt = best_of(searches, o.callback)
+        if o.width is None:
+            attempt = replace(attempt, weights=reduced(units.problem, attempt.weights, o.budget.overdue))
+        take(incumbent, units, attempt)
+        simple = cheapest_simple(incumbent.problem) if o.width is None else None
+        if simple is not None:  # where no neuron pays, they fade and stay, and a constant or linear network costs less
+            incumbent.offer(simple)
 
     def remedies(self, phase: str) -> list[str]:
         """Return the method that needs less."""
