@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.weights import evaluate
+from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Status, run
 from covopt.solvers.deep.exploration import Exploration, usual_width
 from covopt.solvers.deep.frank_wolfe import LayerOptions, LayerRounds
@@ -152,13 +154,22 @@ class HiddenDescents(Stage):
         return {"descents": size_in_units(problem) + DOUBLE * ((problem.depth + 5) * N * (N + width) + pairs)}
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
-        """Descend from each start."""
+        """Descend from each start.
+
+        Raises:
+            ProblemError: networks of the width asked for end without an exact fit.
+        """
         units, o = in_units(incumbent.problem, options)
         turns = o.budget.turns(range(o.starts or self.starts), self.least)  # a start is drawn when its turn comes
         searches = (
             (HiddenSolver(units.problem, o.width, o.seed + k, None if k else o.init), budget) for k, budget in turns
         )
         attempt = best_of(searches, o.callback)
+        if o.width is not None and attempt.status is Status.CONVERGED and math.isinf(min(attempt.starts)):
+            raise ProblemError(
+                f"No network of width {o.width} that fits was found; give a larger width, at least the number of"
+                " samples, or a network that fits to start from."
+            )
         if o.width is None:
             attempt = replace(attempt, weights=reduced(units.problem, attempt.weights, o.budget.overdue))
         take(incumbent, units, attempt)
