@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from covopt.certify.deep import angle, convexity, linear, loop
 from covopt.certify.deep.convexity import growth
 from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.flows import Incidence, Laplacian, bound_of
+from covopt.certify.deep.ranks import least_part, least_product
+from covopt.model.activation import Activation
 from covopt.model.problem import Problem, make_problem
 from covopt.runtime.errors import ProblemError
 
@@ -57,6 +60,13 @@ def nuclear(A: Array) -> float:
     return float(np.linalg.svd(A, compute_uv=False).sum())
 
 
+def product(A: Array) -> float:
+    """min (x_1 + x_2) (f_1^2 / x_1 + f_2^2 / x_2)^(1/2) with max x = 1, of two singular values on a grid."""
+    x = np.concatenate([[1.0], np.geomspace(1e-6, 1.0, 200_001)])
+    first, second = np.linalg.svd(A, compute_uv=False)
+    return float(((1.0 + x) * np.sqrt(first**2 + second**2 / x)).min())
+
+
 def is_tight(lower: float, value: float, missing: float) -> bool:
     """Whether a bound is not above a value, rounding of the value apart, and lacks no more than this of it."""
     return value * (1.0 - missing) <= lower <= value * (1.0 + 1e-12)
@@ -83,11 +93,74 @@ def test_edges_of_exact_fits(seed: int, bias: float) -> None:
     B, Y = dense(edges, problem.samples), problem.Y.numpy()
     U, _, Vt = np.linalg.svd(B @ Y, full_matrices=False)
     nearest = missed(problem, Y, B.T @ U @ Vt)
-    value = ratio_bound(nuclear(B @ nearest) / float(np.linalg.norm(B @ X, 2)), problem.depth)
+    reach = float(np.linalg.norm(B @ X, 2))
     lower = Laplacian(0.0, edges).bound(problem)
-    assert is_tight(lower, value, FITTED)
+    assert is_tight(lower, ratio_bound(product(B @ nearest) / reach, problem.depth), FITTED)
+    bent = replace(problem, activation=Activation(-0.5))
+    assert is_tight(Laplacian(0.0, edges).bound(bent), ratio_bound(nuclear(B @ nearest) / reach, problem.depth), FITTED)
     W = np.random.default_rng(seed).standard_normal((problem.samples, 2))
     assert np.allclose(edges.scattered(edges.rows(torch.from_numpy(W)), problem.samples), B.T @ (B @ W))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_least_product_of_layers_with_these_ranks(seed: int) -> None:
+    """Against SciPy over all x, each of which may be the largest; for equal values in closed form."""
+    rng = np.random.default_rng(seed)
+    f = np.sort(rng.lognormal(size=5))[::-1].copy()
+
+    def at(logs: Array, place: int) -> float:
+        x = np.exp(np.insert(logs, place, 0.0))
+        return float(np.log(x.sum()) + 0.5 * np.log((f**2 / x).sum()))
+
+    ends, start = [(-20.0, 0.0)] * 4, -np.ones(4)
+    best = min(math.exp(minimize(at, start, args=place, bounds=ends, tol=1e-12).fun) for place in range(5))
+    value, x = least_product(torch.from_numpy(f))
+    assert value == pytest.approx(best, rel=1e-6)
+    assert value == pytest.approx(float(x.sum() * (torch.from_numpy(f**2) / x).sum().sqrt()), rel=1e-12)
+    assert f.sum() <= value <= 2.0 * f.sum()
+    assert least_product(torch.full((2,), 3.0).double())[0] == pytest.approx(6.0 * math.sqrt(27.0 / 16.0), rel=1e-12)
+
+
+@pytest.mark.parametrize("depth", [3, 4, 9])
+@pytest.mark.parametrize("log_c", [-9.0, -4.0, -1.5, 0.5, 3.0])
+def test_the_least_part_of_the_loss(depth: int, log_c: float) -> None:
+    """Against SciPy over all u_1 and u_i / u_1, from many starts."""
+    rng = np.random.default_rng(depth)
+    p, e = np.sort(rng.dirichlet(np.ones(4)))[::-1].copy(), 2.0 / (depth - 1)
+
+    def at(v: Array) -> float:
+        u = math.exp(min(v[0], 200.0)) * np.concatenate([[1.0], v[1:]])
+        return float((p / (1.0 + u)).sum() + math.exp(log_c) * (u.sum() / math.sqrt(u[0])) ** e)
+
+    ends = [(-60.0, 200.0), *[(0.0, 1.0)] * 3]
+    starts = (np.concatenate([[rng.normal(scale=6.0)], rng.random(3)]) for _ in range(30))
+    best = min(1.0, *(float(minimize(at, start, bounds=ends).fun) for start in starts))
+    lower, u = least_part(torch.from_numpy(p), log_c, e)
+    assert is_tight(lower, best, 2e-4)
+    assert bool((u[1:] <= u[0]).all())
+    if best < 0.999:
+        assert at(np.concatenate([[math.log(u[0])], u[1:] / u[0]])) <= best * (1.0 + 1e-3)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_edges_of_the_squared_error(seed: int, bias: float) -> None:
+    """min of sum lam f^2 / (w + lam b^2) + (L - 1) lam (sum w / (a w_1^(1/2)))^(2 / (L - 1)) on a grid, w_1 >= w_2."""
+    depth, lam = 3 + seed % 3, [0.3, 0.01, 1e-4][seed % 3]
+    weight = None if seed % 2 else [1.0, 2.0, 1.0, 0.5, 0.25]
+    problem = drawn(seed, bias=bias, depth=depth, lam=lam, loss="mse", inputs=8, sample_weight=weight)
+    edges = some_edges(problem, seed)
+    X = problem.X.numpy() if bias else problem.Xt.numpy()
+    B = dense(edges, problem.samples)
+    a, b = (float(np.linalg.norm(A, 2)) for A in (B @ X, B @ np.diag(problem.inverse_shares.numpy() ** 0.5)))
+    f = np.linalg.svd(B @ problem.Y.numpy(), compute_uv=False)
+    w = np.geomspace(1e-8, 1e8, 4001)[:, None]
+    part = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 400)])
+    costs = lam * f[0] ** 2 / (w + lam * b**2) + lam * f[1] ** 2 / (part * w + lam * b**2)
+    costs = costs + (depth - 1) * lam * (w**0.5 * (1.0 + part) / a) ** (2.0 / (depth - 1))
+    value = min(float(costs.min()), float((f**2).sum()) / b**2)
+    lower = Laplacian(0.0, edges).bound(problem)
+    assert value * (1.0 - 1e-3) <= lower <= value * (1.0 + 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ p^T Q m <= 0. If s = s', Q 1 = 0, and the bias columns have no effect. With the 
 
     a >= max_w |B sigma(Xt w)|, |w| = 1     (at most |B X|_op, and |B Xt|_op where some s differs from its s'),
 
-every network has |B F|_* <= a rho, rho = prod_l |W_l|_F, and |W|^2 >= L rho^(2/L).
+every network has |B F|_* <= a rho, rho = prod_l |W_l|_F, and |W|^2 >= L rho^(2/L). ranks.py proves more of it.
 """
 
 from __future__ import annotations
@@ -90,13 +90,29 @@ class Edges:
             return reach
         return min(reach, oracle(self.dense(problem.samples).T, problem.Xt[:0]).upper_bound)
 
-    def nuclear(self, problem: Problem) -> float:
-        """Return a lower bound on |B F|_* over all outputs F that `interpolate` allows."""
+    def values(self, problem: Problem) -> tuple[Float[Tensor, " r"], float]:
+        """Return lower bounds over a number s on the singular values of B F, for all outputs F that fit; and s.
+
+        They are those of B Y less its rounding and what exact fits may miss, in falling order, and positive.
+        """
         Y, size = to_unit_scale(problem.Y.double())
         values, moved = self.singular_values(Y)
-        # Each entry of F - Y is at most eps: |B (F - Y)|_* <= m^(1/2) |B (F - Y)|_F.
-        missed = problem.allowed_misfit * Y.shape[1] * float(self.sizes.sum(dim=1).norm()) * (1.0 + 2.0**-40)
-        return max(0.0, size * float((values - moved).clamp_min(0.0).sum()) * (1.0 - 2.0**-40) - missed)
+        # Each entry of F - Y is at most eps, which moves a singular value by at most |B (F - Y)|_F.
+        missed = problem.allowed_misfit / size * math.sqrt(Y.shape[1]) * float(self.sizes.sum(dim=1).norm())
+        values = values * (1.0 - 2.0**-40) - moved - missed * (1.0 + 2.0**-40)
+        return values[values > 0.0], size
+
+    def stretch(self, problem: Problem) -> float:
+        """Return an upper bound on |B A|_F / (sum_i q_i |a_i|^2)^(1/2), over all A."""
+        touched, places = self.pairs.unique(return_inverse=True)
+        Q = self.sizes.new_zeros(len(touched), len(touched))
+        s, t = self.sizes.T
+        for entries, i, j in ((s * s, 0, 0), (t * t, 1, 1), (-s * t, 0, 1), (-s * t, 1, 0)):
+            Q.index_put_((places[:, i], places[:, j]), entries, accumulate=True)
+        roots = problem.inverse_shares[touched].sqrt()
+        Q *= roots[:, None] * roots
+        rounding = CHARGED * (len(Q) + len(s)) * float(Q.trace())
+        return math.sqrt(float(torch.linalg.eigvalsh(Q)[-1]) + rounding) * (1.0 + 2.0**-40)
 
 
 def power(ratio: float, depth: int) -> float:

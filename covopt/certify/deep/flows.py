@@ -1,6 +1,6 @@
 """Bounds for three and more layers from edges between samples, and from flows on them (MATH.md section 5).
 
-The edges alone bound exact fits (`edges`). For another loss C, each flow on the edges gives a line below it.
+The edges alone bound exact fits, and mse by the ranks (ranks.py). Each flow on the edges gives a line below a loss C.
 
 With rho = prod_l |W_l|_F, every network has |W|^2 >= L rho^(2/L). A flow W (E, m) on the edges gives the dual point
 Lambda = B^T W, and |<Lambda, F>| = |<W, B F>| <= |W|_op |B F|_* <= |W|_op a rho, with the reach a of `Edges.reach`. So
@@ -32,7 +32,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify import spectral
-from covopt.certify.deep.edges import Edges, power
+from covopt.certify.deep.edges import Edges
+from covopt.certify.deep.ranks import ranked_bound, sees_ranks
 from covopt.certify.deep.weighing import weigh
 from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.linalg.rounding import to_unit_scale
@@ -300,8 +301,8 @@ class Laplacian(DeepProof):
 
     Attributes:
         edges: the edges and their sizes.
-        flows: flows on them (K, E, m), each of which gives a line below the loss; None for exact fits.
-        spread: eta, the size of the rows added for cross_entropy (1,); None for exact fits.
+        flows: flows on them (K, E, m), each of which gives a line below the loss; None where the ranks prove more.
+        spread: eta, the size of the rows added for cross_entropy (1,); None without flows.
     """
 
     edges: Edges
@@ -321,22 +322,19 @@ class Laplacian(DeepProof):
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
-        """Weigh the edges for the largest |B Y|_* / a, and find the flows that the bound needs."""
+        """Weigh the edges, find the flows that the loss needs, and return the best of these proofs."""
         Y, stop = problem.Y.double(), target.stop
         # Cross-entropy ignores a constant that is added to a row of outputs.
         targets = Y - Y.mean(dim=1, keepdim=True) if type(problem.loss) is CrossEntropy else Y
-        edges = weigh(problem, targets, stop)
-        if edges is None or not edges.fits(problem):
-            return None
-        proof = cls(0.0, edges)
-        if not problem.interpolates:
-            if stop():  # flows on edges with hardly optimised weights prove very little
-                return None
-            flows, spread = best_flows(problem, edges, spectral.spectral_lines(problem, stop=stop)[1], stop)
-            if not flows:
-                return None
-            proof = cls(0.0, edges, torch.stack(flows), np.array([spread]))
-        return proof.proved(problem)
+        weighed = [edges for edges in weigh(problem, targets, stop) if edges.fits(problem)]
+        proofs = [cls(0.0, edges) for edges in weighed if sees_ranks(problem) or problem.interpolates]
+        # Flows on edges with hardly optimised weights prove very little.
+        if weighed and not problem.interpolates and not stop():
+            flows, spread = best_flows(problem, weighed[0], spectral.spectral_lines(problem, stop=stop)[1], stop)
+            if flows:
+                proofs.append(cls(0.0, weighed[0], torch.stack(flows), np.array([spread])))
+        proved = [proof.proved(problem) for proof in proofs]
+        return max(proved, key=lambda proved: proved.proof.lower, default=None)
 
     def bound(self, problem: Problem) -> float:
         """Return the bound from the reach of the edges and from the targets, or the flows, on them."""
@@ -344,9 +342,8 @@ class Laplacian(DeepProof):
         if not edges.fits(problem):
             raise ProblemError(self.missing)
         edges = Edges(edges.pairs.long(), edges.sizes.double())
-        if problem.interpolates:
-            reach = edges.reach(problem)
-            return power(edges.nuclear(problem) / reach, problem.depth) * (1.0 - 2.0**-40) if reach > 0.0 else 0.0
+        if self.flows is None and (problem.interpolates or sees_ranks(problem)):
+            return ranked_bound(problem, edges)
         spread, flows = self.spread, edges.sizes.new_zeros(0, 0, 0) if self.flows is None else self.flows.double()
         eta = float(spread[0]) if spread is not None and spread.shape == (1,) else math.nan
         incidence = Incidence(problem, edges, eta)

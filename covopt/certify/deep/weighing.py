@@ -2,18 +2,19 @@
 
 |B T|_* = Tr (T^T Q T)^(1/2) is concave in Q = B^T B, and a^2 is convex. The p-norm of the eigenvalues of X^T Q X, p
 growing, smooths the largest one, and L-BFGS runs over u, where u^2 are the weights, so that most weights fall to zero.
-Without a bias, each sample also has a row scale and a weight of its own: every symmetric M-matrix has that form. If an
-exact oracle gives max_w |B sigma(Xt w)|, this replaces the largest eigenvalue, by a maximum over the neurons found so
-far, with new ones in each round.
+From there the bounds of ranks.py are maximised, whose inner minimum is held in each step. Without a bias, each sample
+also has a row scale and a weight of its own: every symmetric M-matrix has that form. If an exact oracle gives
+max_w |B sigma(Xt w)|, this replaces the largest eigenvalue, by a maximum over the neurons found so far, with new ones
+in each round.
 
-Nothing here is a proof: `Edges.reach` and `Edges.nuclear` prove bounds for any weights.
+Nothing here is a proof: `Edges.reach`, `Edges.values` and `Edges.stretch` prove bounds for any weights.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -24,11 +25,64 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.deep.edges import MOST_CROSSINGS, Edges
+from covopt.certify.deep.ranks import least_part, least_product, log_factor, part, sees_ranks
 from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle
 
 Stop = Callable[[], bool]
+
+MOST_STRETCHED = 400
+"""Up to this number of samples, each step may take all eigenvalues of Q (20 ms at 400)."""
+
+
+Aim = Callable[[Float[Tensor, "N N"], Float[Tensor, " m"], Tensor, int], Tensor]
+"""The logarithm of what the edges are weighed for: a function of Q, of the singular values of B T in falling order, of
+the logarithm of the reach in the same unit, and of the p of p-norms."""
+
+
+def nuclear(Q: Float[Tensor, "N N"], values: Float[Tensor, " m"], log_reach: Tensor, norm: int) -> Tensor:
+    """Return log (|B T|_* / a)."""
+    return values.sum().log() - log_reach
+
+
+def product(Q: Float[Tensor, "N N"], values: Float[Tensor, " m"], log_reach: Tensor, norm: int) -> Tensor:
+    """Return log (g(f) / a)."""
+    _, x = least_product(values.detach())
+    return x.sum().log() + 0.5 * (values.square() / x).sum().log() - log_reach
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """The logarithm of the bound for mse.
+
+    Attributes:
+        depth, lam: L and lam.
+        log_unit: the logarithm of the unit in which the singular values and the reach are given.
+        inverse_shares: 1 / q_i (N,).
+    """
+
+    depth: int
+    lam: float
+    log_unit: float
+    inverse_shares: Float[Tensor, " N"]
+
+    def __call__(self, Q: Float[Tensor, "N N"], values: Float[Tensor, " m"], log_reach: Tensor, norm: int) -> Tensor:
+        """Return the logarithm of the bound at its u, which is held."""
+        roots, squares = self.inverse_shares.sqrt(), values.square()
+        log_stretch = 0.5 * _log_largest(torch.linalg.eigvalsh(roots[:, None] * Q * roots), norm)
+        log_total = squares.sum().log() + 2.0 * (self.log_unit - log_stretch)
+        log_c = log_factor(log_total, log_reach + self.log_unit - log_stretch, self.depth, self.lam)
+        p, e = squares / squares.sum(), 2.0 / (self.depth - 1)
+        _, u = least_part(p.detach(), float(log_c.detach()), e)
+        return log_total + part(p, u, log_c, e).log()
+
+
+def _log_largest(values: Float[Tensor, " n"], norm: int) -> Tensor:
+    """Return the logarithm of the p-norm of positive values, which smooths their maximum."""
+    values = values.clamp_min(1e-300)
+    top = values.max().detach()
+    return top.log() + (values / top).pow(norm).sum().log() / norm
 
 
 @dataclass(frozen=True)
@@ -40,6 +94,8 @@ class _Task:
         T: targets (N, m).
         pairs: the candidate edges (E, 2).
         scaled: True without a bias: row scales and weights of single samples are optimised as well.
+        log_size: the logarithm of the size of X in units of the targets'.
+        aim: what is maximised.
         one_by_one: True if X holds neurons, whose largest x^T Q x counts instead of the eigenvalues of X^T Q X.
         norms: the p of the p-norms, in order; the last one is within 0.02 % of the maximum.
     """
@@ -48,6 +104,8 @@ class _Task:
     T: Float[Tensor, "N m"]
     pairs: Int[Tensor, "E 2"]
     scaled: bool
+    log_size: float = 0.0
+    aim: Aim = nuclear
     one_by_one: bool = False
     norms: ClassVar[tuple[int, ...]] = (8, 32, 128, 512, 2048)
 
@@ -62,17 +120,13 @@ class _Task:
         scales = u[count + samples :].exp()
         return scales[:, None] * (Q + torch.diag(u[count : count + samples].square())) * scales
 
-    def loss(self, u: Float[Tensor, " p"], norm: int) -> Float[Tensor, ""]:
-        """Return the logarithm of the smoothed reach over |B T|_*."""
+    def loss(self, u: Float[Tensor, " p"], norm: int) -> Tensor:
+        """Return what is minimised: minus the aim, with a smoothed reach."""
         Q = self.form(u)
-        if self.one_by_one:
-            reach = (self.X * (Q @ self.X)).sum(dim=0).clamp_min(1e-300)
-        else:
-            reach = torch.linalg.eigvalsh(self.X.T @ Q @ self.X).clamp_min(1e-300)
-        top = reach.max().detach()
-        smoothed = top.log() + (reach / top).pow(norm).sum().log() / norm
-        roots = torch.linalg.eigvalsh(self.T.T @ Q @ self.T).clamp_min(1e-14).sqrt()
-        return 0.5 * smoothed - roots.sum().log()
+        ends = Q @ self.X
+        reach = (self.X * ends).sum(dim=0) if self.one_by_one else torch.linalg.eigvalsh(self.X.T @ ends)
+        values = torch.linalg.eigvalsh(self.T.T @ Q @ self.T).clamp_min(1e-14).sqrt().flip(0)
+        return -self.aim(Q, values, 0.5 * _log_largest(reach, norm) + self.log_size, norm)
 
     def descend(self, u: Float[Tensor, " p"], norms: tuple[int, ...], stop: Stop) -> Float[Tensor, " p"]:
         """Run L-BFGS for one norm after the other."""
@@ -117,45 +171,59 @@ class _Task:
         return Edges(pairs[heavy], (sizes[heavy] / largest).clamp_max(1.0))
 
 
-def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: False) -> Edges | None:
-    """Return edges with a large |B T|_* / a(B) for these targets; None if there are none.
+def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: False) -> list[Edges]:
+    """Return edges with a large |B T|_* / a(B) for these targets, and those with a large bound by ranks.py, if any.
 
     Args:
-        problem: its inputs, bias and activation are used.
+        problem: its inputs, bias, activation and loss are used.
         targets: T, the problem's targets or a network's outputs.
         stop: called after each step; True ends the search with the weights so far.
     """
     # Only the first rows, because their pairs are dense matrices.
     rows, centred = min(2000, problem.samples), problem.beta != 0.0
-    X, T = _coordinates(problem.X[:rows], centred), _coordinates(targets[:rows], centred)
+    (X, log_X), (T, log_T) = (_coordinates(A[:rows], centred) for A in (problem.X, targets))
     if rows < 2 or X.shape[1] == 0 or T.shape[1] == 0 or stop():
-        return None
+        return []
     pairs, steepness = _candidates(X, T)
     if not len(pairs):
-        return None
+        return []
     u = steepness / steepness.max().clamp_min(1e-300) + 1e-3
     if not centred:
         u = torch.cat([u, torch.full((rows,), 0.1, dtype=u.dtype), u.new_zeros(rows)])
-    task = _Task(X, T, pairs, not centred)
+    task = _Task(X, T, pairs, not centred, log_X - log_T)
     start = torch.linalg.eigvalsh(X.T @ task.form(u) @ X)[-1]
     if not 0.0 < float(start) < math.inf:
-        return None
+        return []
     if not centred:
         u[: len(pairs) + rows] /= start.sqrt()
     else:
         u = u / start.sqrt()
     u = task.descend(u, task.norms, stop)
-    return _sharpened(problem, task, u, stop)
+    edges = [_sharpened(problem, task, u, log_T, stop)]
+    if T.shape[1] > 1 and sees_ranks(problem) and not stop():
+        ridge = Ridge(problem.depth, problem.lam, log_T, problem.inverse_shares[:rows])
+        aim = product if problem.interpolates or rows > MOST_STRETCHED else ridge
+        task = replace(task, aim=aim)
+        u = task.descend(_lifted(u, len(pairs)), task.norms[1:], stop)
+        edges.append(_sharpened(problem, task, u, log_T, stop))
+    return edges
 
 
-def _coordinates(A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N r"]:
-    """Return coordinates in which the rows of A, centred or not, have the same differences, of size about 1."""
+def _lifted(u: Float[Tensor, " p"], count: int) -> Float[Tensor, " p"]:
+    """Return u without zeros among the edges' roots, which would stay there."""
+    roots = u[:count].abs()
+    return torch.cat([roots.clamp_min(1e-2 * float(roots.max())), u[count:]])
+
+
+def _coordinates(A: Float[Tensor, "N n"], centred: bool) -> tuple[Float[Tensor, "N r"], float]:
+    """Return coordinates of size 1 in which the rows of A, centred or not, have the same differences; and log size."""
     A = A.double()
-    A = A / A.abs().max().clamp_min(1e-300)
+    size = float(A.abs().max().clamp_min(1e-300))
+    A = A / size
     A = A - A.mean(dim=0) if centred else A
     factor = thin(A)
-    regular = factor.significant > 0
-    return factor.U[:, regular] * (factor.s[regular] / factor.s.max().clamp_min(1e-300))
+    regular, largest = factor.significant > 0, float(factor.s.max().clamp_min(1e-300))
+    return factor.U[:, regular] * (factor.s[regular] / largest), math.log(size) + math.log(largest)
 
 
 def _candidates(X: Tensor, T: Tensor) -> tuple[Int[Tensor, "E 2"], Float[Tensor, " E"]]:
@@ -172,7 +240,7 @@ def _candidates(X: Tensor, T: Tensor) -> tuple[Int[Tensor, "E 2"], Float[Tensor,
     return torch.stack([i, j], dim=1), steepness / distance
 
 
-def _sharpened(problem: Problem, task: _Task, u: Float[Tensor, " p"], stop: Stop) -> Edges:
+def _sharpened(problem: Problem, task: _Task, u: Float[Tensor, " p"], log_T: float, stop: Stop) -> Edges:
     """Optimise the weights again against the neurons that an exact oracle finds, if there is one."""
     edges = task.edges(u)
     small = problem.samples * len(edges.pairs) <= MOST_CROSSINGS // 4
@@ -185,16 +253,16 @@ def _sharpened(problem: Problem, task: _Task, u: Float[Tensor, " p"], stop: Stop
         answer = oracle(edges.dense(problem.samples).T, Xt[:0])
         if not answer.upper_bound > 0.0:
             break
-        ratio = float(torch.linalg.svdvals(edges.rows(T)).sum()) / answer.upper_bound
-        idle = 0 if ratio > best * (1.0 + 1e-5) else idle + 1
-        best, best_edges = (ratio, edges) if ratio > best else (best, best_edges)
+        B, log_reach = edges.dense(problem.samples), T.new_tensor(math.log(answer.upper_bound) - log_T)
+        values = torch.linalg.svdvals(edges.rows(T)).clamp_min(1e-7)
+        value = float(task.aim(B.T @ B, values, log_reach, task.norms[-1]))
+        idle = 0 if value > best + 1e-5 else idle + 1
+        best, best_edges = (value, edges) if value > best else (best, best_edges)
         if idle == 3 or stop():
             break
         neurons = torch.cat([neurons, problem.activation(Xt @ answer.directions.T)], dim=1)
-        scaled = _Task(neurons / neurons.abs().max(), T, task.pairs, task.scaled, one_by_one=True)
-        roots = u[: len(task.pairs)].abs()
-        # A root at zero would stay there.
-        u = torch.cat([roots.clamp_min(1e-2 * float(roots.max())), u[len(task.pairs) :]])
-        u = scaled.descend(u, task.norms[1:], stop)
+        size = float(neurons.abs().max())
+        scaled = replace(task, X=neurons / size, log_size=math.log(size) - log_T, one_by_one=True)
+        u = scaled.descend(_lifted(u, len(task.pairs)), task.norms[1:], stop)
         edges = task.edges(u)
     return best_edges
