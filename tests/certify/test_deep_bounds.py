@@ -21,13 +21,12 @@ from covopt.certify.deep.angle import Angle
 from covopt.certify.deep.convexity import Convexity, growth
 from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.flows import Family, Laplacian, incidence_of
-from covopt.certify.deep.ranks import sees_ranks
+from covopt.certify.deep.ranks import RANKED
 from covopt.certify.deep.weighing import weigh
 from covopt.certify.proof import Proof, Target
 from covopt.certify.proofs import PROOFS, data_proof
 from covopt.certify.spectral import Spectral
 from covopt.model.activation import Activation
-from covopt.model.loss import MeanSquaredError
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, preactivations
 from covopt.runtime.errors import ProblemError
@@ -188,15 +187,12 @@ def arbitrary(problem: Problem, kind: type[Proof], rng: np.random.Generator) -> 
         edges = Edges(distinct(rng, samples, samples), torch.from_numpy(sizes))
         if problem.interpolates:
             return [Laplacian(0.0, edges)]
-        if type(problem.loss) is MeanSquaredError and problem.activation.slope < 0.0:
-            with pytest.raises(ProblemError, match="flows"):
-                Laplacian(0.0, edges).bound(problem)
         incidence = incidence_of(problem, edges)
         family = Family(incidence, incidence.reach())
         for part in (1.0, 0.2):
             family(family.steepest() * part)
         flows = torch.stack([flow for flow, _ in family.flows.values()])
-        ranked = [Laplacian(0.0, edges)] if sees_ranks(problem) else []
+        ranked = [Laplacian(0.0, edges)] if type(problem.loss) in RANKED else []
         return [*ranked, Laplacian(0.0, edges, flows, np.array([incidence.spread]))]
     if kind is Convexity:
         signs = np.where(rng.random(problem.Y.shape[1]) < 0.5, 1.0, -1.0)

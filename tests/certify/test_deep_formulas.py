@@ -161,6 +161,7 @@ def test_edges_of_the_squared_error(seed: int, bias: float) -> None:
     value = min(float(costs.min()), float((f**2).sum()) / b**2)
     lower = Laplacian(0.0, edges).bound(problem)
     assert value * (1.0 - 1e-3) <= lower <= value * (1.0 + 1e-9)
+    assert Laplacian(0.0, edges).bound(replace(problem, activation=Activation(-0.5))) == 0.0
 
 
 @pytest.mark.parametrize(

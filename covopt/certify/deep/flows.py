@@ -33,7 +33,7 @@ from torch import Tensor
 
 from covopt.certify import spectral
 from covopt.certify.deep.edges import Edges
-from covopt.certify.deep.ranks import ranked_bound, sees_ranks
+from covopt.certify.deep.ranks import RANKED, ranked_bound
 from covopt.certify.deep.weighing import weigh
 from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.linalg.rounding import to_unit_scale
@@ -327,7 +327,7 @@ class Laplacian(DeepProof):
         # Cross-entropy ignores a constant that is added to a row of outputs.
         targets = Y - Y.mean(dim=1, keepdim=True) if type(problem.loss) is CrossEntropy else Y
         weighed = [edges for edges in weigh(problem, targets, stop) if edges.fits(problem)]
-        proofs = [cls(0.0, edges) for edges in weighed if sees_ranks(problem) or problem.interpolates]
+        proofs = [cls(0.0, edges) for edges in weighed if type(problem.loss) in RANKED]
         # Flows on edges with hardly optimised weights prove very little.
         if weighed and not problem.interpolates and not stop():
             flows, spread = best_flows(problem, weighed[0], spectral.spectral_lines(problem, stop=stop)[1], stop)
@@ -342,7 +342,7 @@ class Laplacian(DeepProof):
         if not edges.fits(problem):
             raise ProblemError(self.missing)
         edges = Edges(edges.pairs.long(), edges.sizes.double())
-        if self.flows is None and (problem.interpolates or sees_ranks(problem)):
+        if self.flows is None and type(problem.loss) in RANKED:
             return ranked_bound(problem, edges)
         spread, flows = self.spread, edges.sizes.new_zeros(0, 0, 0) if self.flows is None else self.flows.double()
         eta = float(spread[0]) if spread is not None and spread.shape == (1,) else math.nan

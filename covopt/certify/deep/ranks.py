@@ -30,7 +30,7 @@ from torch import Tensor
 
 from covopt.certify.deep.edges import Edges, power
 from covopt.certify.spectral import SLACK
-from covopt.model.loss import MeanSquaredError
+from covopt.model.loss import Interpolation, MeanSquaredError
 from covopt.model.problem import Problem
 
 LEAST_U, MOST_U = 1e-9, 1e30
@@ -43,29 +43,39 @@ CELLS, SUMS = 200, 8
 """Cells of u_1 at the start, and of the sum relative to its least value, where it counts by a power below 1."""
 
 
-def sees_ranks(problem: Problem) -> bool:
-    """Return True if these bounds hold for the problem."""
-    knows_loss = problem.interpolates or type(problem.loss) is MeanSquaredError
-    return knows_loss and 0.0 <= problem.activation.slope <= 1.0
+def _of_exact_fits(problem: Problem, edges: Edges, f: Float[Tensor, " r"], log_size: float, reach: float) -> float:
+    """Return L (g(f) / a)^(2/L), with the sum of f for g where a slope is negative."""
+    least = least_product(f)[0] if sees_ranks(problem) else float(f.sum())
+    return power(math.exp(min(log_size - math.log(reach), 690.0)) * least * (1.0 - SLACK), problem.depth)
 
 
-def ranked_bound(problem: Problem, edges: Edges) -> float:
-    """Return the bound of these edges, rounding included: by sum_i f_i for negative slopes; 0 for other losses."""
-    f, size = edges.values(problem)
-    reach = edges.reach(problem)
-    if not len(f) or not 0.0 < reach < math.inf:
-        return 0.0
-    if problem.interpolates:
-        least = least_product(f)[0] if sees_ranks(problem) else float(f.sum())
-        return power(size * least * (1.0 - SLACK) / reach, problem.depth) * (1.0 - SLACK)
+def _of_squared_error(problem: Problem, edges: Edges, f: Float[Tensor, " r"], log_size: float, reach: float) -> float:
+    """Return the bound of a ridge regression after layers of these ranks; 0 where a slope is negative."""
     stretch = edges.stretch(problem) if sees_ranks(problem) else math.inf
     if not 0.0 < stretch < math.inf:
         return 0.0
-    squares = f.square()
-    log_total = squares.sum().log() + 2.0 * (math.log(size) - math.log(stretch))
-    log_c = log_factor(log_total, torch.tensor(math.log(reach) - math.log(stretch)), problem.depth, problem.lam)
+    squares, log_stretch = f.square(), math.log(stretch)
+    log_total = squares.sum().log() + 2.0 * (log_size - log_stretch)
+    log_c = log_factor(log_total, torch.tensor(math.log(reach) - log_stretch), problem.depth, problem.lam)
     least, _ = least_part(squares / squares.sum(), float(log_c), 2.0 / (problem.depth - 1))
-    return least * math.exp(min(float(log_total), 700.0)) * (1.0 - SLACK)
+    return least * math.exp(min(float(log_total), 700.0))
+
+
+RANKED = {Interpolation: _of_exact_fits, MeanSquaredError: _of_squared_error}
+"""What edges prove without flows, for each loss of which they do."""
+
+
+def sees_ranks(problem: Problem) -> bool:
+    """Return True if the ranks of the layers count."""
+    return type(problem.loss) in RANKED and 0.0 <= problem.activation.slope <= 1.0
+
+
+def ranked_bound(problem: Problem, edges: Edges) -> float:
+    """Return the bound of these edges for a loss in RANKED, rounding included."""
+    (f, size), reach = edges.values(problem), edges.reach(problem)
+    if not len(f) or not 0.0 < reach < math.inf:
+        return 0.0
+    return RANKED[type(problem.loss)](problem, edges, f, math.log(size), reach) * (1.0 - SLACK)
 
 
 def least_product(f: Float[Tensor, " r"]) -> tuple[float, Float[Tensor, " r"]]:

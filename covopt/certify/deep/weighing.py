@@ -202,8 +202,7 @@ def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: 
     edges = [_sharpened(problem, task, u, log_T, stop)]
     if T.shape[1] > 1 and sees_ranks(problem) and not stop():
         ridge = Ridge(problem.depth, problem.lam, log_T, problem.inverse_shares[:rows])
-        aim = product if problem.interpolates or rows > MOST_STRETCHED else ridge
-        task = replace(task, aim=aim)
+        task = replace(task, aim=ridge if problem.ridge and rows <= MOST_STRETCHED else product)
         u = task.descend(_lifted(u, len(pairs)), task.norms[1:], stop)
         edges.append(_sharpened(problem, task, u, log_T, stop))
     return edges
