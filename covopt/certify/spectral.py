@@ -342,8 +342,9 @@ def least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]
     interior = torch.minimum(heights[:, :-1], heights[:, 1:])
     best, line = torch.cat([interior, torch.where(g[:, None] == 0.0, heights[:, -1:], -math.inf)], dim=1).max(dim=0)
     interval = int(best.argmin())
-    held = thetas[int(line[interval])]
-    return float(best[interval]), held if held > 0.0 else thetas[1]
+    # Where the line 0 begins to count, a line between it and the one before raises the bound.
+    places = line[: interval + 1][line[: interval + 1] > 0]
+    return float(best[interval]), thetas[int(places[-1]) if len(places) else 1]
 
 
 def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, stop: Callable[[], bool]) -> float:
