@@ -102,5 +102,5 @@ ROWS += [
         ("pair is", "es", Certificate.ANGLE, LAMBDA, None, {"pair": np.array([0, 99])}),
         ("loop is", "es", Certificate.LOOP, WIDE, None, {"loop": np.arange(2), "plane": np.ones((2, 9))}),
     )
-    for some in ({} if lam is None else EDGE, wrong)
+    for some in ([{}, wrong] if lam is None else [wrong])
 ]
