@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs, print_table
@@ -31,6 +31,13 @@ class Networks:
         list[float] | None, common("--rate", help="Learning rate; repeatable. Default: 0.1.", metavar="NUMBER")
     ] = None
     depth: Annotated[int | None, common(help="Number of layers of weights. Default: 3.", metavar="N")] = None
+    architecture: Annotated[
+        Literal["plain", "batch_norm", "residual"],
+        advanced(
+            help="Train plain networks, normalised ones, or residual ones. Only plain ones have the solver's beside"
+            " them."
+        ),
+    ] = "plain"
     width: Annotated[int | None, advanced(help="Neurons of every hidden layer. Default: 100.", metavar="N")] = None
     net: Annotated[
         Path | None,
@@ -42,6 +49,11 @@ class Networks:
         advanced("--momentum", help="Momentum as in PyTorch; repeatable. Default: 0.", metavar="NUMBER"),
     ] = None
     nesterov: Annotated[bool, advanced("--nesterov", help="Use Nesterov's form of the momentum.")] = False
+    milestones: Annotated[
+        list[float] | None,
+        advanced("--milestones", help="Multiply the rate by gamma after this epoch; repeatable.", metavar="NUMBER"),
+    ] = None
+    gamma: Annotated[float, advanced(help="Factor of the rate at milestones.", metavar="NUMBER")] = 0.1
     kept: Annotated[
         float | None,
         advanced(help="Train until this part of the initial weights remains. Default: 1e-4.", metavar="NUMBER"),
@@ -80,13 +92,14 @@ class Networks:
 
 
 @options.flat()
-def ranks_command(*, networks: Networks, data: options.Data, output: options.Output) -> None:
+def ranks_command(*, networks: Networks, data: options.Data, test: options.Test = None, output: options.Output) -> None:
     """Find the rank that SGD ends with, what explains it, and the rank of the solver's network.
 
     Trains a network for each combination of the repeated options until little remains of its initial weights, and
     audits it; or audits the network of --net.
     """
     with interruptible():
+        from covopt.answer import held_out
         from covopt.studies.ranks import ranks as study
         from covopt.studies.ranks import words as rank_words
 
@@ -95,7 +108,10 @@ def ranks_command(*, networks: Networks, data: options.Data, output: options.Out
         dataset = data.read(networks.loss)
         if dataset.weights is not None:
             raise ProblemError("covopt ranks counts all rows the same; leave the weights out, or repeat rows instead.")
+        held = held_out.tested(test, dataset, lambda: data.read(networks.loss, complement=True))
         given = {name: value for name, value in vars(networks).items() if value is not None}
+        if held is not None:
+            given["test"] = held.X, held.Y
         with output.following(networks.time_limit) as show:
             answer = study.ranks(dataset.X, dataset.Y, **given, callback=show)
     answer.describe_data(dataset)

@@ -69,7 +69,7 @@ def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> 
     batch = problem.on(rows)
     bounds = [min(len(rows), most) for most in total_ranks(problem, weights)]
     layers = zip(weights, factors(batch, weights), bounds, strict=True)
-    return [_chain(W, *_scaled(delta, Zs), problem.lam, len(rows), bound) for W, (delta, Zs), bound in layers]
+    return [rank_chain(W, *_scaled(delta, Zs), problem.lam, len(rows), bound) for W, (delta, Zs), bound in layers]
 
 
 def total_ranks(problem: Problem, weights: Weights) -> list[int]:
@@ -107,10 +107,18 @@ def _scaled(delta: Float[Tensor, "B n"], Zs: Float[Tensor, "B d"]) -> tuple[Floa
     return (delta / (d or 1.0)).T @ (Zs / (h or 1.0)), d * h
 
 
-def _chain(
+def rank_chain(
     W: Float[Tensor, "n d"], G: Float[Tensor, "n d"], scale: float, lam: float, batch: int, bound: int
 ) -> BatchBound:
-    """Return the chain of one layer, whose gradient is scale G."""
+    """Return the chain of one layer, whose gradient is scale G, for a batch of `batch` samples.
+
+    Args:
+        W, G: of one shape.
+        scale: may be 0 or infinite.
+        lam: the strength of the penalty.
+        batch: B.
+        bound: a bound on the rank of G.
+    """
     U, s, Vt = torch.linalg.svd(G, full_matrices=False)
     rank, size = int(RANK_RULE.keeps(s).sum()), frobenius(W)
     if size == 0.0:

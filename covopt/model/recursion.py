@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+from itertools import pairwise
 
 from covopt.runtime.errors import ProblemError
 
 Matrix = tuple[Decimal, Decimal, Decimal, Decimal]
+UNITY: Matrix = (Decimal(1), Decimal(0), Decimal(0), Decimal(1))
 
 EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Arithmetic for powers of A: ten squarings lose about one digit, and entries leave the range of float64."""
@@ -66,7 +68,7 @@ class Decay:
         Raises:
             ProblemError: steps < 0.
         """
-        return float(self._power(steps)[0])
+        return float(self.power(steps)[0])
 
     def memory(self, k: int) -> tuple[float, float]:
         """Return (a_k, b_k): after k steps, weights W with velocity v contribute a_k W + b_k v.
@@ -74,7 +76,7 @@ class Decay:
         Raises:
             ProblemError: k < 0.
         """
-        a, b, _, _ = self._power(k)
+        a, b, _, _ = self.power(k)
         with localcontext(EXACT):
             return float(a), float(b * Decimal(self.rate))
 
@@ -141,12 +143,11 @@ class Decay:
                 return 1 - x * (1 + beta), -beta * beta, x, beta
             return 1 - x, -beta, x, beta
 
-    def _power(self, steps: int) -> Matrix:
+    def power(self, steps: int) -> Matrix:
         """Return A^T by repeated squaring in the arithmetic of EXACT."""
         if steps < 0:
             raise ProblemError(f"The number of steps is {steps}; give 0 or more.")
-        power: Matrix = (Decimal(1), Decimal(0), Decimal(0), Decimal(1))
-        square = self._matrix()
+        power, square = UNITY, self._matrix()
         with localcontext(EXACT):
             while steps:
                 if steps & 1:
@@ -154,6 +155,62 @@ class Decay:
                 steps >>= 1
                 square = _times(square, square) if steps else square
         return power
+
+
+@dataclass(frozen=True)
+class StepwiseDecay:
+    """SGD of T steps whose rate falls by a factor at milestones, as PyTorch's `MultiStepLR`; the velocity stays.
+
+    Attributes:
+        first: the recursion before the first milestone.
+        milestones: the steps after which the rate is multiplied by gamma, ascending.
+        gamma: the factor, 0 < gamma <= 1.
+        steps: T.
+    """
+
+    first: Decay
+    milestones: tuple[int, ...]
+    gamma: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.gamma <= 1.0:
+            raise ProblemError(f"gamma is {self.gamma:g}; give a factor of the rate, above 0 and at most 1.")
+        if any(after <= before for before, after in pairwise((0, *self.milestones))):
+            raise ProblemError("The milestones must ascend, from the first step on and a step or more apart.")
+
+    def kept(self, steps: int) -> float:
+        """Return the factor of W_0 in W after the first `steps` steps."""
+        return float(self._between(0, steps)[0])
+
+    def memory(self, k: int) -> tuple[float, float]:
+        """Return (a, b): weights W with velocity v before the last k <= T steps contribute a W + b v to W_T."""
+        a, b, _, _ = self._between(self.steps - k, self.steps)
+        return float(a), float(b)
+
+    def steps_to(self, retained: float) -> int:
+        """Return a number k of last steps whose memory has |a| <= retained; the least one if |a| falls with k.
+
+        It is T if all steps retain more.
+        """
+        low, high = -1, self.steps
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if abs(self.memory(middle)[0]) > retained else (low, middle)
+        return high
+
+    def _between(self, begin: int, end: int) -> Matrix:
+        """Return the matrix by which (W, v) before step `begin` enters (W, v) after step `end` - 1."""
+        product, places = UNITY, (0, *self.milestones, end)
+        for number, (start, stop) in enumerate(pairwise(places)):
+            steps = min(stop, end) - max(start, begin)
+            if steps > 0:
+                decay = replace(self.first, rate=self.first.rate * self.gamma**number)
+                a, b, c, d = decay.power(steps)
+                with localcontext(EXACT):
+                    rate = Decimal(decay.rate)
+                    product = _times((a, b * rate, c / rate, d), product)
+        return product
 
 
 def _check_length(steps: int, most: int) -> None:
@@ -197,7 +254,7 @@ class Window:
 
 
 def window(
-    decay: Decay,
+    decay: Decay | StepwiseDecay,
     *,
     tolerance: float,
     norm: float,

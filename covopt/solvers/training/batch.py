@@ -59,7 +59,7 @@ class Batch:
         """Return the padded rows of these networks."""
         rows = self.problem.X.new_zeros(len(networks), self.parameters)
         for row, weights in zip(rows, networks, strict=True):
-            for target, W in zip(self._matrices(row[None]), weights, strict=True):
+            for target, W in zip(self.matrices(row[None]), weights, strict=True):
                 target[0, : W.shape[0], : W.shape[1] - 1] = W[:, :-1]
                 target[0, : W.shape[0], -1] = W[:, -1]
         return rows
@@ -68,7 +68,7 @@ class Batch:
         """Return the weights W_1 ... W_L of one row, without the padding."""
         return [
             torch.cat([W[0, :n, : k - 1], W[0, :n, -1:]], dim=1)
-            for (n, k), W in zip(self.problem.shapes(widths), self._matrices(row[None]), strict=True)
+            for (n, k), W in zip(self.problem.shapes(widths), self.matrices(row[None]), strict=True)
         ]
 
     def evaluate(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, "b P"]]:
@@ -77,7 +77,7 @@ class Batch:
         The number of rows may be smaller than that of the batch, not larger. Samples that are spread over processes
         are all summed over.
         """
-        problem, W = self.problem, self._matrices(theta)
+        problem, W = self.problem, self.matrices(theta)
         hidden, sigmas = self._hidden(W, self._inputs)
         outputs = self._outputs(W, sigmas[-1])
         penalised = self._penalised * theta
@@ -94,7 +94,7 @@ class Batch:
         Args:
             rows: numbers of samples, as many as the batch was made for.
         """
-        problem, W = self.problem, self._matrices(theta)
+        problem, W = self.problem, self.matrices(theta)
         Xt, Y = problem.Xt[rows], problem.Y[rows]
         hidden, sigmas = self._hidden(W, Xt.T)
         gradient = (2.0 * lam) * self._penalised * theta
@@ -105,7 +105,7 @@ class Batch:
 
     def fits(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
         """Return C over all samples, and the share of samples whose argmax is the target's."""
-        problem, W = self.problem, self._matrices(theta)
+        problem, W = self.problem, self.matrices(theta)
         size, outputs = max(1, 4_000_000 // (len(theta) * max(self.padded))), []  # activations of a layer at a time
         for inputs in self._inputs.split(size, dim=1):
             S = (W[0].flatten(0, 1) @ inputs).unflatten(0, W[0].shape[:2])
@@ -119,11 +119,15 @@ class Batch:
 
     def spectra(self, theta: Float[Tensor, "b P"], widths: Sequence[Widths]) -> list[list[Tensor]]:
         """Return the singular values of each row's W_1 ... W_L, falling, in float64."""
-        layers = [torch.linalg.svdvals(W.double()).cpu() for W in self._matrices(theta)]
+        layers = [torch.linalg.svdvals(W.double()).cpu() for W in self.matrices(theta)]
         return [
             [values[row, : min(shape)] for values, shape in zip(layers, self.problem.shapes(own), strict=True)]
             for row, own in enumerate(widths)  # without the values of the padding
         ]
+
+    def mean_norms(self, theta: Float[Tensor, "b P"]) -> Float[Tensor, " b"]:
+        """Return the mean over the layers of |W_l|_F, of each row."""
+        return torch.stack([W.flatten(1).norm(dim=1) for W in self.matrices(theta)]).mean(dim=0)
 
     def _outputs(self, W: list[Tensor], last: Float[Tensor, "b n k"]) -> Float[Tensor, "b k m"]:
         bias = self.problem.bias(self.problem.depth - 1) * W[-1][:, :, -1:]
@@ -139,7 +143,7 @@ class Batch:
         gradient: Float[Tensor, "b P"],
     ) -> None:
         """Add dC/dtheta to `gradient`; M is dC/dF."""
-        problem, parts = self.problem, self._matrices(gradient)
+        problem, parts = self.problem, self.matrices(gradient)
         M = M.mT.contiguous()
         for layer in range(problem.depth - 1, 0, -1):
             parts[layer][:, :, :-1] += torch.bmm(M, sigmas[layer - 1].mT)
@@ -163,7 +167,7 @@ class Batch:
             hidden.append(Z)
         return hidden, sigmas
 
-    def _matrices(self, theta: Float[Tensor, "b P"]) -> list[Tensor]:
+    def matrices(self, theta: Float[Tensor, "b P"]) -> list[Tensor]:
         """Return views W_1 ... W_L (b, n_l, n_{l-1} + 1) of the rows."""
         return [
             theta[:, begin:end].unflatten(1, shape)

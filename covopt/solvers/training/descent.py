@@ -113,6 +113,10 @@ class SGD:
         step = torch.where(self._ahead > 0.0, torch.addcmul(g, self._ahead, self._v), self._v)
         self.x.addcmul_(self._rate, step, value=-1.0)
 
+    def scale_rates(self, factors: Float[Tensor, "B 1"]) -> None:
+        """Multiply the rate of each row by a factor; velocities stay."""
+        self._rate = self._rate * factors
+
     def keep(self, rows: Bool[Tensor, " B"]) -> None:
         """Go on with these rows alone."""
         self.x, self._v = self.x[rows], self._v[rows]

@@ -6,9 +6,10 @@ are checked as solves are. The first and the last record follow from the network
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,14 +26,16 @@ from covopt.model.problem import Problem, make_problem
 from covopt.records import record
 from covopt.records.record import Summary
 from covopt.runtime.loop import Status
-from covopt.studies.ranks.rank_answer import TABLE, Ranks, lines_of, name_of_start
+from covopt.studies.path.folds import HeldOut
+from covopt.studies.ranks.architectures import architecture_of
+from covopt.studies.ranks.rank_answer import COURSES, TABLE, Ranks, lines_of, name_of_start
 from covopt.studies.ranks.rank_cells import RankCell, Setting, cell_of, reference_of
 from covopt.studies.ranks.sgd import Course, Descended
 
 UNCHECKED = (
     *("status", "seconds", "version", "data", "scale", "until", "seed", "refused"),
     "that the networks were trained as their settings say",
-    "the records between the first and the last",
+    "the records between the first and the last, and the distances of steps",
 )
 """Entries that nothing in the files proves."""
 
@@ -51,14 +54,15 @@ def load(directory: Path) -> Ranks:
     problem = make_problem(X, Y, lam=1.0, **options).double()
     tolerances, seed = [float(tolerance) for tolerance in stated["tolerance"]], int(stated["seed"])
     arrays, spectra = read_npz(directory / "networks.npz"), read_npz(directory / "spectra.npz")
+    architecture, test = architecture_of(stated["architecture"]), None
+    if stated["test_rows"] is not None:
+        test = HeldOut(*(torch.from_numpy(_numbers(data[f"{name}_test"], 2)) for name in ("X", "Y")))
+    audit = {"architecture": architecture, "test": test, "tolerances": tolerances, "seed": seed}
     references = {}
     for reference in stated["references"]:
         result = load_run(directory / _name_of_run(reference))
         references[float(reference["lam"])] = reference_of(problem, result, tolerances)
-    cells = [
-        _cell(problem, cell, place, arrays, spectra, tolerances, seed)
-        for place, cell in enumerate(stated["cells"], start=1)
-    ]
+    cells = [_cell(problem, cell, place, arrays, spectra, audit) for place, cell in enumerate(stated["cells"], start=1)]
     return Ranks(
         problem=problem,
         cells=cells,
@@ -71,6 +75,8 @@ def load(directory: Path) -> Ranks:
         data=stated["data"],
         scale=stated["scale"],
         refused={float(refusal["lam"]): str(refusal["reason"]) for refusal in stated["refused"]},
+        architecture=architecture,
+        test=test,
     )
 
 
@@ -113,8 +119,7 @@ def _cell(
     place: int,
     arrays: Mapping[str, NDArray],
     spectra: Mapping[str, NDArray],
-    tolerances: Sequence[float],
-    seed: int,
+    audit: dict[str, Any],
 ) -> RankCell:
     setting = Setting(
         lam=float(stated["lam"]),
@@ -124,15 +129,17 @@ def _cell(
         nesterov=stated["nesterov"],
         steps=stated["asked"],
         seed=stated["seed"],
+        milestones=tuple(int(step) for step in stated["milestones"]),
+        gamma=float(stated["gamma"]),
     )
     if setting.nesterov and setting.momentum == 0.0:
         raise ValueError("Nesterov's momentum without a momentum")
     weights, start = _network(arrays, f"c{place}"), _network(arrays, name_of_start(setting))
     network = Descended(weights, setting.steps)
     if f"c{place}_steps" in spectra:
-        course = _course(spectra, place, len(weights))
+        course = _course(spectra, place, len(weights), audit["test"] is not None)
         network = Descended(weights, int(stated["steps"]), stated["diverged"] is True, course)
-    return cell_of(problem, setting, network, start or None, tolerances=tolerances, seed=seed)
+    return cell_of(problem, setting, network, start or None, **audit)
 
 
 def _network(arrays: Mapping[str, NDArray], name: str) -> list[Tensor]:
@@ -143,17 +150,17 @@ def _network(arrays: Mapping[str, NDArray], name: str) -> list[Tensor]:
     return weights
 
 
-def _course(spectra: Mapping[str, NDArray], place: int, layers: int) -> Course:
+def _course(spectra: Mapping[str, NDArray], place: int, layers: int, tested: bool) -> Course:
     """Return the records of a network."""
     steps = spectra[f"c{place}_steps"]
     if steps.dtype.kind != "i" or steps.ndim != 1 or not len(steps) or (np.diff(steps) <= 0).any():
         raise ValueError("steps in spectra.npz that are none")
     values = [_numbers(spectra[f"c{place}_W{layer}"], 2) for layer in range(1, layers + 1)]
-    fits, norms, accuracies = (_numbers(spectra[f"c{place}_{name}"], 1) for name in ("fits", "norms", "accuracies"))
-    if any(len(column) != len(steps) for column in (*values, fits, norms, accuracies)):
+    columns = [_numbers(spectra[f"c{place}_{name}"], 1) for name in COURSES[: None if tested else -1]]
+    if any(len(column) != len(steps) for column in (*values, *columns)):
         raise ValueError("a record in spectra.npz without a step")
     rows = [[torch.from_numpy(column[k]) for column in values] for k in range(len(steps))]
-    return Course(steps.tolist(), fits.tolist(), norms.tolist(), accuracies.tolist(), rows)
+    return Course(steps.tolist(), *(column.tolist() for column in columns), spectra=rows)
 
 
 def _numbers(array: NDArray, dimensions: int) -> NDArray:

@@ -11,6 +11,7 @@ from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
 from covopt.studies.ranks import check as rank_runs
 from covopt.studies.ranks import words as rank_words
+from covopt.studies.ranks.architectures import PLAIN
 
 MEANING = (
     "A threshold rank counts the singular values above a part of |W|. After SGD with weight decay, W is what is left of"
@@ -77,6 +78,12 @@ def _in_python(s: Summary, run: str) -> str:
         options |= s["until"] | {"depth": s["depth"], "width": s["widths"][0]}
         options["seeds"] = len({cell["seed"] for cell in cells})
     options["nesterov"] = cells[0]["nesterov"]
+    if cells[0]["milestones"]:
+        size = cells[0]["batch_size"]
+        options["milestones"] = [step * size / s["rows"] for step in cells[0]["milestones"]]
+        options["gamma"] = cells[0]["gamma"]
+    if s["architecture"] != PLAIN.name:
+        options["architecture"] = s["architecture"]
     call = ", ".join(f"{key}={value!r}" for key, value in options.items() if value is not None and value is not ...)
     net = f", net=[networks[f'c1_W{{layer}}'] for layer in range(1, {s['depth'] + 1})]" if loading else ""
     data = f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n"

@@ -18,7 +18,9 @@ from covopt.records.directories import Writer, spare
 from covopt.records.record import Summary
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Status
+from covopt.studies.path.folds import HeldOut
 from covopt.studies.ranks import words as rank_words
+from covopt.studies.ranks.architectures import PLAIN, Architecture
 from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting
 
 if TYPE_CHECKING:
@@ -30,7 +32,10 @@ else:
 
 TABLE = "cells.csv"
 SETTING = ("batch_size", "rate", "lam", "momentum", "nesterov", "seed")
-TRAINED = ("steps", "finished", "diverged", "epochs", "kept", "loss", "fit", "accuracy")
+TRAINED = ("steps", "finished", "diverged", "epochs", "kept", "loss", "fit", "accuracy", "test_accuracy", "distance")
+
+COURSES = ("fits", "norms", "accuracies", "distances", "test_accuracies")
+"""The numbers of each record; the last ones only with held-out data."""
 
 
 @dataclass(repr=False)
@@ -47,6 +52,8 @@ class Ranks(Answer):
         seconds: the time of everything; seed: of the first start.
         data, scale: name and scaling of the data set, if they are known.
         refused: the reason why the solver has no result, by lam.
+        architecture: of all networks.
+        test: the held-out data.
     """
 
     file: ClassVar[str] = "ranks.json"
@@ -63,6 +70,8 @@ class Ranks(Answer):
     data: str | None = None
     scale: str | None = None
     refused: dict[float, str] = field(default_factory=dict)
+    architecture: Architecture = PLAIN
+    test: HeldOut | None = None
 
     @property
     def widths(self) -> list[int]:
@@ -98,7 +107,9 @@ class Ranks(Answer):
             "scale": self.scale,
             "rows": p.samples,
             **{name: p.stated()[name] for name in ("loss", "depth", "bias", "activation")},
+            "architecture": self.architecture.name,
             "widths": self.widths,
+            "test_rows": None if self.test is None else len(self.test.X),
             "tolerance": self.tolerances,
             "until": self.until,
             "references": references,
@@ -130,13 +141,18 @@ class Ranks(Answer):
             TABLE: record.table(lambda: lines_of(self.summary())),
             "networks.npz": record.archive(self.networks),
             "spectra.npz": record.archive(self.spectra),
-            record.PROBLEM: record.archive(lambda: record.numpy_of(X=self.problem.X, Y=self.problem.Y)),
+            record.PROBLEM: record.archive(self._data),
             "figure.png": spare(lambda path: drawn.draw_panels(self.panels(), path)),
             **{
                 f"references/{place}": partial(reference.result.save, others=UNDRAWN)
                 for place, reference in enumerate(self.references.values(), start=1)
             },
         }
+
+    def _data(self) -> dict[str, NDArray]:
+        """Return the data, with the held-out ones."""
+        held = {} if self.test is None else {"X_test": self.test.X, "Y_test": self.test.Y}
+        return record.numpy_of(X=self.problem.X, Y=self.problem.Y, **held)
 
     def networks(self) -> dict[str, NDArray]:
         """Return all weights `c1_W1` and starts: `start0_W1` of seed 0, `start_W1` if given."""
@@ -147,14 +163,14 @@ class Ranks(Answer):
     def spectra(self) -> dict[str, NDArray]:
         """Return the records of all networks.
 
-        `c1_steps` (R,) are the steps of the records; `c1_fits`, `c1_norms`, `c1_accuracies` (R,) and the singular
-        values `c1_W1` (R, min(n_1, n_0 + 1)) are their values.
+        `c1_steps` (R,) are the steps of the records; `c1_fits`, `c1_norms`, `c1_accuracies`, `c1_distances` (R,), with
+        held-out data `c1_test_accuracies`, and the singular values `c1_W1` (R, min(n_1, n_0 + 1)) are their values.
         """
         arrays: dict[str, NDArray] = {}
         for place, cell in enumerate(self.cells, start=1):
             if cell.course is not None:
                 arrays[f"c{place}_steps"] = np.array(cell.course.steps)
-                for name in ("fits", "norms", "accuracies"):
+                for name in COURSES[: None if cell.course.test_accuracies else -1]:
                     arrays[f"c{place}_{name}"] = np.array(getattr(cell.course, name), dtype=np.float64)
                 for layer, rows in enumerate(zip(*cell.course.spectra, strict=True), start=1):
                     arrays[f"c{place}_W{layer}"] = np.stack([values.numpy() for values in rows])

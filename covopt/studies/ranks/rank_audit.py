@@ -15,23 +15,22 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.rounding import largest
-from covopt.model.batch_bound import BatchBound, batch_bound, least, total_ranks
-from covopt.model.noise import Noise, batch_noise
+from covopt.model.batch_bound import BatchBound, least
+from covopt.model.noise import Noise
 from covopt.model.problem import Problem
 from covopt.model.ranks import (
     check_tolerance,
     frobenius,
-    functional_ranks,
     predicted_rank,
     stable_rank,
     tail,
     threshold_rank,
 )
-from covopt.model.recursion import Decay, Past, Window, window
+from covopt.model.recursion import Decay, Past, StepwiseDecay, Window, window
 from covopt.model.weights import Weights, check_network
 from covopt.records.record import known
 from covopt.runtime.errors import ProblemError
-from covopt.studies.audit.examination import dead
+from covopt.studies.ranks.architectures import PLAIN, Architecture
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class LayerRanks:
         batch_bound: the chain of bounds from one batch, the smallest of the drawn ones.
         noise: the size of the batches' moves in the layer.
         residual: |grad L^lam| / (2 lam |W|).
-        dead: number of neurons without effect; None for the last layer.
+        dead: number of neurons without effect; None for the last layer, and behind normalisations.
     """
 
     layer: int
@@ -96,9 +95,10 @@ def audit_ranks(
     problem: Problem,
     weights: Weights,
     *,
+    architecture: Architecture = PLAIN,
     tolerances: Sequence[float] = (1e-3,),
     batch_size: int | None = None,
-    decay: Decay | None = None,
+    decay: Decay | StepwiseDecay | None = None,
     steps: int | None = None,
     start: Weights | None = None,
     seed: int = 0,
@@ -108,6 +108,7 @@ def audit_ranks(
     Args:
         problem: data, loss and penalty; lam = 0 is allowed here.
         weights: W_1 ... W_L.
+        architecture: of the network.
         tolerances: of the threshold ranks, relative to |W_l|_F.
         batch_size: B of the training; None leaves out the facts on batches.
         decay: its recursion; None if there is none (Adam, AdamW) or it is unknown: no window, no prediction.
@@ -124,9 +125,12 @@ def audit_ranks(
         raise ProblemError("The start has other shapes than the network; give the network's own first weights.")
     for tolerance in tolerances:
         check_tolerance(tolerance)
-    noises, chains = _of_batches(problem, weights, batch_size, seed)
-    functional, audits = functional_ranks(problem, weights), []
-    for layer, (W, noise, chain) in enumerate(zip(weights, noises, chains, strict=True), start=1):
+    noises, chains = _of_batches(problem, weights, architecture, batch_size, seed)
+    functional, totals, audits = architecture.functional_ranks(problem, weights), [None] * len(weights), []
+    if batch_size is not None:
+        totals = architecture.total_ranks(problem, weights)
+    layers = zip(weights, noises, chains, totals, strict=True)
+    for layer, (W, (noise, residual), chain, total) in enumerate(layers, start=1):
         values, past, predicted = torch.linalg.svdvals(W), [], None
         if start is not None and decay is not None and steps is not None:
             first = torch.linalg.svdvals(start[layer - 1])
@@ -143,41 +147,39 @@ def audit_ranks(
                 predicted=predicted,
                 gradient_rank=None if chain is None else chain.gradient_rank,
                 gradient_bound=None if chain is None else chain.rank_bound,
-                window=_window(problem, weights, layer, batch_size, decay, min(tolerances), past),
+                window=_window(W, batch_size, total, decay, min(tolerances), past),
                 batch_bound=chain,
                 noise=None if batch_size is None else noise,
-                residual=noise.residual,
-                dead=dead(problem, list(weights), layer) if layer < len(weights) else None,
+                residual=residual,
+                dead=architecture.dead(problem, weights, layer) if layer < len(weights) else None,
             )
         )
     return audits
 
 
 def _of_batches(
-    problem: Problem, weights: Weights, batch_size: int | None, seed: int
-) -> tuple[list[Noise], Sequence[BatchBound | None]]:
-    """Return noise and chain of each layer: the least of 30 batches; without a batch size residuals alone count."""
+    problem: Problem, weights: Weights, architecture: Architecture, batch_size: int | None, seed: int
+) -> tuple[list[tuple[Noise | None, float | None]], Sequence[BatchBound | None]]:
+    """Return noise, residual and chain of each layer: the least of 30 batches; without a batch size residuals count."""
     if batch_size is None:
-        return batch_noise(problem, weights, problem.samples), [None] * len(weights)
-    noises = batch_noise(problem, weights, batch_size)
+        return architecture.noises(problem, weights, problem.samples), [None] * len(weights)
+    noises = architecture.noises(problem, weights, batch_size)
     generator = torch.Generator().manual_seed(seed)
     drawn = [torch.randperm(problem.samples, generator=generator)[:batch_size] for _ in range(30)]
-    chains = [batch_bound(problem, weights, rows.to(problem.X.device)) for rows in drawn]
+    chains = [architecture.bounds(problem, weights, rows.to(problem.X.device)) for rows in drawn]
     return noises, [least(layer) for layer in zip(*chains, strict=True)]
 
 
 def _window(
-    problem: Problem,
-    weights: Weights,
-    layer: int,
+    W: Float[Tensor, "n d"],
     batch_size: int | None,
-    decay: Decay | None,
+    total: int | None,
+    decay: Decay | StepwiseDecay | None,
     tolerance: float,
     past: Sequence[Past],
 ) -> Window | None:
-    if decay is None or batch_size is None:
+    if decay is None or batch_size is None or total is None:
         return None
-    W, total = weights[layer - 1], total_ranks(problem, weights)[layer - 1]
     rank, norm = min(batch_size, total), frobenius(W)
     memory = window(decay, tolerance=tolerance, norm=norm, rank=rank, total=total, width=min(W.shape), past=past)
     rounding = 1e-5  # of training in float32, relative to W: it has any rank, so that smaller tolerances have no bound

@@ -13,13 +13,15 @@ from covopt.answer.result import Result
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius
-from covopt.model.recursion import Decay
-from covopt.model.weights import Cost, evaluate, outputs
+from covopt.model.recursion import Decay, StepwiseDecay
+from covopt.model.weights import Cost
 from covopt.records.record import Summary, known
 from covopt.runtime.errors import ProblemError
+from covopt.studies.path.folds import HeldOut
 from covopt.studies.ranks import rank_verdicts
+from covopt.studies.ranks.architectures import PLAIN, Architecture
 from covopt.studies.ranks.rank_audit import LayerRanks, audit_ranks
-from covopt.studies.ranks.sgd import Course, Descended, SGDOptions
+from covopt.studies.ranks.sgd import Course, Descended, SGDOptions, accuracy
 
 FAINT = 1e-6
 """Parts of the start below this share of its norm are rounding: its part outside the span of the inputs, or what the
@@ -35,6 +37,7 @@ class Setting:
         batch_size, rate, momentum, nesterov: of SGD.
         steps: the requested number.
         seed: of the start.
+        milestones: the steps after which the rate is multiplied by `gamma`.
     """
 
     lam: float
@@ -44,11 +47,17 @@ class Setting:
     nesterov: bool = False
     steps: int | None = None
     seed: int | None = None
+    milestones: tuple[int, ...] = ()
+    gamma: float = 1.0
 
-    @property
-    def decay(self) -> Decay | None:
-        """The recursion by which the start fades; None if the rate is unknown."""
-        return None if self.rate is None else Decay(self.rate, self.lam, self.momentum, self.nesterov)
+    def decay(self, steps: int | None) -> Decay | StepwiseDecay | None:
+        """Return the recursion by which the start fades in these steps; None if the rate is unknown."""
+        if self.rate is None:
+            return None
+        constant = Decay(self.rate, self.lam, self.momentum, self.nesterov)
+        if not self.milestones or steps is None:
+            return constant
+        return StepwiseDecay(constant, self.milestones, self.gamma, steps)
 
     def options(self) -> SGDOptions:
         """Return the options of the trainer; the setting must be complete."""
@@ -67,6 +76,7 @@ class RankCell:
         diverged: the weights were no longer finite after these steps; then there is no audit.
         course: the records of a network that was trained here.
         cost: of the weights; accuracy: the share of samples in the right class, for cross-entropy.
+        test_accuracy: the same of the held-out data, if there are any.
         layers: the audit of the rank of each matrix.
         samples: N.
         measured: the retained fraction of the start by `measured_kept`, for a given network.
@@ -83,6 +93,7 @@ class RankCell:
     layers: list[LayerRanks]
     samples: int
     measured: float | None = None
+    test_accuracy: float | None = None
 
     @property
     def finished(self) -> bool:
@@ -92,7 +103,7 @@ class RankCell:
     @property
     def kept(self) -> float | None:
         """The retained fraction of the start: (A^T)_11 of the exact recursion."""
-        decay = self.setting.decay
+        decay = self.setting.decay(self.steps)
         return None if decay is None or self.steps is None else decay.kept(self.steps)
 
     @property
@@ -117,6 +128,8 @@ class RankCell:
             "loss": None if self.diverged else known(self.cost.total),
             "fit": None if self.diverged else known(self.cost.fit),
             "accuracy": None if self.diverged else self.accuracy,
+            "test_accuracy": None if self.diverged else self.test_accuracy,
+            "distance": None if self.diverged or self.course is None else self.course.distances[-1],
             "layers": layers,
             "verdict": [self._verdict(layer, reference) for layer in layers],
         }
@@ -134,6 +147,8 @@ def cell_of(
     network: Descended,
     start: Sequence[Tensor] | None,
     *,
+    architecture: Architecture = PLAIN,
+    test: HeldOut | None = None,
     tolerances: Sequence[float],
     seed: int,
 ) -> RankCell:
@@ -141,7 +156,8 @@ def cell_of(
 
     Args:
         problem: in float64.
-        tolerances, seed: as for `audit_ranks`.
+        test: held-out data.
+        architecture, tolerances, seed: as for `audit_ranks`.
     """
     question = replace(problem, lam=setting.lam)
     weights = [W.to(problem.X) for W in network.weights]
@@ -149,17 +165,24 @@ def cell_of(
     steps, diverged, course = network.steps, network.diverged, network.course
     layers = []
     if not diverged:
-        training = {"batch_size": setting.batch_size, "decay": setting.decay, "steps": steps, "start": first}
+        decay = setting.decay(steps)
+        training = {"batch_size": setting.batch_size, "decay": decay, "steps": steps, "start": first}
         present = without_what_is_gone(weights, first)
         try:
-            layers = audit_ranks(question, present, tolerances=tolerances, seed=seed, **training)
+            layers = audit_ranks(
+                question, present, architecture=architecture, tolerances=tolerances, seed=seed, **training
+            )
         except ProblemError:
             if course is None:
                 raise
             diverged = True  # the weights are still finite, but the loss or its gradient is not
-    cost, right = evaluate(question, weights), _accuracy(question, weights)
+    cost, right, test_right = architecture.cost(question, weights), None, None
+    if problem.loss.name == "cross_entropy":
+        right = accuracy(architecture.outputs(question, weights, problem.X), problem.Y)
+        test_right = None if test is None else accuracy(architecture.outputs(question, weights, test.X), test.Y)
     measured = None if course is not None or first is None else measured_kept(problem, weights[0], first[0])
-    return RankCell(setting, weights, first, steps, diverged, course, cost, right, layers, problem.samples, measured)
+    facts = (cost, right, layers, problem.samples, measured, test_right)
+    return RankCell(setting, weights, first, steps, diverged, course, *facts)
 
 
 def measured_kept(problem: Problem, W: Tensor, start: Tensor) -> float | None:
@@ -184,13 +207,6 @@ def without_what_is_gone(weights: Sequence[Tensor], start: Sequence[Tensor] | No
         return list(weights)
     pairs = zip(weights, start, strict=True)
     return [torch.zeros_like(W) if frobenius(W.flatten()) < FAINT * frobenius(V.flatten()) else W for W, V in pairs]
-
-
-def _accuracy(problem: Problem, weights: list[Tensor]) -> float | None:
-    if problem.loss.name != "cross_entropy":
-        return None
-    F = outputs(problem, weights, problem.X)
-    return float((F.argmax(dim=1) == problem.Y.argmax(dim=1)).double().mean())
 
 
 @dataclass(frozen=True)

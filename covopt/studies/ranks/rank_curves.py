@@ -47,7 +47,7 @@ def panels(
 
 def curve(cell: RankCell, layer: int, tolerance: float) -> dict[str, NDArray]:
     """Return epochs, kept, rank and predicted rank of W_l at each record after the start."""
-    course, decay = cell.course, cell.setting.decay
+    course, decay = cell.course, cell.setting.decay(cell.steps)
     assert course is not None
     assert decay is not None
     first = course.spectra[0][layer - 1]

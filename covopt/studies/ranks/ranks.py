@@ -30,6 +30,8 @@ from covopt.runtime.loop import Budget, Callback, Status
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
 from covopt.studies.audit.given import network_of
+from covopt.studies.path.folds import HeldOut
+from covopt.studies.ranks.architectures import PLAIN, Architecture, architecture_of
 from covopt.studies.ranks.rank_answer import Ranks
 from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting, cell_of, reference_of
 from covopt.studies.ranks.sgd import Descended, he_start, train_sgd
@@ -49,11 +51,15 @@ def ranks(
     rate: Numbers | None = None,
     momentum: Numbers = 0.0,
     nesterov: bool = False,
+    milestones: Sequence[float] = (),
+    gamma: float = 0.1,
     kept: float | None = None,
     epochs: float | None = None,
     steps: int | None = None,
     net: object = None,
     start: object = None,
+    test: tuple[object, object] | None = None,
+    architecture: str = "plain",
     loss: str | Loss | None = None,
     depth: int | None = None,
     width: int | None = None,
@@ -75,14 +81,19 @@ def ranks(
         Y: targets (N, n_L), numbers or labels (N,).
         lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay; a list is varied; 0 is allowed.
         batch_size: B; a list is varied. Default: 4, 16 and 64.
-        rate: the constant learning rate mu; a list is varied. Default: 0.1.
+        rate: the learning rate mu; a list is varied. Default: 0.1.
         momentum: PyTorch's, without dampening; a list is varied. nesterov: Nesterov's form of it.
+        milestones: the epochs after which the rate is multiplied by `gamma`, as PyTorch's `MultiStepLR`; give `epochs`
+            or `steps` too.
         kept: train until the retained fraction of the start is at most this; the default, 1e-4, compares at equal
             decay.
         epochs, steps: train for this number instead. At most one of the three.
         net: audit this network instead of training any: weights, a module, a state dict, a Result, or a file.
             `batch_size`, `rate`, `momentum` and `steps` then describe its training, as far as that is known.
         start: the first weights of that network, in any of these forms.
+        test: held-out inputs and targets, on which accuracies are measured.
+        architecture: plain, batch_norm or residual (batch-normalised blocks of two layers); only plain networks have
+            the solver's beside them.
         loss: mse or cross_entropy; None: mse.
         depth: L. width: of every hidden layer. Default: 3 and 100.
         bias, activation, device, task: as for `solve`.
@@ -111,11 +122,14 @@ def ranks(
         first, second, *_ = until
         raise ProblemError(f"{first} and {second} each say how long to train; give one of them.")
     request = _Request(
+        architecture=architecture_of(architecture),
         strengths=strengths,
         batch_size=batch_size,
         rate=rate,
         momentum=momentum,
         nesterov=nesterov,
+        milestones=_numbers(milestones, "milestones") if len(milestones) else [],
+        gamma=as_number(gamma, "gamma"),
         until=until or {"kept": 1e-4},
         seeds=seeds,
         seed=seed,
@@ -132,11 +146,16 @@ def ranks(
         problem = make_problem(X, Y, lam=1.0, depth=layers, activation=activation or "relu", **options)  # type: ignore[arg-type]
         settings = request.grid(problem)
         widths = [_whole(100 if width is None else width, "width", 1)] * (problem.depth - 1)
-        cells, status = request.train(problem, settings, widths)
+        held = None if test is None else HeldOut.of(*test, problem)
+        cells, status = request.train(problem, settings, widths, held)
     else:
         if any(option is not None for option in (kept, epochs, width, depth, seeds)):
             raise ProblemError(
                 "A given network is not trained here; leave kept, epochs, width, depth and seeds out, or the network."
+            )
+        if request.milestones or request.architecture is not PLAIN:
+            raise ProblemError(
+                "A given network is plain and of a constant rate; leave milestones and architecture out."
             )
         given = network_of(net, bias, X)
         chosen, layers = given.agreed(activation), len(given.weights)
@@ -145,7 +164,8 @@ def ranks(
         first = None if start is None else network_of(start, bias).weights
         check_network(problem.double(), [W.to(problem.X.device) for W in given.weights])
         network = Descended(given.weights, setting.steps)
-        cells = [cell_of(problem.double(), setting, network, first, tolerances=tolerances, seed=seed)]
+        held = None if test is None else HeldOut.of(*test, problem)
+        cells = [cell_of(problem.double(), setting, network, first, test=held, tolerances=tolerances, seed=seed)]
         status = Status.CONVERGED
     references, refused = request.solve(problem)
     return Ranks(
@@ -158,6 +178,8 @@ def ranks(
         seconds=request.budget.seconds(),
         seed=seed,
         refused=refused,
+        architecture=request.architecture,
+        test=held,
     )
 
 
@@ -166,8 +188,10 @@ class _Request:
     """The options of a call.
 
     Attributes:
+        architecture: of all networks.
         strengths: the values of lam.
         batch_size, rate, momentum, nesterov, seeds: as the caller gave them.
+        milestones, gamma: of the rate, in epochs.
         until: `kept`, `epochs` or `steps`, and its value.
         seed, tolerances: of the starts, and of the ranks.
         budget, callback: of everything.
@@ -175,11 +199,14 @@ class _Request:
         most: of networks, and of weights of one network.
     """
 
+    architecture: Architecture
     strengths: list[float]
     batch_size: int | Sequence[int] | None
     rate: Numbers | None
     momentum: Numbers
     nesterov: bool
+    milestones: list[float]
+    gamma: float
     until: dict[str, Any]
     seeds: int | None
     seed: int
@@ -197,7 +224,9 @@ class _Request:
             ProblemError: they leave no time for the training.
         """
         limit = self.budget.time_limit
-        if not any(self.strengths):
+        if self.architecture is not PLAIN and self.reference:
+            raise ProblemError("The solver knows plain networks alone; leave its time, reference, out.")
+        if self.architecture is not PLAIN or not any(self.strengths):
             return 0.0
         if self.reference is None:
             return limit / 3.0
@@ -222,12 +251,16 @@ class _Request:
         starts = range(self.seed, self.seed + _whole(3 if self.seeds is None else self.seeds, "number of seeds", 1))
         if len(sizes) * len(rates) * len(momenta) * len(self.strengths) * len(starts) > self.most[0]:
             raise ProblemError(f"The grid has more than {self.most[0]:,} networks; give fewer values, or run a sweep.")
+        self.architecture.check(problem.depth, sizes)
         settings = []
         for size, mu, lam, beta in itertools.product(sizes, rates, self.strengths, momenta):
             check_batch_size(problem, size)
             ahead = self.nesterov and beta > 0.0
             steps = self._steps(problem, Decay(mu, lam, beta, ahead), size)
-            settings += [Setting(lam, size, mu, beta, ahead, steps, start) for start in starts]
+            falls = tuple(round(epoch * problem.samples / size) for epoch in self.milestones)
+            gamma = self.gamma if falls else 1.0
+            settings += [Setting(lam, size, mu, beta, ahead, steps, start, falls, gamma) for start in starts]
+            settings[-1].decay(steps)  # refuses milestones that do not ascend
         return settings
 
     def _steps(self, problem: Problem, decay: Decay, size: int) -> int:
@@ -242,6 +275,10 @@ class _Request:
             if epochs * problem.samples / size > LONGEST:
                 raise ProblemError(f"So many epochs, {epochs:g}, take more than {LONGEST:g} steps; give fewer.")
             return max(1, round(epochs * problem.samples / size))
+        if self.milestones:
+            raise ProblemError(
+                "With milestones the rate falls before enough of the start has faded; give epochs or steps."
+            )
         if decay.lam == 0.0:
             raise ProblemError("Without a penalty nothing of the start fades; with lam 0, give epochs or steps.")
         return decay.steps_to(as_number(value, "The part of the start to keep"))
@@ -268,7 +305,9 @@ class _Request:
             raise ProblemError("A momentum without a rate says nothing; give the rate too.")
         return setting
 
-    def train(self, problem: Problem, settings: list[Setting], widths: list[int]) -> tuple[list[RankCell], Status]:
+    def train(
+        self, problem: Problem, settings: list[Setting], widths: list[int], test: HeldOut | None
+    ) -> tuple[list[RankCell], Status]:
         """Train all networks, and audit them; raise an error if all of them diverged."""
         sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
         if sum(n * (below + 1) for below, n in itertools.pairwise(sizes)) > self.most[1]:
@@ -279,6 +318,8 @@ class _Request:
             problem,
             [starts[setting.seed] for setting in settings],
             [setting.options() for setting in settings],
+            architecture=self.architecture,
+            test=test,
             seed=self.seed,
             budget=replace(self.budget, time_limit=limit),
             callback=self.callback,
@@ -286,9 +327,9 @@ class _Request:
         if all(network.diverged for network in networks):
             least = min(setting.rate or 0.0 for setting in settings)
             raise ProblemError(f"Every network diverged, also at the rate {least:g}; give a smaller rate.")
-        exact = problem.double()
+        exact, audit = problem.double(), {"tolerances": self.tolerances, "seed": self.seed}
         cells = [
-            cell_of(exact, setting, network, starts[setting.seed], tolerances=self.tolerances, seed=self.seed)
+            cell_of(exact, setting, network, starts[setting.seed], architecture=self.architecture, test=test, **audit)
             for setting, network in zip(settings, networks, strict=True)
         ]
         return cells, status

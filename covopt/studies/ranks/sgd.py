@@ -21,8 +21,10 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
-from covopt.solvers.training.batch import Batch, Widths, work
+from covopt.solvers.training.batch import Widths, work
 from covopt.solvers.training.descent import SGD
+from covopt.studies.path.folds import HeldOut
+from covopt.studies.ranks.architectures import PLAIN, Architecture
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,11 @@ class SGDOptions:
 
     Attributes:
         batch_size: B samples in each step, at most N.
-        rate: the learning rate mu, constant; momentum: m of PyTorch's `SGD`, without dampening.
+        rate: the learning rate mu; momentum: m of PyTorch's `SGD`, without dampening.
         nesterov: Nesterov's form of it.
         lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay.
         steps: their number.
+        milestones: the steps after which the rate is multiplied by `gamma`.
     """
 
     batch_size: int
@@ -43,6 +46,8 @@ class SGDOptions:
     steps: int
     momentum: float = 0.0
     nesterov: bool = False
+    milestones: tuple[int, ...] = ()
+    gamma: float = 1.0
 
 
 @dataclass
@@ -52,6 +57,8 @@ class Course:
     Attributes:
         steps: the steps of the records (R,).
         fits: C over all samples (R,); norms: |W|^2 (R,); accuracies: the share of right samples (R,).
+        distances: the mean over the layers of |W_{l,t} - W_{l,t-1}|_F, the last step (R,); 0 at the start.
+        test_accuracies: the share of right held-out samples (R,); empty without held-out data.
         spectra: for each layer the singular values of W_l at each record, descending, (R, min(n_l, n_{l-1} + 1)).
     """
 
@@ -59,6 +66,8 @@ class Course:
     fits: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
+    distances: list[float] = field(default_factory=list)
+    test_accuracies: list[float] = field(default_factory=list)
     spectra: list[list[Tensor]] = field(default_factory=list)
 
 
@@ -94,6 +103,8 @@ def train_sgd(
     starts: Sequence[Weights],
     options: Sequence[SGDOptions],
     *,
+    architecture: Architecture = PLAIN,
+    test: HeldOut | None = None,
     seed: int = 0,
     budget: Budget | None = None,
     callback: Callback | None = None,
@@ -105,6 +116,8 @@ def train_sgd(
     Args:
         problem: data and loss, which must be mse or cross_entropy.
         starts: weights; options: one for each.
+        architecture: of all networks.
+        test: held-out data, on which accuracies are recorded.
         seed: of the order of the samples.
         budget: its time; networks come back as they are then.
         callback: gets a `Progress` now and then.
@@ -112,17 +125,33 @@ def train_sgd(
     Returns:
         The networks in the order of their starts, and CONVERGED if no limit ended the training.
     """
-    trainer = _Trainer(problem, starts, options, seed)
+    trainer = _Trainer(_Task(problem, architecture, test, seed), starts, options)
     outcome = run(trainer, budget or Budget(), callback)
     return trainer.networks(), outcome.status
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What all groups train on: data, kind of networks, held-out data, and the seed of the order of the samples."""
+
+    problem: Problem
+    architecture: Architecture
+    test: HeldOut | None
+    seed: int
+
+    def test_accuracy(self, weights: Weights) -> float:
+        """Return the share of right held-out samples."""
+        assert self.test is not None
+        X, Y = self.test.X.to(self.problem.X), self.test.Y.to(self.problem.Y)
+        return accuracy(self.architecture.outputs(self.problem, weights, X), Y)
 
 
 class _Trainer:
     """The iteration of the loop: a round advances the first group that is not finished."""
 
-    def __init__(self, problem: Problem, starts: Sequence[Weights], options: Sequence[SGDOptions], seed: int) -> None:
+    def __init__(self, task: _Task, starts: Sequence[Weights], options: Sequence[SGDOptions]) -> None:
         self._groups = [
-            _Group(problem, members, [starts[i] for i in members], [options[i] for i in members], seed)
+            _Group(task, members, [starts[i] for i in members], [options[i] for i in members])
             for members in _grouped(starts, options)
         ]
 
@@ -176,27 +205,28 @@ class _Group:
 
     def __init__(
         self,
-        problem: Problem,
+        task: _Task,
         members: list[int],
         starts: Sequence[Weights],
         options: Sequence[SGDOptions],
-        seed: int,
     ) -> None:
-        self.members = members
+        self.members, self._task, problem = members, task, task.problem
         self.batch_size, self.last = options[0].batch_size, max(option.steps for option in options)
         self._widths = [[len(W) for W in weights[:-1]] for weights in starts]
         self.width = max(max(widths) for widths in self._widths)
-        self._batch = Batch(problem, self._widths, self.batch_size)
+        self._batch = task.architecture.batch(problem, self._widths, self.batch_size)
         x = self._batch.pack(starts)
         rate, momentum = x.new_tensor([[[option.rate], [option.momentum]] for option in options]).unbind(1)
         nesterov = torch.tensor([[option.nesterov] for option in options], device=x.device)
         self._sgd = SGD(x, rate, momentum, nesterov)
         self._lam = x.new_tensor([[option.lam] for option in options])
         self._ends = torch.tensor([option.steps for option in options])
+        self._options, self._milestones = options, {step for option in options for step in option.milestones}
         self._rows = torch.arange(len(options))  # the networks that are still training
         self._at, self._final = x.clone(), [0] * len(options)
+        self._before = x  # the weights before the step that is recorded next
         self._diverged, self.courses = [False] * len(options), [Course() for _ in options]
-        self._samples = epochs(problem.samples, self.batch_size, seed)
+        self._samples = epochs(problem.samples, self.batch_size, task.seed)
         self._recorded = recorded_steps({option.steps for option in options})
         self.steps, self.cost, self.finished = 0, math.inf, False
         multiplications = sum(work(problem, widths) for widths in self._widths) * self.batch_size / problem.samples
@@ -218,13 +248,22 @@ class _Group:
         for _ in range(self._round):
             if self.finished or budget.spent():
                 return
+            if self.steps in self._milestones:
+                self._sgd.scale_rates(self._lam.new_tensor([[self._factor(row)] for row in self._rows.tolist()]))
             rows = next(self._samples).to(self._lam.device)
+            if self.steps + 1 in self._recorded:
+                self._before = self._sgd.x.clone()
             self._sgd.iterate(self._batch.slopes(self._sgd.x, rows, self._lam))
             self.steps += 1
             if self.steps in self._recorded or self.steps % 64 == 0:
                 self._drop_diverged()
             if self.steps in self._recorded and not self.finished:
                 self._record()
+
+    def _factor(self, row: int) -> float:
+        """Return the factor of a network's rate at this step."""
+        option = self._options[row]
+        return option.gamma if self.steps in option.milestones else 1.0
 
     def _drop_diverged(self) -> None:
         finite = torch.isfinite(self._sgd.x).all(dim=1).cpu()
@@ -240,12 +279,17 @@ class _Group:
         norms = x.square().sum(dim=1)
         self.cost = float((fits + self._lam[:, 0] * norms).min())
         spectra = self._batch.spectra(x, [self._widths[row] for row in rows])
+        distances = self._batch.mean_norms(x - self._before)
         for place, row in enumerate(rows):
             course = self.courses[row]
             course.steps.append(self.steps)
             course.fits.append(float(fits[place]))
             course.norms.append(float(norms[place]))
             course.accuracies.append(float(accuracies[place]))
+            course.distances.append(float(distances[place]))
+            if self._task.test is not None:
+                weights = self._batch.unpack(x[place], self._widths[row])
+                course.test_accuracies.append(self._task.test_accuracy(weights))
             course.spectra.append(spectra[place])
             self._final[row] = self.steps
         self._keep(self._ends[self._rows] > self.steps)
@@ -254,8 +298,13 @@ class _Group:
         if not bool(going.all()):
             device = going.to(self._lam.device)
             self._sgd.keep(device)
-            self._lam, self._rows = self._lam[device], self._rows[going]
+            self._lam, self._rows, self._before = self._lam[device], self._rows[going], self._before[device]
             self.finished = not len(self._rows)
+
+
+def accuracy(F: Tensor, Y: Tensor) -> float:
+    """Return the share of samples whose largest output is that of their class."""
+    return float((F.argmax(dim=1) == Y.argmax(dim=1)).double().mean())
 
 
 def recorded_steps(ends: set[int]) -> set[int]:

@@ -10,6 +10,7 @@ from covopt.runtime.errors import counted, listed
 from covopt.studies.ranks.rank_verdicts import is_of_start
 
 SETTING = ("batch_size", "rate", "lam", "momentum", "nesterov")
+KINDS = {"plain": "", "batch_norm": "batch-normalised ", "residual": "residual "}
 HEADS = {"batch_size": "batch", "rate": "rate", "lam": "lam", "momentum": "momentum", "nesterov": "Nesterov"}
 
 
@@ -37,13 +38,15 @@ def table(s: Summary) -> tuple[list[str], list[list[object]]]:
     starts = [f"from the start {n}" for n in names] if several else ["from the start"]
     columns = [*(HEADS[name] for name in SETTING if name in varied), "steps", "kept", "layer", "shape"]
     columns += [*ranks, *starts, "stable", "functional", "bound", "solver"]
+    columns += ["test accuracy"] * (s["test_rows"] is not None)
     rows = []
     for cells in groups(s):
         audited = [cell for cell in cells if cell["layers"]]
         training = [cells[0][name] for name in SETTING if name in varied]
         training += [_mean([cell["steps"] for cell in audited]), _short(_mean([cell["kept"] for cell in audited]), 2)]
+        right = [] if s["test_rows"] is None else [_short(_mean([cell["test_accuracy"] for cell in audited]))]
         for layers in zip(*(cell["layers"] for cell in audited), strict=True):
-            rows.append([*training, *_layer(s, cells[0], layers, names)])
+            rows.append([*training, *_layer(s, cells[0], layers, names), *right])
     return columns, rows
 
 
@@ -222,7 +225,10 @@ def trained(s: Summary) -> str:
         "steps": f"for {value} steps",
     }[name]
     tolerances = listed(f"{tolerance:g}" for tolerance in s["tolerance"])
-    return f"{counted(len(s['cells']), 'network')} by SGD, {until}; ranks at tolerance {tolerances}"
+    kind = KINDS[s["architecture"]]
+    falls = len(s["cells"][0]["milestones"])
+    schedule = f", the rate times {s['cells'][0]['gamma']:g} at {counted(falls, 'milestone')}" if falls else ""
+    return f"{counted(len(s['cells']), f'{kind}network')} by SGD, {until}{schedule}; ranks at tolerance {tolerances}"
 
 
 def ended(s: Summary) -> str:

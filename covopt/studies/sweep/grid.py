@@ -22,6 +22,7 @@ from covopt.data.further import Further
 from covopt.model.loss import parse_loss
 from covopt.runtime.errors import DataError, ProblemError, shown
 from covopt.solvers.options import CERTIFY, METHODS
+from covopt.studies.ranks.architectures import ARCHITECTURES
 from covopt.studies.sweep.store import Options
 
 SOLVE, RANKS = "solve", "ranks"
@@ -35,7 +36,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
     RANKS: (
         *("batch_size", "rate", "lam", "momentum", "nesterov", "kept", "epochs", "steps", "loss", "depth", "width"),
-        *("bias", "activation", "tolerance", "reference", "time_limit", "device", "seed"),
+        *("bias", "activation", "architecture", "tolerance", "reference", "time_limit", "device", "seed"),
     ),
 }
 """The options of each task."""
@@ -47,7 +48,10 @@ _NUMBERS = (
 )
 _TYPES = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(_NUMBERS, float), "nesterov": bool}
 """The types of options that are no texts."""
-_WORDS = {"scale": SCALES, "task": TASKS, "method": METHODS, "certify": CERTIFY}
+_WORDS = {
+    **{"scale": SCALES, "task": TASKS, "method": METHODS, "certify": CERTIFY},
+    "architecture": tuple(ARCHITECTURES),
+}
 _KINDS = {str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
 
 
