@@ -12,6 +12,8 @@ import depth_rank
 import numpy as np
 import pytest
 import rank_recovery
+import sgd_grid
+import sgd_layers
 import sgd_steps
 import symmetry
 import torch
@@ -29,8 +31,8 @@ from covopt.runtime.loop import Budget
 
 PAPERS = Path(__file__).parents[1] / "examples" / "papers"
 MODULES = (
-    attraction_repulsion, counterexample, denoising, depth_rank, rank_recovery, sgd_steps, symmetry, trained_depths,
-    trained_recovery, trained_symmetry, tripoints, width_digits, width_teacher,
+    attraction_repulsion, counterexample, denoising, depth_rank, rank_recovery, sgd_grid, sgd_layers, sgd_steps,
+    symmetry, trained_depths, trained_recovery, trained_symmetry, tripoints, width_digits, width_teacher,
 )  # fmt: skip
 
 TABLE = {
