@@ -9,6 +9,8 @@ import sgd_layers
 import sgd_networks
 from figure_design import Arrays, Asked, Design, Numbers
 
+from covopt.runtime.loop import Budget
+
 
 @pytest.fixture(autouse=True)
 def _few_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +20,7 @@ def _few_images(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def quickly(design: Design, path: Path) -> tuple[Arrays, Numbers]:
     """The arrays and the numbers of the quick version, which has a picture and a table."""
-    arrays = design.make(Asked(quick=True)).arrays
+    arrays = design.make(Asked(quick=True, budget=Budget(600.0))).arrays
     numbers = design.numbers(arrays)
     design.picture(arrays, numbers).savefig(path / "figure.png")
     assert all(len(row) == len(design.columns) for row in design.rows(numbers))

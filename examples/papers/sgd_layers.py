@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 import sgd_networks
-from figure_design import Arrays, Asked, Claim, Design, Made, Numbers
+from figure_design import Arrays, Asked, Claim, Design, Made, Numbers, ended
 from sgd_networks import NAMES
 
 from covopt.answer import panels
-from covopt.runtime.loop import Status
 
-DEPTH, BATCHES, RATE, LAM = 10, (8, 16, 64), 0.1, 5e-3
+DEPTH, BATCHES, RATE, LAM = 10, (8, 16, 64), 0.1, 1e-2
 ARCHITECTURES = ("batch_norm", "residual")
 
 
@@ -25,7 +24,7 @@ def _make(asked: Asked) -> Made:
         networks = sgd_networks.train(asked, name, DEPTH, [(batch, RATE, LAM) for batch in BATCHES], epochs)
         arrays[f"{name}_ranks"] = np.array([network.ranks for network in networks], dtype=np.float64)
         arrays[f"{name}_others"] = np.array([[n.kept, n.train, n.test] for n in networks])
-    return Made(sgd_networks.settings(asked, DEPTH, epochs), arrays, Status.CONVERGED)
+    return Made(sgd_networks.settings(asked, DEPTH, epochs), arrays, ended(asked.budget))
 
 
 def _numbers(arrays: Arrays) -> Numbers:

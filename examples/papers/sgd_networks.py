@@ -67,6 +67,7 @@ def train(asked: Asked, name: str, depth: int, choices: Sequence[Choice], epochs
         architecture=ARCHITECTURES[name],
         test=HeldOut(X[SAMPLES:], Y[SAMPLES:]),
         seed=asked.seed,
+        budget=asked.budget,
     )
     return [Trained(setting, network) for setting, network in zip(settings, networks, strict=True)]
 

@@ -49,6 +49,9 @@ WRONG: dict[str, list[object]] = {
     "depths": [3, "12", [1], [2.5], [True], []],
     "ranks": [3, "12", [0], [1.5], [True]],
     "lams": ["12", [0], ["1"], [True], [NAN], []],
+    "architecture": ["x", 3, None],
+    "milestones": [*POSITIVE, 0, [2.0, 1.0], 1e300],
+    "gamma": [*POSITIVE, 2.0],
     "ratio": [*POSITIVE, 2],
     "points": [*COUNT, 10**9],
     "test": [3, "x", (X,), (X, Y, Y), (X[:, :1], Y)],
@@ -119,7 +122,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., object], dict[str, object], str]] = {
         data(covopt.ranks),
         {"lam": 0.1, "epochs": 1},
         "X Y loss bias activation device callback task time_limit seed nesterov batch_size rate momentum seeds depth"
-        " width tolerance",
+        " width tolerance test architecture milestones gamma",
     ),
     "validate": (lambda X=X, Y=Y, **o: covopt.validate(W, X, Y, **o), {"lam": 0.1}, f"{QUESTION} decay at scalings"),
     "compare": (data(covopt.compare), {"lam": 0.1}, f"{QUESTION} depth skip methods width"),

@@ -7,6 +7,7 @@ import covopt
 from covopt.model.problem import make_problem
 from covopt.model.ranks import functional_ranks
 from covopt.model.recursion import Decay
+from covopt.studies.ranks.architectures import ARCHITECTURES
 from covopt.studies.ranks.rank_audit import audit_ranks
 from messages import rows
 

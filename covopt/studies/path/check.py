@@ -68,7 +68,7 @@ def load(directory: File) -> Path:
         end=end,
         tests=[] if None in tests else [float(test) for test in tests],
         scored_by=_scored(stated["scored_by"]),
-        held_out=HeldOut.of(held["X"], held["Y"], problem) if held else None,
+        held_out=HeldOut.of((held["X"], held["Y"]), problem) if held else None,
         status=Status(stated["status"]),
         seconds=float(stated["seconds"]),
         seed=int(stated["seed"]),

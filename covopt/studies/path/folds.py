@@ -22,15 +22,19 @@ class HeldOut:
     Y: Float[Tensor, "M nL"]
 
     @staticmethod
-    def of(X: object, Y: object, problem: Problem) -> HeldOut:
-        """Check held-out data against the data of a problem.
+    def of(test: object, problem: Problem) -> HeldOut | None:
+        """Check a pair of held-out inputs and targets against the data of a problem; None stays None.
 
         Raises:
-            ProblemError: the columns differ, or there are no data.
+            ProblemError: it is no pair, the columns differ, or there are no data.
         """
+        if test is None:
+            return None
+        if not (isinstance(test, (tuple, list)) and len(test) == 2):
+            raise ProblemError(f"test is {shown(test)}; give a pair of held-out inputs and targets.")
         task = "regression" if problem.classes is None else None
         checked = make_problem(
-            X, Y, lam=problem.stated_lam, loss=problem.loss, depth=problem.depth, device=problem.X.device, task=task,
+            *test, lam=problem.stated_lam, loss=problem.loss, depth=problem.depth, device=problem.X.device, task=task,
             classes=problem.classes,
         ).double()  # fmt: skip
         for name, mine, theirs in (("inputs", checked.X, problem.X), ("targets", checked.Y, problem.Y)):

@@ -114,9 +114,7 @@ def path(
     seed = check_seed(seed)
     SolveOptions(limited, certify=certify, gap=gap, seed=seed).check(depth)
     earlier = _known(init, problem)
-    if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
-        raise ProblemError(f"test is {shown(test)}; give a pair of held-out inputs and targets.")
-    held = None if test is None else HeldOut.of(*test, problem)
+    held = HeldOut.of(test, problem)
     parts = _parts(problem, test, folds, seed)
     if interpolate:
         _check_end(problem)

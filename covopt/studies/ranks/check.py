@@ -54,9 +54,8 @@ def load(directory: Path) -> Ranks:
     problem = make_problem(X, Y, lam=1.0, **options).double()
     tolerances, seed = [float(tolerance) for tolerance in stated["tolerance"]], int(stated["seed"])
     arrays, spectra = read_npz(directory / "networks.npz"), read_npz(directory / "spectra.npz")
-    architecture, test = architecture_of(stated["architecture"]), None
-    if stated["test_rows"] is not None:
-        test = HeldOut(*(torch.from_numpy(_numbers(data[f"{name}_test"], 2)) for name in ("X", "Y")))
+    architecture = architecture_of(stated["architecture"])
+    test = None if stated["test_rows"] is None else HeldOut.of((data["X_test"], data["Y_test"]), problem)
     audit = {"architecture": architecture, "test": test, "tolerances": tolerances, "seed": seed}
     references = {}
     for reference in stated["references"]:

@@ -51,7 +51,7 @@ def ranks(
     rate: Numbers | None = None,
     momentum: Numbers = 0.0,
     nesterov: bool = False,
-    milestones: Sequence[float] = (),
+    milestones: Numbers | None = None,
     gamma: float = 0.1,
     kept: float | None = None,
     epochs: float | None = None,
@@ -128,7 +128,7 @@ def ranks(
         rate=rate,
         momentum=momentum,
         nesterov=nesterov,
-        milestones=_numbers(milestones, "milestones") if len(milestones) else [],
+        milestones=[] if milestones is None else _numbers(milestones, "milestone"),
         gamma=as_number(gamma, "gamma"),
         until=until or {"kept": 1e-4},
         seeds=seeds,
@@ -146,7 +146,7 @@ def ranks(
         problem = make_problem(X, Y, lam=1.0, depth=layers, activation=activation or "relu", **options)  # type: ignore[arg-type]
         settings = request.grid(problem)
         widths = [_whole(100 if width is None else width, "width", 1)] * (problem.depth - 1)
-        held = None if test is None else HeldOut.of(*test, problem)
+        held = HeldOut.of(test, problem)
         cells, status = request.train(problem, settings, widths, held)
     else:
         if any(option is not None for option in (kept, epochs, width, depth, seeds)):
@@ -164,7 +164,7 @@ def ranks(
         first = None if start is None else network_of(start, bias).weights
         check_network(problem.double(), [W.to(problem.X.device) for W in given.weights])
         network = Descended(given.weights, setting.steps)
-        held = None if test is None else HeldOut.of(*test, problem)
+        held = HeldOut.of(test, problem)
         cells = [cell_of(problem.double(), setting, network, first, test=held, tolerances=tolerances, seed=seed)]
         status = Status.CONVERGED
     references, refused = request.solve(problem)
@@ -257,7 +257,7 @@ class _Request:
             check_batch_size(problem, size)
             ahead = self.nesterov and beta > 0.0
             steps = self._steps(problem, Decay(mu, lam, beta, ahead), size)
-            falls = tuple(round(epoch * problem.samples / size) for epoch in self.milestones)
+            falls = tuple(round(min(epoch * problem.samples / size, LONGEST)) for epoch in self.milestones)
             gamma = self.gamma if falls else 1.0
             settings += [Setting(lam, size, mu, beta, ahead, steps, start, falls, gamma) for start in starts]
             settings[-1].decay(steps)  # refuses milestones that do not ascend
@@ -301,7 +301,7 @@ class _Request:
         )
         if setting.batch_size is not None:
             check_batch_size(problem, setting.batch_size)
-        if setting.decay is None and setting.momentum != 0.0:
+        if setting.rate is None and setting.momentum != 0.0:
             raise ProblemError("A momentum without a rate says nothing; give the rate too.")
         return setting
 

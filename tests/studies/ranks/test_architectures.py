@@ -179,26 +179,3 @@ def test_a_stored_architecture_comes_back_and_is_verified(name: str, tmp_path: P
     arrays["Y_test"] = np.roll(arrays["Y_test"], 1, axis=1)
     np.savez(tmp_path / "run" / "problem.npz", **arrays)
     assert not covopt.verify(tmp_path / "run").passed
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"architecture": "transformer"}, "give plain, batch_norm or residual"),
-        ({"architecture": "batch_norm", "batch_size": 1}, "give batches of 2 or more"),
-        ({"architecture": "residual", "depth": 5}, "give 4, 6, 8"),
-        ({"architecture": "residual", "depth": 4, "reference": 1.0}, "leave its time, reference, out"),
-        ({"milestones": [2.0]}, "give epochs or steps"),
-        ({"milestones": [3.0, 2.0], "epochs": 4}, "must ascend"),
-        ({"milestones": [2.0], "epochs": 4, "gamma": 2.0}, "above 0 and at most 1"),
-        (
-            {"architecture": "residual", "net": [torch.ones(3, 6)], "width": None},
-            "leave milestones and architecture out",
-        ),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(options: dict[str, object], message: str) -> None:
-    problem = small()
-    with pytest.raises(covopt.ProblemError, match=message):
-        covopt.ranks(problem.X, problem.Y, **({"lam": 0.1, "loss": "cross_entropy", "width": 4} | options))
