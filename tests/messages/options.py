@@ -50,7 +50,7 @@ WRONG: dict[str, list[object]] = {
     "ranks": [3, "12", [0], [1.5], [True]],
     "lams": ["12", [0], ["1"], [True], [NAN], []],
     "architecture": ["x", 3, None],
-    "milestones": [*POSITIVE, 0, [2.0, 1.0], 1e300],
+    "milestones": [*POSITIVE, 0, [2.0, 1.0]],
     "gamma": [*POSITIVE, 2.0],
     "ratio": [*POSITIVE, 2],
     "points": [*COUNT, 10**9],

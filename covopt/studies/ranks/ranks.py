@@ -21,7 +21,7 @@ from covopt.model.loss import Loss
 from covopt.model.noise import check_batch_size
 from covopt.model.problem import Problem, make_problem
 from covopt.model.ranks import TOLERANCE, check_tolerance
-from covopt.model.recursion import LONGEST, Decay
+from covopt.model.recursion import LONGEST, Decay, StepwiseDecay
 from covopt.model.scalars import as_number
 from covopt.model.weights import check_network
 from covopt.runtime.errors import CovoptError, ProblemError, shown
@@ -83,8 +83,8 @@ def ranks(
         batch_size: B; a list is varied. Default: 4, 16 and 64.
         rate: the learning rate mu; a list is varied. Default: 0.1.
         momentum: PyTorch's, without dampening; a list is varied. nesterov: Nesterov's form of it.
-        milestones: the epochs after which the rate is multiplied by `gamma`, as PyTorch's `MultiStepLR`; give `epochs`
-            or `steps` too.
+        milestones: epochs after which the rate falls, as PyTorch's `MultiStepLR`; give `epochs` or `steps` too.
+        gamma: the factor of the rate at each of them.
         kept: train until the retained fraction of the start is at most this; the default, 1e-4, compares at equal
             decay.
         epochs, steps: train for this number instead. At most one of the three.
@@ -258,9 +258,9 @@ class _Request:
             ahead = self.nesterov and beta > 0.0
             steps = self._steps(problem, Decay(mu, lam, beta, ahead), size)
             falls = tuple(round(min(epoch * problem.samples / size, LONGEST)) for epoch in self.milestones)
+            StepwiseDecay(Decay(mu, lam, beta, ahead), falls, self.gamma, steps)  # refuses wrong milestones
             gamma = self.gamma if falls else 1.0
             settings += [Setting(lam, size, mu, beta, ahead, steps, start, falls, gamma) for start in starts]
-            settings[-1].decay(steps)  # refuses milestones that do not ascend
         return settings
 
     def _steps(self, problem: Problem, decay: Decay, size: int) -> int:
