@@ -55,6 +55,7 @@ class _Network(BaseEstimator):
     tol: Any = 1e-3
     time_limit: Any = 300.0
     max_iter: Any = None
+    verbose: Any = False
     width: Any = None
     max_width: Any = None
     starts: Any = None
@@ -91,6 +92,7 @@ class _Network(BaseEstimator):
             "loss": loss
         }
         options["seed"], options["max_iterations"] = self._seed(), options.pop("max_iter")
+        options["progress"] = bool(options.pop("verbose"))
         del options["random_state"], options["scale"]
         if self.method != "cone":
             options["tol"] = None
@@ -177,6 +179,7 @@ class CovoptRegressor(RegressorMixin, _Network):
             where an exact oracle knows the gap, at `gap` instead. None: only when nothing more is found, which takes
             minutes. The other methods have no use for it.
         max_iter: rounds of the method; None sets no limit. Unlike time_limit it leaves the answer repeatable.
+        verbose: show a line with cost, bound and time on standard error during the fit.
         random_state: seed of the search; the same seed gives the same network unless time stopped it.
 
     Attributes:
@@ -255,7 +258,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         >>> network = CovoptClassifier().fit(X, y)
         >>> network.predict(X[:2])
         array([0, 0])
-        >>> network.gap_ < 0.2
+        >>> network.score(X, y) > 0.95
         True
 
     Args:

@@ -33,6 +33,7 @@ SHARED = (
     "certify",
     "gap",
     "max_iter",
+    "verbose",
     "device",
     "random_state",
 )
@@ -59,6 +60,7 @@ class _Chosen:
     gap: Any = 1e-4
     time_limit: Any = 300.0
     max_iter: Any = None
+    verbose: Any = False
     device: Any = None
     random_state: Any = 0
 
@@ -93,6 +95,7 @@ class _Chosen:
                 lams=self.lams_.tolist(),
                 test=(inputs[held_out], targets[held_out]),
                 certify="none",
+                progress=bool(self.verbose),
                 time_limit=FOLDS * self.time_limit / len(folds),
                 **options,
             )
@@ -121,6 +124,14 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
 
     Each fold solves all values of lam as one path, from the largest down, each from its neighbours' neurons.
 
+    Example:
+        >>> import numpy as np
+        >>> from covopt import CovoptRegressorCV
+        >>> x = np.linspace(-1.0, 1.0, 12)
+        >>> chosen = CovoptRegressorCV([0.1, 0.001], cv=3, max_iter=2).fit(x[:, None], np.abs(x))
+        >>> chosen.lam_
+        0.001
+
     Args:
         lams: the values; None: `n_lams` of them from lam_max, the least lam at which no hidden neurons are needed, down
             to `eps` times it.
@@ -128,6 +139,7 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
         cv: folds, a splitter of scikit-learn, or pairs of row numbers; None: 5.
         time_limit: seconds, seven tenths of them for the folds.
         max_iter: rounds of each solve.
+        verbose: show a line of each solve on standard error.
         loss, depth, bias, skip, activation, scale, certify, gap, device, random_state: as for `CovoptRegressor`.
 
     Attributes:
@@ -154,6 +166,14 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
 
 class CovoptClassifierCV(_Chosen, CovoptClassifier):
     """`CovoptClassifier` with lam of least held-out loss, refitted on all rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from covopt import CovoptClassifierCV
+        >>> x = np.linspace(-1.0, 1.0, 12)
+        >>> chosen = CovoptClassifierCV([0.1, 0.001], cv=3, max_iter=2).fit(x[:, None], np.abs(x) > 0.5)
+        >>> chosen.predict([[0.0], [1.0]])
+        array([False,  True])
 
     Args:
         loss: cross_entropy, the default, or mse on one-hot targets. The others are those of `CovoptRegressorCV`.

@@ -127,7 +127,7 @@ def test_units_of_the_data_do_not_matter(tmp_path: Path) -> None:
     further = held_out.further(run, tmp_path / "new.npz")
     np.testing.assert_array_equal(held_out.predictions(run, further.X).outputs, fitted.predict(moved))
     assert held_out.score(run, further)["loss"] == pytest.approx(residual, rel=1e-9)
-    with pytest.raises(covopt.DataError, match="The scale .unit. is unknown"):
+    with pytest.raises(covopt.DataError, match="The scale 'unit' is unknown"):
         CovoptRegressor(scale="unit").fit(X, y)
 
 
