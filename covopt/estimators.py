@@ -65,16 +65,21 @@ class _Network(BaseEstimator):
     def to_torch(self) -> torch.nn.Sequential:
         """Return a float64 `torch.nn.Sequential` of the data as they were given; a classifier's gives scores."""
         check_is_fitted(self)
-        coding, network = self.result_.coding, self.result_.to_torch()
-        first, last = network[0], network[-1]
+        network, coding = self.result_.to_torch(), self._coded()
+        first, last = (layer for layer in (network[0], network[-1]) if isinstance(layer, torch.nn.Linear))
         with torch.no_grad():
-            first.weight *= torch.from_numpy(coding.factor)
-            first.bias -= first.weight @ torch.from_numpy(coding.shift)
-            if coding.mean is not None:
-                last.weight *= torch.from_numpy(coding.deviation)[:, None]
-                last.bias *= torch.from_numpy(coding.deviation)
-                last.bias += torch.from_numpy(coding.mean)
+            first.weight.mul_(torch.from_numpy(coding.factor))
+            first.bias.sub_(first.weight @ torch.from_numpy(coding.shift))
+            if coding.mean is not None and coding.deviation is not None:
+                last.weight.mul_(torch.from_numpy(coding.deviation)[:, None])
+                last.bias.mul_(torch.from_numpy(coding.deviation))
+                last.bias.add_(torch.from_numpy(coding.mean))
         return network
+
+    def _coded(self) -> Coding:
+        """Return how the data of the fit were scaled."""
+        assert self.result_.coding is not None
+        return self.result_.coding
 
     def _coding(self, X: NDArray, Y: NDArray, weight: NDArray | None = None) -> Coding:
         """Return how X and Y are scaled for the problem; weights that are all zero are left to `solve`."""
@@ -121,7 +126,8 @@ class _Network(BaseEstimator):
     def _outputs(self, X: Any) -> NDArray[np.float64]:
         """Return the network's outputs (M, n_L), in the units of the targets."""
         check_is_fitted(self)
-        coding, inputs = self.result_.coding, validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        inputs: Any = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        coding = self._coded()
         return coding.outputs(self.result_.predict(coding.inputs(inputs, "X")))
 
 

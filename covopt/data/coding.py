@@ -217,7 +217,9 @@ class Coding:
         columns, classes, labels, target = (
             tuple(str(word) for word in texts[name]) if name in texts else None for name in _TEXTS
         )
-        return cls(*numbers, columns, classes, labels, None if target is None else target[0], *moved)
+        mean, deviation = moved or (None, None)
+        name = None if target is None else target[0]
+        return cls(numbers[0], numbers[1], columns, classes, labels, name, mean, deviation)
 
     def inputs(self, X: NDArray, source: str) -> Float64[np.ndarray, "M n0"]:
         """Return the inputs, shifted and scaled; raise a DataError for another number of columns."""
