@@ -56,7 +56,7 @@ def whole_numbers(values: object, least: int) -> list[int] | None:
 
 
 RULES: dict[str, Callable[[object, str], object]] = {
-    **dict.fromkeys(("skip", "spread", "resume", "nesterov", "interpolate", "rest", "force"), flag),
+    **dict.fromkeys(("skip", "spread", "resume", "nesterov", "interpolate", "rest", "force", "progress"), flag),
     **dict.fromkeys(("callback", "scalings"), function),
     **dict.fromkeys(("directory", "database", "checkpoint", "file"), place),
     **dict.fromkeys(("lease", "checkpoint_every"), seconds),
@@ -76,9 +76,23 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     def wrapper(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
         bound = declared.bind(*arguments, **named)
         bound.arguments.update(by_rule(bound.arguments, defaults))
+        if "Y" in defaults:
+            bound.arguments.update(unpacked(bound.arguments))
         return public(*bound.args, **bound.kwargs)
 
     return wrapper
+
+
+def unpacked(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return X and Y of a `TensorDataset` that is given as X alone; nothing for other arguments."""
+    if arguments.get("X") is None or arguments.get("Y") is not None:
+        return {}
+    tensors = getattr(arguments["X"], "tensors", None)
+    if not isinstance(tensors, tuple):
+        raise ProblemError("Y is missing; give the targets, or as X a TensorDataset of inputs and targets.")
+    if len(tensors) != 2:
+        raise ProblemError(f"X is a TensorDataset of {len(tensors)}; give one of two tensors, inputs and targets.")
+    return dict(zip("XY", tensors, strict=True))
 
 
 def by_rule(options: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
