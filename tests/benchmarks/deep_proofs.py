@@ -82,7 +82,7 @@ def named(name: str) -> tuple[Array, Array, float, float | None]:
 @benchmark("deep-proofs", "three layers: what is proved of small random sets and of sets with a name (25 min a repeat)")
 def run(settings: Settings) -> Outcome:
     """All sets, and how many of each group are proved as far as they are to be."""
-    rows, told, met = [], [], True
+    rows, sentences, met = [], [], True
     for group in GROUPS:
         least = min(near for near, _ in group.wanted)
         for first in range(0, settings.repeats * NEW, NEW):
@@ -94,13 +94,13 @@ def run(settings: Settings) -> Outcome:
             for near, part in group.wanted:
                 count = sum(row[7] <= near for row in solved)
                 met = met and count >= part * len(solved)
-                told.append(f"{group.name}, seeds from {first}: {count} of {len(solved)} within {near:.1%}")
+                sentences.append(f"{group.name}, seeds from {first}: {count} of {len(solved)} within {near:.1%}")
             rows += solved
     for name, (limit, wanted) in LOWEST.items():
         X, Y, bias, lam = named(name)
         row = _row("with a name", name, X, Y, bias, lam, limit, settings, 0.01)
         met = met and row[6] >= wanted
-        told.append(f"{name}: {row[6]:.5g} of {row[5]:.5g} proved, to reach {wanted:g}")
+        sentences.append(f"{name}: {row[6]:.5g} of {row[5]:.5g} proved, to reach {wanted:g}")
         rows.append(row)
     return Outcome(
         target="; ".join(
@@ -109,7 +109,7 @@ def run(settings: Settings) -> Outcome:
             for near, part in group.wanted
         )
         + "; of sets with a name at least the bounds of the table",
-        reached="; ".join(told),
+        reached="; ".join(sentences),
         met=met,
         columns=COLUMNS,
         rows=rows,

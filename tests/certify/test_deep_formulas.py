@@ -18,7 +18,7 @@ from covopt.certify.deep import angle, convexity, linear, loop
 from covopt.certify.deep.convexity import growth
 from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.flows import Incidence, Laplacian, bound_of
-from covopt.certify.deep.ranks import least_part, least_product
+from covopt.certify.deep.ranks import least_product, least_relative_loss
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem, make_problem
 from covopt.runtime.errors import ProblemError
@@ -123,7 +123,7 @@ def test_the_least_product_of_layers_with_these_ranks(seed: int) -> None:
 
 @pytest.mark.parametrize("depth", [3, 4, 9])
 @pytest.mark.parametrize("log_c", [-9.0, -4.0, -1.5, 0.5, 3.0])
-def test_the_least_part_of_the_loss(depth: int, log_c: float) -> None:
+def test_the_least_relative_loss(depth: int, log_c: float) -> None:
     """Against SciPy over all u_1 and u_i / u_1, from many starts."""
     rng = np.random.default_rng(depth)
     p, e = np.sort(rng.dirichlet(np.ones(4)))[::-1].copy(), 2.0 / (depth - 1)
@@ -135,7 +135,7 @@ def test_the_least_part_of_the_loss(depth: int, log_c: float) -> None:
     ends = [(-60.0, 200.0), *[(0.0, 1.0)] * 3]
     starts = (np.concatenate([[rng.normal(scale=6.0)], rng.random(3)]) for _ in range(30))
     best = min(1.0, *(float(minimize(at, start, bounds=ends).fun) for start in starts))
-    lower, u = least_part(torch.from_numpy(p), log_c, e)
+    lower, u = least_relative_loss(torch.from_numpy(p), log_c, e)
     assert is_tight(lower, best, 2e-4)
     assert bool((u[1:] <= u[0]).all())
     if best < 0.999:
