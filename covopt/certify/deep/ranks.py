@@ -91,7 +91,7 @@ def least_product(f: Float[Tensor, " r"]) -> tuple[float, Float[Tensor, " r"]]:
     kappa = (((T.square() + 8.0 * S * k).sqrt() - T) / (4.0 * S)).clamp(least, most)
     products = (k + kappa * T) * (S + T / kappa).sqrt()
     best = int(products.argmin())
-    x = (kappa[best] * f).clamp_max(1.0)
+    x = kappa[best] * f
     x[: best + 1] = 1.0
     return float(products[best]), x
 
@@ -107,11 +107,13 @@ def relative_loss(p: Float[Tensor, " r"], u: Float[Tensor, " r"], log_c: Tensor,
     return (p / (1.0 + u)).sum() + log_c.exp() * (u.sum() / u[0].sqrt()) ** e
 
 
-def least_relative_loss(p: Float[Tensor, " r"], log_c: float, e: float) -> tuple[float, Float[Tensor, " r"]]:
+def least_relative_loss(
+    p: Float[Tensor, " r"], log_c: float, e: float, rounds: int = ROUNDS
+) -> tuple[float, Float[Tensor, " r"]]:
     """Return a lower bound on the minimum over u, and about where it is, for p in falling order with the sum 1.
 
     On a cell of u_1 and of T = sum_i u_i / u_1^(1/2) the concave T^e is at least its chord, which leaves a minimum for
-    each u_i alone. Cells that might hold less than the least value so far are halved.
+    each u_i alone. Cells that might hold less than the least value so far are halved, in so many rounds at most.
     """
     c = math.exp(min(log_c, 600.0))
     at, best = p.new_full((len(p),), LEAST_U), 1.0
@@ -123,7 +125,7 @@ def least_relative_loss(p: Float[Tensor, " r"], log_c: float, e: float) -> tuple
         [torch.cartesian_prod(u_ends[:-1], T_ends[:-1]), torch.cartesian_prod(u_ends[1:], T_ends[1:])], dim=1
     )
     lows = p.new_zeros(1)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         lows, values, u = _bounded(cells, p, c, e)
         place = int(values.argmin())
         if float(values[place]) < best:
