@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from sphinx.application import Sphinx
+
 import covopt
 
 HERE = Path(__file__).parent
@@ -61,3 +63,13 @@ sphinx_gallery_conf = {
     "plot_gallery": True,
     "thumbnail_size": (320, 224),
 }
+
+
+def keep_out_of_search(app: Sphinx, name: str, source: list[str]) -> None:
+    """Notes are for developers: they stay readable, and out of the search for users."""
+    if name.startswith("notes/"):
+        source[0] = f"---\nnosearch: true\n---\n{source[0]}"
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", keep_out_of_search)

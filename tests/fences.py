@@ -7,6 +7,7 @@ must print what it shows (doctest, with `...`), and so must `console`, where a l
     <!-- file: NAME -->        it is written to this file (and, where it is Python, not run by itself)
     <!-- ci: NAME -->          .ci/run runs it
     <!-- not run: REASON -->   it is not run, for this reason
+    <!-- digits: may differ -->  what it prints is real, but numbers may be up to 5 % off, and any on lines of VARYING
 """
 
 import doctest
@@ -24,10 +25,13 @@ from markdown_it import MarkdownIt
 
 from covopt.app.cli import main
 
-COMMENT = re.compile(r"<!-- (file|ci|not run): (.+) -->")
+COMMENT = re.compile(r"<!-- (file|ci|not run|digits): (.+) -->")
 COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 SHOWN = ("text", "bibtex", "json", "toml")
 """Kinds that are read and not run."""
+VARYING = ("gap", "time", "width")
+"""What depends on the machine: labels of lines."""
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,30 @@ class Fence:
 
     @property
     def is_directive(self) -> bool:
-        """Whether Sphinx reads it."""
+        """True if Sphinx reads it."""
         return self.kind.startswith("{")
+
+    @property
+    def runs(self) -> bool:
+        """True if it is code that the tests run."""
+        return self.mark in (None, "digits") and self.kind not in SHOWN and not self.is_directive
+
+
+def nearly(expected: str, printed: str) -> bool:
+    """Return True if the words agree (`...` stands for any), and the numbers to 5 %, except those of VARYING."""
+    numbers = [
+        None if line.split(" ")[0] in VARYING else float(number)
+        for line in expected.splitlines()
+        for number in NUMBER.findall(line)
+    ]
+    parts = [re.escape(part) for part in NUMBER.split(expected)]
+    pattern = f"({NUMBER.pattern})".join(parts)
+    pattern = re.sub(r"(?:\\\s|\s)+", r"\\s+", pattern.strip()).replace(r"\.\.\.", ".*?")
+    match = re.fullmatch(pattern, printed.strip(), re.DOTALL)
+    return match is not None and all(
+        shown is None or abs(float(number) - shown) <= 0.05 * abs(shown)
+        for number, shown in zip(match.groups(), numbers, strict=True)
+    )
 
 
 def fences(document: Path) -> list[Fence]:
@@ -67,7 +93,7 @@ class Runner:
     def run(self, fence: Fence) -> None:
         if fence.mark == "file":
             Path(fence.value).write_text(fence.text)
-        elif fence.mark is None and fence.kind not in SHOWN and not fence.is_directive:
+        elif fence.runs:
             getattr(self, f"_run_{fence.kind}")(fence)
 
     def _run_python(self, fence: Fence) -> None:
@@ -90,6 +116,7 @@ class Runner:
             command, _, expected = told.replace("\\\n", " ").partition("\n")
             found = self._command(command, fence)
             same = doctest.OutputChecker().check_output(expected, found, COMPARISON)
+            same = same or (fence.mark == "digits" and nearly(expected, found))
             assert same, f"{self.document}:{fence.line}: {command}\n{expected}\nbut it prints\n{found}"
 
     def _command(self, command: str, fence: Fence) -> str:

@@ -16,10 +16,9 @@ import covopt
 from covopt.app.cli import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "notes").glob("*.md")])
-RUN = [
-    page for page in PAGES if any(f.mark is None and f.kind not in SHOWN and not f.is_directive for f in fences(page))
-]
+FOLDERS = [ROOT / "docs", ROOT / "docs" / "commands", ROOT / "docs" / "notes"]
+PAGES = sorted([ROOT / "README.md", *(page for folder in FOLDERS for page in folder.glob("*.md"))])
+RUN = [page for page in PAGES if any(fence.runs for fence in fences(page))]
 KINDS = {"python", "pycon", "sh", "console", *SHOWN}
 
 
@@ -83,18 +82,48 @@ def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
             continue  # not fetched: CI has no network
         target, _, anchor = link.partition("#")
         file = (page.parent / target) if target else page
-        if page.parent.name == "docs" and target.startswith("examples/"):
+        if page.parent == ROOT / "docs" and target.startswith("examples/"):
             name = target.removeprefix("examples/")  # pages that sphinx-gallery makes of the programs
             file = ROOT / "examples" / ("README.rst" if name == "index" else f"{name}.py")
         assert file.exists(), f"{page}: {link}"
         assert not anchor or file.suffix != ".md" or anchor in headings(file), f"{page}: {link}"
 
 
+def title(page: Path) -> str:
+    """The first heading of a page, or of an example's docstring."""
+    text = page.read_text()
+    if page.suffix == ".py":
+        return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+    return next(line[2:] for line in text.splitlines() if line.startswith("# "))
+
+
+def test_titles_are_unique() -> None:
+    """In the sidebar and in the search, a title is all that a reader sees of a page."""
+    titled: dict[str, list[str]] = {}
+    for page in [page for page in PAGES if page.name != "README.md"] + sorted((ROOT / "examples").glob("*.py")):
+        titled.setdefault(title(page).lower(), []).append(name_of(page))
+    assert {text: pages for text, pages in titled.items() if len(pages) > 1} == {}
+
+
+def test_every_page_is_in_the_sidebar_and_notes_are_not() -> None:
+    listed = {
+        f"{entry}.md"
+        for page in (ROOT / "docs" / "index.md", ROOT / "docs" / "commands.md")
+        for fence in fences(page) if fence.kind == "{toctree}"
+        for entry in fence.text.split("\n\n")[-1].split()
+    }  # fmt: skip
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")}
+    notes = {page for page in pages if page.startswith("notes")}
+    assert listed == pages - notes - {"index.md"} | {"examples/index.md"}
+
+
 @pytest.mark.parametrize("name", sorted(get_command(app).commands))
 def test_every_command_is_documented_with_all_its_options(name: str) -> None:
     """The table is made from the program (docs/_extensions/commands.py); what it needs is words for each option."""
     command = get_command(app).commands[name]
-    assert f"## covopt {name}\n\n```{{command}} {name}\n```" in (ROOT / "docs" / "commands.md").read_text()
+    page = (ROOT / "docs" / "commands" / f"{name}.md").read_text()
+    assert page.startswith(f"# covopt {name}\n\n```{{command}} {name}\n```")
+    assert f"](commands/{name}.md)" in (ROOT / "docs" / "commands.md").read_text()
     assert command.help
     for parameter in command.params:
         assert getattr(parameter, "help", None), f"covopt {name}: {parameter.name}"

@@ -18,7 +18,7 @@ def main() -> None:
     if not options.names:
         width = max(map(len, BENCHMARKS))
         print("\n".join(f"{name:<{width}}  {benchmark.says}" for name, benchmark in BENCHMARKS.items()))
-        print(f"{'report':<{width}}  the table in docs/performance.md, from the stored results")
+        print(f"{'report':<{width}}  the table in docs/benchmarks.md, from the stored results")
         return
     settings = Settings(
         quick=options.quick,

@@ -1,7 +1,7 @@
 """The cost model: seconds and memory measured against N, d, n and L, and the power laws fitted to them.
 
 Processor time of one thread, the median of repeats. `report` prints the laws, and what they say of 10^6 and 10^7
-samples (linear in N from the largest case measured), into docs/performance.md.
+samples (linear in N from the largest case measured), into docs/benchmarks.md.
 """
 
 import statistics

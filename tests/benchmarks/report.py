@@ -1,11 +1,11 @@
-"""The tables in docs/performance.md, made anew from the result files."""
+"""The tables in docs/benchmarks.md, regenerated from the result files."""
 
 import json
 
 from tests.benchmarks import machine
 from tests.benchmarks.harness import RESULTS, benchmarks
 
-PAGE = machine.ROOT / "docs" / "performance.md"
+PAGE = machine.ROOT / "docs" / "benchmarks.md"
 
 
 def regenerate() -> str:
@@ -37,17 +37,22 @@ def _costs() -> str:
 
 
 def _table() -> str:
-    lines = ["| benchmark | to reach | reached | met | machine | date, commit |", "|---|---|---|---|---|---|"]
+    """One row for each benchmark; the machines stand below the table, by their letters."""
+    lines = ["| benchmark | to reach | reached | met | date, commit, machine |", "|---|---|---|---|---|"]
+    machines: dict[str, str] = {}
     for name in benchmarks():
         path = RESULTS / f"{name}.json"
         if not path.exists():
-            lines.append(f"| `{name}` | | not run yet | | | |")
+            lines.append(f"| `{name}` | | not run yet | | |")
             continue
-        told = json.loads(path.read_text())
-        seen = told["machine"]
-        met = {True: "yes", False: "no", None: "-"}[told["met"]]
+        stored = json.loads(path.read_text())
+        seen = stored["machine"]
+        met = {True: "yes", False: "no", None: "-"}[stored["met"]]
         where = f"{seen['processor']}, {seen['threads']} of {seen['cores']} cores, torch {seen['torch']}"
-        when = f"{seen['date'][:10]}, {(told['commit'] or 'no commit')[:10]}{'+' * str(told['commit']).endswith('+')}"
-        repeats = f" (median of {told['repeats']})" if told["repeats"] > 1 else ""
-        lines.append(f"| `{name}` | {told['target']} | {told['reached']}{repeats} | {met} | {where} | {when} |")
-    return "\n".join(lines)
+        letter = machines.setdefault(where, chr(ord("a") + len(machines)))
+        commit = stored["commit"] or "no commit"
+        when = f"{seen['date'][:10]}, {commit[:10]}{'+' * commit.endswith('+')}, {letter}"
+        repeats = f" (median of {stored['repeats']})" if stored["repeats"] > 1 else ""
+        lines.append(f"| `{name}` | {stored['target']} | {stored['reached']}{repeats} | {met} | {when} |")
+    footnotes = "; ".join(f"({letter}) {where}" for where, letter in machines.items())
+    return "\n".join([*lines, "", f"Machines: {footnotes}."])

@@ -1,0 +1,48 @@
+"""Draw docs/stuck.png and docs/widths.png, the pictures of quarter-hour.md, from the commands on that page."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+import covopt
+
+HERE = Path(__file__).parent
+LAM = 1e-3
+
+x = np.linspace(-1.0, 1.0, 16)[:, None]
+y = np.sin(2.0 * np.pi * x)
+torch.manual_seed(2)
+inputs, targets = torch.from_numpy(x), torch.from_numpy(y)
+net = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).double()
+for rate, steps in ((1e-2, 3000), (1e-3, 2000), (1e-4, 1000)):
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate, weight_decay=2.0 * LAM)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(net(inputs), targets).backward()
+        optimizer.step()
+audit = covopt.validate(net, x, y, lam=LAM, time_limit=10)
+better = audit.escape.to_torch().double()
+
+line = torch.linspace(-1.1, 1.1, 600, dtype=torch.float64)[:, None]
+figure, axes = plt.subplots(figsize=(8.6, 3.0), layout="constrained")
+axes.plot(x, y, "o", color="black", ms=5, label="data: 16 points")
+with torch.no_grad():
+    axes.plot(line, net(line), color="#d55e00", lw=2, label=f"training ends here: {audit.loss:.4f}")
+    axes.plot(line, better(line), color="#0072b2", lw=2, label=f"better.pt: {audit.best:.4f}")
+axes.set(xlabel="input x", ylabel="output")
+figure.legend(loc="outside right center", frameon=False, title="loss with weight decay")
+axes.spines[["top", "right"]].set_visible(False)
+figure.savefig(HERE / "stuck.png", dpi=100)
+
+plateau = covopt.plateau(x, y, lam=LAM, time_limit=60)
+figure, axes = plt.subplots(figsize=(8.6, 3.0), layout="constrained")
+widths, costs = zip(*plateau.curve, strict=True)
+axes.semilogy(widths, costs, "o-", color="#0072b2", label="lowest cost found")
+axes.axhline(plateau.lower, color="black", ls="--", lw=1, label="proved: no network gets below")
+axes.set(xlabel="hidden neurons", ylabel="cost", yticks=(0.1, 0.2, 0.4), yticklabels=("0.1", "0.2", "0.4"))
+axes.minorticks_off()
+axes.legend(frameon=False)
+axes.spines[["top", "right"]].set_visible(False)
+figure.savefig(HERE / "widths.png", dpi=100)
