@@ -26,14 +26,21 @@ audit = covopt.validate(net, x, y, lam=LAM, time_limit=10)
 better = audit.escape.to_torch().double()
 
 line = torch.linspace(-1.1, 1.1, 600, dtype=torch.float64)[:, None]
-figure, axes = plt.subplots(figsize=(8.6, 3.0), layout="constrained")
-axes.plot(x, y, "o", color="black", ms=5, label="data: 16 points")
-with torch.no_grad():
-    axes.plot(line, net(line), color="#d55e00", lw=2, label=f"training ends here: {audit.loss:.4f}")
-    axes.plot(line, better(line), color="#0072b2", lw=2, label=f"better.pt: {audit.best:.4f}")
+figure, (axes, bars) = plt.subplots(1, 2, figsize=(8.6, 3.0), width_ratios=(3, 2), layout="constrained")
+axes.plot(x, y, "o", color="black", ms=5, label="data")
+for place, (name, network, color) in enumerate((("better.pt", better, "#0072b2"), ("trained", net, "#d55e00"))):
+    with torch.no_grad():
+        axes.plot(line, network(line), color=color, lw=2, label=name)
+        fit = torch.nn.functional.mse_loss(network(inputs), targets).item()
+        penalty = LAM * sum(parameter.square().sum().item() for parameter in network.parameters())
+    bars.barh(place, penalty, color=color)
+    bars.barh(place, fit, left=penalty, color=color, alpha=0.4)
+    bars.text(fit + penalty, place, f" {fit + penalty:.4f}", va="center")
+bars.set(xlabel="lam norm, and fit (pale)", yticks=(0, 1), yticklabels=("better.pt", "trained"), xlim=(0.0, 0.13))
 axes.set(xlabel="input x", ylabel="output")
-figure.legend(loc="outside right center", frameon=False, title="loss with weight decay")
-axes.spines[["top", "right"]].set_visible(False)
+axes.legend(frameon=False)
+for panel in (axes, bars):
+    panel.spines[["top", "right"]].set_visible(False)
 figure.savefig(HERE / "stuck.png", dpi=100)
 
 plateau = covopt.plateau(x, y, lam=LAM, time_limit=60)
