@@ -19,10 +19,12 @@ extensions = [
     "mathml",
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_extensions", "examples/*.ipynb", "examples/*.py"]
+templates_path = ["_templates"]
+exclude_patterns = ["_extensions", "_templates", "examples/*.ipynb", "examples/*.py"]
 suppress_warnings = ["config.cache"]  # sphinx-gallery's sorting key has no stable text
 
 smartquotes = False  # two hyphens are two hyphens
@@ -41,6 +43,9 @@ myst_enable_extensions = ["amsmath", "attrs_inline", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
 default_role = "py:obj"
+autosummary_filename_map = {  # Path and path would be one file where names have no case
+    f"covopt.{name}": f"covopt.{name}-class" for name in covopt.__all__ if name.lower() != name
+}
 autodoc_default_options = {"member-order": "bysource"}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

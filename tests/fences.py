@@ -62,9 +62,9 @@ def nearly(expected: str, printed: str) -> bool:
         for line in expected.splitlines()
         for number in NUMBER.findall(line)
     ]
-    parts = [re.escape(part) for part in NUMBER.split(expected)]
+    parts = [re.escape(part) for part in NUMBER.split(expected.strip())]
     pattern = f"({NUMBER.pattern})".join(parts)
-    pattern = re.sub(r"(?:\\\s|\s)+", r"\\s+", pattern.strip()).replace(r"\.\.\.", ".*?")
+    pattern = re.sub(r"(?:\\\s|\s)+", r"\\s+", pattern).replace(r"\.\.\.", ".*?")
     match = re.fullmatch(pattern, printed.strip(), re.DOTALL)
     return match is not None and all(
         shown is None or abs(float(number) - shown) <= 0.05 * abs(shown)
