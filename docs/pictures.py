@@ -1,4 +1,4 @@
-"""Draw docs/stuck.png and docs/widths.png, the pictures of quarter-hour.md, from the commands on that page."""
+"""Draw the pictures of the pages on audits, width and lam, from the problems on these pages."""
 
 from pathlib import Path
 
@@ -53,3 +53,10 @@ axes.minorticks_off()
 axes.legend(frameon=False)
 axes.spines[["top", "right"]].set_visible(False)
 figure.savefig(HERE / "widths.png", dpi=100)
+
+path = covopt.path(
+    np.linspace(-1, 1, 20)[:, None], np.sin(4 * np.linspace(-1, 1, 20)), points=8, ratio=1e-2, time_limit=20
+)
+figure, axes = plt.subplots(figsize=(8.6, 3.0), layout="constrained")
+path.plot(axes)
+figure.savefig(HERE / "along_lam.png", dpi=100)
