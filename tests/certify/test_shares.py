@@ -190,7 +190,7 @@ def test_the_bound_of_a_cell_holds_for_networks_with_its_shares() -> None:
             assert value <= cost * (1.0 + 1e-9)
             nearest = max(nearest, value / cost)
         count += 1
-    assert count > 120
+    assert count > 100
     assert nearest > 0.98
 
 

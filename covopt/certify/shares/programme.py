@@ -90,7 +90,8 @@ def solve(
     merged = Merged.of(instance, cell, signs)
     S = np.column_stack([instance.atoms.values[:, neurons], np.full(len(signs), instance.hidden_bias)])
     layout = Layout(len(S), S.shape[1], len(merged.signs), cell.classes)
-    below = [layout.signs(signs), layout.bounds(merged), layout.steepness(merged, S)]
+    below = sparse.csr_array(sparse.vstack([layout.signs(signs), layout.bounds(merged), layout.steepness(merged, S)]))
+    count = len(below.indptr) - 1
     corners, offsets, sizes = layout.corners(cell.corners)
     linear, square, curved = np.zeros(layout.root + 1), np.zeros(layout.root + 1), np.zeros((layout.N, layout.N))
     linear[: layout.N] = -instance.targets
@@ -99,8 +100,7 @@ def solve(
         curved = 2.0 / scale * (instance.output_bias**2 + np.diag(instance.curvature))
         square[layout.root] = 2.0
     quadratic = sparse.block_diag([np.triu(curved), sparse.diags(square[layout.N :])], format="csc")
-    matrix = sparse.vstack([*below, corners]).tocsc()
-    count = matrix.shape[0] - len(offsets)  # of rows that are not in the cones of the corners
+    matrix = sparse.vstack([below, corners]).tocsc()
     cones = [clarabel.NonnegativeConeT(count), *map(clarabel.SecondOrderConeT, sizes)]
     settings = clarabel.DefaultSettings()
     settings.verbose, settings.max_threads = False, 1

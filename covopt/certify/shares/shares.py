@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from covopt.certify.proof import DeepProof, Proved, Target
-from covopt.certify.shares.cells import LEAF, Cell, Cut, Kinds
+from covopt.certify.shares.cells import LEAF, Cell, Cut
 from covopt.certify.shares.dictionary import is_flat
 from covopt.certify.shares.prices import Instance, Prices
 from covopt.certify.shares.tree import Node, Search
@@ -73,7 +73,7 @@ class Shares(DeepProof):
         instance = Instance.of(problem, step)
         if not aimed and not instance.is_homogeneous:
             return None  # their cells of the scale need a largest one
-        search = Search(instance, min(1e-3, 0.1 * gap), target.worth, 20_000 if aimed else 1)
+        search = Search(instance, min(1e-3, 0.1 * gap), target.worth, 3_000 if aimed else 1)
         root = search.run(target.cost * (1.0 - 0.99 * gap) / instance.unit, target.stop)
         return cls._of(root, step).proved(problem)
 
@@ -93,12 +93,12 @@ class Shares(DeepProof):
 
     def bound(self, problem: Problem) -> float:
         """Return the least bound of the tree's leaves."""
-        if not self.applies(problem):
-            return 0.0
-        cells, kinds = self._leaves(problem.samples), Kinds(problem.samples)
-        shapes = (len(cells), problem.samples), (len(cells), len(kinds.signs), problem.samples)
+        samples, cells = problem.samples, self._leaves(problem.samples)
+        shapes = (len(cells), samples), (len(cells), 2 * (2**samples - 1), samples)
         if (self.multipliers.shape, self.prices.shape) != shapes or not 1e-3 <= self.step <= 1.0:
             raise ProblemError(self.missing)
+        if not self.applies(problem):
+            return 0.0
         instance = Instance.of(problem, self.step)
         leaves = map(Prices, self.multipliers, self.prices)
         lower = instance.unit * min(instance.value(cell, leaf) for cell, leaf in zip(cells, leaves, strict=True))
