@@ -51,8 +51,8 @@ class Dictionary:
             step: the largest angle between neighbours, at most 1.
         """
         space = RowSpace.of(X, least=1, whole=2)
-        P = space.size * space.P.numpy()
-        neglected = space.size * space.neglected
+        P = space.size * space.P[:, :2].numpy()
+        neglected = space.size * space.neglected if len(space.Q) <= 2 else math.inf  # then nothing is proved
         if P.shape[1] == 1:  # the line has two directions, without anything between them
             values = np.maximum(np.hstack([P, -P]), 0.0)
             return Dictionary(values, CHARGED * np.abs(np.hstack([P, P])), space.stretch * (1.0 + CHARGED), neglected)

@@ -57,6 +57,7 @@ class Instance:
         hidden_bias, output_bias: the entries of the bias columns of the second and third layer.
         kinds: of the second layer's neurons.
         unit: the value of a unit of |W|^2 in the user's cost.
+        is_homogeneous: True for exact fits without biases, for which the scale of the output layer does not matter.
     """
 
     targets: Float[np.ndarray, " N"]
@@ -67,6 +68,7 @@ class Instance:
     output_bias: float
     kinds: Kinds
     unit: float
+    is_homogeneous: bool
 
     @staticmethod
     def of(problem: Problem, step: float) -> Instance:
@@ -90,12 +92,8 @@ class Instance:
             output_bias=scaled.bias(2),
             kinds=Kinds(len(y)),
             unit=units.cost * scaled.lam,
+            is_homogeneous=exact and not problem.beta,
         )
-
-    @property
-    def is_homogeneous(self) -> bool:
-        """Return True for exact fits without biases, for which the scale of the output layer does not matter."""
-        return self.hidden_bias == 0.0 and not self.curvature.any()
 
     def majorant(self, prices: Prices) -> Float[np.ndarray, "P N"]:
         """Return the prices, moved to where Z_k . h >= e_k L . sigma(h) for every h of kind k."""
