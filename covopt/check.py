@@ -30,7 +30,7 @@ ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
 Rows = list[list[Any]]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
-KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear none".split()]
+KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian shares convexity angle loop linear none".split()]
 STATUSES = "unsolved optimal converged tolerance memory_limit time_limit iteration_limit interrupted".split()
 ASKED = {"loss": "U", "activation": "U", "depth": "iu", "bias": "fiuU", "lam": "fiu"}  # and the kinds of numpy
 NUMBERS, COUNTS = "cost fit norm residual lower gap target".split(), "order atoms lower upper".split()

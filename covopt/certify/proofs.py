@@ -20,6 +20,7 @@ from covopt.certify.free import FreeNorms
 from covopt.certify.proof import Proof, Target, Unproved
 from covopt.certify.relaxation.bound import Relaxation, SignBranching
 from covopt.certify.relaxation.grouping import Grouped
+from covopt.certify.shares.shares import Shares
 from covopt.certify.spectral import Spectral
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations, rounding_of
@@ -33,6 +34,7 @@ PROOFS: tuple[type[Proof], ...] = (
     Relaxation,
     SignBranching,
     Grouped,
+    Shares,
     Laplacian,
     Linear,
     Angle,

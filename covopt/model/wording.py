@@ -65,6 +65,14 @@ CERTIFICATES = {
         " depth, of any width, can cost less; the weights are stored with the run.",
         "a bound from weighted edges between samples applies",
     ),
+    "shares": Wording(
+        "proved, by a tree over the shares of the hidden neurons, for every network of three layers",
+        "The bound comes from a tree of cases: the neurons of the second hidden layer are of finitely many kinds, by"
+        " their sign and by the samples on which they are active, and each case says within which limits the kinds"
+        " share the output weights. In each case prices of the neurons' outputs bound the cost. No network of three"
+        " layers, of any width, can cost less; the tree and the prices are stored with the run.",
+        "a tree over the shares of the hidden neurons applies to so few samples",
+    ),
     "convexity": Wording(
         "proved, by multipliers of one sign, for every network of this depth",
         "The bound comes from multipliers of one sign for each output: the norm of what they see of a layer is a convex"

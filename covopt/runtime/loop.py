@@ -51,6 +51,7 @@ class Certificate(enum.StrEnum):
     * sign-branching: a bound on it from that relaxation with a tree over the signs of samples.
     * groups: a bound on it from that relaxation, with multipliers that groups of samples share.
     * laplacian: edges between samples, for every network of its depth.
+    * shares: a tree over the shares of hidden neurons, for every ReLU network of three layers on a few samples.
     * convexity: multipliers of one sign, for every ReLU network of its depth.
     * angle: the angle between two samples, for exact fits without biases.
     * loop: winding numbers of a loop of samples, for exact fits.
@@ -65,6 +66,7 @@ class Certificate(enum.StrEnum):
     SIGN_BRANCHING = "sign-branching"
     GROUPS = "groups"
     LAPLACIAN = "laplacian"
+    SHARES = "shares"
     CONVEXITY = "convexity"
     ANGLE = "angle"
     LOOP = "loop"

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+import torch
+
+from covopt.certify.proof import Target
+from covopt.certify.shares.shares import Shares
 from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
@@ -106,6 +110,36 @@ class FewSamples(DeepSearch):
         incumbent.offer(units.outward(best))
         incumbent.record(units.in_user_units(line) for line in outcome.history)
         incumbent.starts, incumbent.status = [units.cost * evaluate(problem, best).total], status
+
+
+@dataclass(frozen=True)
+class CloseGap(Stage):
+    """A proof that needs the cost of a network, for three layers on a few samples.
+
+    Attributes:
+        worth: it ends where twice its cells would take less than this part off the gap.
+    """
+
+    name = "closing the gap"
+    why = "For so few samples a tree of cases may prove that the cost of the best network is the minimum."
+    worth: float = 0.1
+
+    def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
+        """Return True while there is time and the gap is open."""
+        lower = 0.0 if incumbent.proof is None else incumbent.proof.lower
+        is_open = math.isfinite(incumbent.cost) and lower < incumbent.cost * (1.0 - options.gap)
+        return is_open and not options.budget.spent() and incumbent.status is not Status.INTERRUPTED
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Search for a tree that proves the cost of the best network up to the gap."""
+        with options.budget.phase("proof"):
+            if options.callback is not None and incumbent.history:
+                line = replace(incumbent.history[-1], seconds=options.budget.seconds(), phase="closing the gap")
+                options.callback(line)
+            worth = 0.0 if options.certify == "full" else self.worth
+            target = Target(cost=incumbent.cost, gap=options.gap, worth=worth, stop=options.budget.spent)
+            proved = Shares.prove(incumbent.problem.to(torch.device("cpu")), target)
+            incumbent.prove(None if proved is None else proved.proof)
 
 
 @dataclass(frozen=True)

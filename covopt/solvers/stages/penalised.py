@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from covopt.certify.shares.shares import Shares
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.solvers.deep.solver import DeepOptions
@@ -11,7 +12,15 @@ from covopt.solvers.deep.stream import suits_few_samples
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.shallow.solver import PlainRounds
 from covopt.solvers.shallow.stream import StreamOptions, suits_streaming
-from covopt.solvers.stages.more_layers import DRAWS, DeepSearch, ExamineLayers, FewSamples, HiddenDescents, LayersInTurn
+from covopt.solvers.stages.more_layers import (
+    DRAWS,
+    CloseGap,
+    DeepSearch,
+    ExamineLayers,
+    FewSamples,
+    HiddenDescents,
+    LayersInTurn,
+)
 from covopt.solvers.stages.stage import DataBound, Stage
 from covopt.solvers.stages.training import Train
 from covopt.solvers.stages.two_layers import MiniBatches, Rounds
@@ -26,12 +35,14 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     proving = options.certify != "none"
     examining = proving and problem.depth > 2
     until = 0.85 if examining else 1.0  # the rest of the time is for the examination of the layers
-    bound = [DataBound(until)] if proving else []
+    bound, closing = [DataBound(until)] if proving else [], []
+    if options.certify in ("auto", "full") and Shares.applies(problem):
+        closing, until = [CloseGap(until)], 0.5 * until
     if options.method == "cone":
-        stages = [*bound, *_more_layers(problem, options, until)]
+        stages = [*bound, *_more_layers(problem, options, until), *closing]
     else:
         rivals = {"hidden": HiddenDescents, "frank-wolfe": LayersInTurn, "train": Train}
-        stages = [rivals[options.method](until), *bound]
+        stages = [rivals[options.method](until), *bound, *closing]
     return [*stages, ExamineLayers()] if examining else stages
 
 
