@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from numbers import Integral
 from typing import Any
 
@@ -26,7 +26,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from covopt.answer.solve import solve
-from covopt.data.coding import labels_of
+from covopt.data.coding import Coding, labels_of, targets_in_words
 from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.loop import Status
 
@@ -48,12 +48,14 @@ class _Network(BaseEstimator):
     bias: Any = 1.0
     skip: Any = False
     activation: Any = "relu"
+    scale: Any = "standard"
     method: Any = "cone"
     certify: Any = "fast"
     gap: Any = 1e-4
     tol: Any = 1e-3
     time_limit: Any = 300.0
     max_iter: Any = None
+    verbose: Any = False
     width: Any = None
     max_width: Any = None
     starts: Any = None
@@ -61,25 +63,51 @@ class _Network(BaseEstimator):
     random_state: Any = 0
 
     def to_torch(self) -> torch.nn.Sequential:
-        """Return the network as a float64 `torch.nn.Sequential`; a classifier's gives its scores."""
+        """Return a float64 `torch.nn.Sequential` of the data as they were given; a classifier's gives scores."""
         check_is_fitted(self)
-        return self.result_.to_torch()
+        network, coding = self.result_.to_torch(), self._coded()
+        first, last = (layer for layer in (network[0], network[-1]) if isinstance(layer, torch.nn.Linear))
+        with torch.no_grad():
+            first.weight.mul_(torch.from_numpy(coding.factor))
+            first.bias.sub_(first.weight @ torch.from_numpy(coding.shift))
+            if coding.mean is not None and coding.deviation is not None:
+                last.weight.mul_(torch.from_numpy(coding.deviation)[:, None])
+                last.bias.mul_(torch.from_numpy(coding.deviation))
+                last.bias.add_(torch.from_numpy(coding.mean))
+        return network
+
+    def _coded(self) -> Coding:
+        """Return how the data of the fit were scaled."""
+        assert self.result_.coding is not None
+        return self.result_.coding
+
+    def _coding(self, X: NDArray, Y: NDArray, weight: NDArray | None = None) -> Coding:
+        """Return how X and Y are scaled for the problem; weights that are all zero are left to `solve`."""
+        names, classes = (
+            None if values is None else tuple(map(str, values))
+            for values in (getattr(self, name, None) for name in ("feature_names_in_", "classes_"))
+        )
+        return Coding.measured(X, Y, self.scale, None if weight is None or not weight.any() else weight, names, classes)
 
     def _solve(self, X: NDArray, Y: NDArray, loss: str | None, weight: NDArray | None) -> None:
         """Solve, and store the result in fitted attributes."""
         X, Y, weight = _counted(X, Y, weight)
+        coding = self._coding(X, Y, weight)
         options: dict[str, Any] = {option.name: getattr(self, option.name) for option in fields(_Network)} | {
             "loss": loss
         }
         options["seed"], options["max_iterations"] = self._seed(), options.pop("max_iter")
-        del options["random_state"]
+        options["progress"] = bool(options.pop("verbose"))
+        del options["random_state"], options["scale"]
         if self.method != "cone":
             options["tol"] = None
-        result = solve(X, Y, sample_weight=weight, **options)
+        result = solve(coding.inputs(X, "X"), coding.numbers(Y), sample_weight=weight, **options)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         if result.status in LIMITS:
             _warn_once(f"{type(self).__name__} stopped at its {result.status.replace('_', ' ')} with the best network")
+        result.coding, result.columns, result.scale = coding, coding.columns, self.scale
+        result.targets = targets_in_words(Y, coding.classes)
         self.result_ = result
         self.cost_, self.lower_, self.gap_ = result.cost, result.lower, result.gap
         self.certificate_, self.status_ = str(result.certificate), str(result.status)
@@ -96,9 +124,11 @@ class _Network(BaseEstimator):
             raise ProblemError(f"random_state is {value}; give a whole number, a RandomState or none.") from error
 
     def _outputs(self, X: Any) -> NDArray[np.float64]:
-        """Return the network's outputs (M, n_L)."""
+        """Return the network's outputs (M, n_L), in the units of the targets."""
         check_is_fitted(self)
-        return self.result_.predict(validate_data(self, X, dtype=np.float64, reset=False))
+        inputs: Any = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        coding = self._coded()
+        return coding.outputs(self.result_.predict(coding.inputs(inputs, "X")))
 
 
 def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray, NDArray | None]:
@@ -124,23 +154,38 @@ def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, N
 class CovoptRegressor(RegressorMixin, _Network):
     """The network of depth L with least (1/N) |F - Y|^2 + lam |W|^2, by `covopt.solve`.
 
-    Y is used as it is: lam weighs against the squared error in the units of Y, and scaled inputs help.
+    By default inputs and targets are standardised, so that one lam means the same for all data.
+
+    Example:
+        >>> from sklearn.datasets import load_diabetes
+        >>> from covopt import CovoptRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> network = CovoptRegressor(lam=0.1).fit(X, y)
+        >>> network.status_, network.widths_[0] < 20
+        ('tolerance', True)
+        >>> round(network.score(X, y), 1)
+        0.5
 
     Args:
         lam: strength of the penalty on all weights, biases included; None asks for the network of least norm that
             fits exactly, the representation cost. Half of PyTorch's weight_decay.
-        loss: mse, huber, huber:D or interpolate; None means interpolate without lam and mse with it.
+        loss: mse, huber, huber:D (D in the units of the scaled targets) or interpolate; None means interpolate
+            without lam and mse with it.
         depth: L >= 2, layers of weights.
         bias: beta >= 0; a neuron sees [x, beta], and PyTorch's bias is beta times the last column of W. "free": biases
             that the penalty is not on.
         skip: with free biases, a linear function of the inputs that the penalty is not on either; mse and exact fits.
         activation: relu, leaky:A or linear.
+        scale: standard, inputs of mean 0 and deviation 1 each, targets of mean 0 and total variance 1; max, inputs
+            divided by max|X|; none. `predict` and `to_torch` take and give the data's own units, and lam, `cost_`,
+            `lower_` and `result_` are of the scaled problem; `result_.coding` has the numbers.
         method, certify, gap, time_limit, width, max_width, starts, device: as for `covopt.solve`, but certify is fast
             unless you say otherwise: a search over parameters should not wait for the proof of each fit.
         tol: the method cone ends once its rounds lower the cost by less than this part of it, as `covopt.solve` says;
             where an exact oracle knows the gap, at `gap` instead. None: only when nothing more is found, which takes
             minutes. The other methods have no use for it.
         max_iter: rounds of the method; None sets no limit. Unlike time_limit it leaves the answer repeatable.
+        verbose: show a line with cost, bound and time on standard error during the fit.
         random_state: seed of the search; the same seed gives the same network unless time stopped it.
 
     Attributes:
@@ -164,7 +209,7 @@ class CovoptRegressor(RegressorMixin, _Network):
             ProblemError: an option out of range; InfeasibleError: no network fits exactly (lam=None).
             ValueError: data that scikit-learn refuses.
         """
-        checked: Any = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        checked: Any = validate_data(self, X, y, dtype=np.float64, order="C", multi_output=True, y_numeric=True)
         inputs, targets = checked[0], np.asarray(checked[1], dtype=np.float64)
         self._flat = targets.ndim == 1
         self._solve(inputs, targets.reshape(len(targets), -1), self.loss, _checked(sample_weight, inputs))
@@ -210,7 +255,21 @@ def _has_probabilities(estimator: CovoptClassifier) -> bool:
 class CovoptClassifier(ClassifierMixin, _Network):
     """The network of depth L with least mean cross-entropy + lam |W|^2, by `covopt.solve`.
 
+    By default inputs are standardised.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> from covopt import CovoptClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> network = CovoptClassifier().fit(X, y)
+        >>> network.predict(X[:2])
+        array([0, 0])
+        >>> network.score(X, y) > 0.95
+        True
+
     Args:
+        lam: strength of the penalty, by default 0.003: cross-entropy bends less than squared errors, by which its lam
+            is smaller than that of `CovoptRegressor`.
         loss: cross_entropy, for two classes also logistic (one output), or mse, huber or interpolate on one-hot
             targets; None means cross_entropy with lam and interpolate without it. The other parameters are those of
             `CovoptRegressor`.
@@ -221,6 +280,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         classes_: the labels, in the order of the network's outputs. The others are those of `CovoptRegressor`.
     """
 
+    lam: Any = field(default=3e-3, kw_only=False)
     class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CovoptClassifier:
@@ -230,7 +290,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
             ProblemError: an option out of range; InfeasibleError: no network fits exactly (lam=None).
             ValueError: data that scikit-learn refuses.
         """
-        checked: Any = validate_data(self, X, y, dtype=np.float64)
+        checked: Any = validate_data(self, X, y, dtype=np.float64, order="C")
         inputs, labels = checked
         check_classification_targets(labels)
         one_hot = self._one_hot(labels)

@@ -23,7 +23,20 @@ from covopt.studies.path.path import path
 
 # The part of the time limit for the folds; the rest is for the fit on all rows.
 FOLDS = 0.7
-SHARED = ("loss", "depth", "bias", "skip", "activation", "certify", "gap", "max_iter", "device", "random_state")
+SHARED = (
+    "loss",
+    "depth",
+    "bias",
+    "skip",
+    "activation",
+    "scale",
+    "certify",
+    "gap",
+    "max_iter",
+    "verbose",
+    "device",
+    "random_state",
+)
 """The parameters of the estimator that is fitted on all rows in the end."""
 
 
@@ -42,10 +55,12 @@ class _Chosen:
     bias: Any = 1.0
     skip: Any = False
     activation: Any = "relu"
+    scale: Any = "standard"
     certify: Any = "fast"
     gap: Any = 1e-4
     time_limit: Any = 300.0
     max_iter: Any = None
+    verbose: Any = False
     device: Any = None
     random_state: Any = 0
 
@@ -64,30 +79,36 @@ class _Chosen:
         folds = list(splitter.split(X, labels))
         lams, options = self.lams, {**question, "seed": seed, "device": self.device, "max_iterations": self.max_iter}
         if lams is None:
-            largest = lam_max(make_problem(X, Y, lam=1.0, free=True, **question).double(), 0.0, seed)
+            coding = estimator._coding(X, Y)
+            scaled = make_problem(coding.inputs(X, "X"), coding.numbers(Y), lam=1.0, free=True, **question)
+            largest = lam_max(scaled.double(), 0.0, seed)
             top = largest.lower or 1.0
             lams = np.geomspace(top, self.eps * top, self.n_lams)
         self.lams_ = np.array(read_strengths(lams))
         losses_of_folds = []
         for training, held_out in folds:
+            coding = estimator._coding(X[training], Y[training])
+            inputs, targets = coding.inputs(X, "X"), coding.numbers(Y)
             along = path(
-                X[training],
-                Y[training],
+                inputs[training],
+                targets[training],
                 lams=self.lams_.tolist(),
-                test=(X[held_out], Y[held_out]),
+                test=(inputs[held_out], targets[held_out]),
                 certify="none",
+                progress=bool(self.verbose),
                 time_limit=FOLDS * self.time_limit / len(folds),
                 **options,
             )
             if along.status is Status.INTERRUPTED or interrupted():
                 raise KeyboardInterrupt
             loss_at = dict(zip(along.lams, along.tests, strict=True))
-            losses_of_folds.append([loss_at.get(lam, np.inf) for lam in self.lams_.tolist()])
+            unit = 1.0 if coding.deviation is None else float(coding.deviation[0]) ** 2
+            losses_of_folds.append([unit * loss_at.get(lam, np.inf) for lam in self.lams_.tolist()])
         losses = np.array(losses_of_folds).T
         self.lam_ = float(self.lams_[int(np.argmin(losses.mean(axis=1)))])
         return losses
 
-    def _refit(self, made: Any, X: NDArray, y: NDArray) -> None:
+    def _refit(self, made: Any, X: Any, y: Any) -> None:
         """Fit on all rows at `lam_`, and take over what that sets."""
         made.set_params(
             lam=self.lam_,
@@ -103,6 +124,14 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
 
     Each fold solves all values of lam as one path, from the largest down, each from its neighbours' neurons.
 
+    Example:
+        >>> import numpy as np
+        >>> from covopt import CovoptRegressorCV
+        >>> x = np.linspace(-1.0, 1.0, 12)
+        >>> chosen = CovoptRegressorCV([0.1, 0.001], cv=3, max_iter=2).fit(x[:, None], np.abs(x))
+        >>> chosen.lam_
+        0.001
+
     Args:
         lams: the values; None: `n_lams` of them from lam_max, the least lam at which no hidden neurons are needed, down
             to `eps` times it.
@@ -110,7 +139,8 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
         cv: folds, a splitter of scikit-learn, or pairs of row numbers; None: 5.
         time_limit: seconds, seven tenths of them for the folds.
         max_iter: rounds of each solve.
-        loss, depth, bias, skip, activation, certify, gap, device, random_state: as for `CovoptRegressor`.
+        verbose: show a line of each solve on standard error.
+        loss, depth, bias, skip, activation, scale, certify, gap, device, random_state: as for `CovoptRegressor`.
 
     Attributes:
         lam_: the value that is chosen; lams_: all of them, from the largest down.
@@ -124,10 +154,10 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
         Raises:
             ProblemError: an option out of range; ValueError: data that scikit-learn refuses.
         """
-        checked: Any = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        checked: Any = validate_data(self, X, y, dtype=np.float64, order="C", multi_output=True, y_numeric=True)
         inputs, targets = checked[0], np.asarray(checked[1], dtype=np.float64)
         self.mse_path_ = self._losses(inputs, targets.reshape(len(targets), -1), targets, self._seed())
-        self._refit(CovoptRegressor(), inputs, targets)
+        self._refit(CovoptRegressor(), X, y)
         return self
 
     def _penalised(self) -> str:
@@ -136,6 +166,14 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
 
 class CovoptClassifierCV(_Chosen, CovoptClassifier):
     """`CovoptClassifier` with lam of least held-out loss, refitted on all rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from covopt import CovoptClassifierCV
+        >>> x = np.linspace(-1.0, 1.0, 12)
+        >>> chosen = CovoptClassifierCV([0.1, 0.001], cv=3, max_iter=2).fit(x[:, None], np.abs(x) > 0.5)
+        >>> chosen.predict([[0.0], [1.0]])
+        array([False,  True])
 
     Args:
         loss: cross_entropy, the default, or mse on one-hot targets. The others are those of `CovoptRegressorCV`.
@@ -151,11 +189,11 @@ class CovoptClassifierCV(_Chosen, CovoptClassifier):
         Raises:
             ProblemError: an option out of range; ValueError: data that scikit-learn refuses.
         """
-        checked: Any = validate_data(self, X, y, dtype=np.float64)
+        checked: Any = validate_data(self, X, y, dtype=np.float64, order="C")
         inputs, labels = checked
         check_classification_targets(labels)
         self.score_path_ = -self._losses(inputs, self._one_hot(labels), labels, self._seed())
-        self._refit(CovoptClassifier(), inputs, labels)
+        self._refit(CovoptClassifier(), X, y)
         return self
 
     def _penalised(self) -> str:

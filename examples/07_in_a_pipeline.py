@@ -8,15 +8,15 @@ of irises, and the winner still carries its bound.
 
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import covopt
 
 X, y = load_iris(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.4, random_state=0, stratify=y)
-network = make_pipeline(StandardScaler(), covopt.CovoptClassifier(loss="mse"))
+network = make_pipeline(PCA(3), covopt.CovoptClassifier(loss="mse"))
 lams = [1e-3, 1e-2, 1e-1]
 search = GridSearchCV(network, {"covoptclassifier__lam": lams}, cv=3).fit(X_train, y_train)
 best = search.best_estimator_[-1]

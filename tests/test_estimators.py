@@ -2,6 +2,7 @@
 
 import pickle
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from covopt import (
     CovoptRegressor,
     CovoptRegressorCV,
 )
+from covopt.answer import held_out
 from covopt.model.problem import make_problem
 from covopt.studies.path.lam_max import lam_max
 
@@ -47,7 +49,7 @@ def test_scikit_learn_accepts_the_estimator(estimator: BaseEstimator, check: obj
 
 def test_the_regressor_is_solve_with_its_bounds() -> None:
     X, y = data()
-    fitted = CovoptRegressor(lam=0.01).fit(X, y)
+    fitted = CovoptRegressor(lam=0.01, scale="none").fit(X, y)
     asked = covopt.solve(X, y, lam=0.01)
     assert (fitted.cost_, fitted.lower_, fitted.gap_) == (asked.cost, asked.lower, asked.gap)
     assert (fitted.certificate_, fitted.status_, fitted.widths_) == ("exact", "optimal", asked.widths)
@@ -100,9 +102,33 @@ def test_it_takes_frames_and_remembers_their_columns() -> None:
     fitted = CovoptRegressor(max_iter=2).fit(frame, pd.Series(y))
     assert list(fitted.feature_names_in_) == ["left", "right"]
     assert fitted.n_features_in_ == 2
+    assert fitted.result_.columns == ("left", "right")
+    chosen = CovoptRegressorCV(**SMALL).fit(frame, pd.Series(y))
+    assert chosen.result_.columns == ("left", "right")
     with pytest.raises(ValueError, match="feature names"):
         fitted.predict(frame[["right", "left"]])
     np.testing.assert_array_equal(CovoptRegressor(max_iter=2).fit(X, y).predict(X), fitted.predict(frame))
+
+
+def test_units_of_the_data_do_not_matter(tmp_path: Path) -> None:
+    """Standardised data are the same problem in all units, and what is stored predicts in those of the data."""
+    X, y = data()
+    moved, targets = X * [100.0, 0.01] + [7.0, -3.0], np.c_[y, y**2] * 50.0 + [9.0, 4.0]
+    plain, fitted = CovoptRegressor(max_iter=3).fit(X, np.c_[y, y**2]), CovoptRegressor(max_iter=3).fit(moved, targets)
+    assert fitted.cost_ == pytest.approx(plain.cost_, rel=1e-9)
+    np.testing.assert_allclose(fitted.predict(moved), plain.predict(X) * 50.0 + [9.0, 4.0], rtol=1e-6, atol=1e-6)
+    outputs = fitted.to_torch()(torch.from_numpy(moved)).detach().numpy()
+    np.testing.assert_allclose(outputs, fitted.predict(moved), rtol=1e-12, atol=1e-9)
+    residual = np.square(fitted.predict(moved) - targets).sum() / np.square(targets - targets.mean(axis=0)).sum()
+    assert fitted.result_.fit == pytest.approx(residual, rel=1e-9)
+    fitted.result_.save(tmp_path / "run")
+    np.savez(tmp_path / "new.npz", X=moved, Y=targets)
+    run = covopt.load(tmp_path / "run")
+    further = held_out.further(run, tmp_path / "new.npz")
+    np.testing.assert_array_equal(held_out.predictions(run, further.X).outputs, fitted.predict(moved))
+    assert held_out.score(run, further)["loss"] == pytest.approx(residual, rel=1e-9)
+    with pytest.raises(covopt.DataError, match="The scale 'unit' is unknown"):
+        CovoptRegressor(scale="unit").fit(X, y)
 
 
 def test_a_default_fit_ends_by_what_rounds_gain_near_the_minimum() -> None:
@@ -110,7 +136,7 @@ def test_a_default_fit_ends_by_what_rounds_gain_near_the_minimum() -> None:
     rng = np.random.default_rng(1)
     X = rng.standard_normal((40, 4))
     y = np.maximum(X @ rng.standard_normal((4, 3)), 0.0).sum(axis=1) + 0.3 * rng.standard_normal(40)
-    fitted, again = CovoptRegressor().fit(X, y), CovoptRegressor(time_limit=250.0).fit(X, y)
+    fitted, again = (CovoptRegressor(scale="none", time_limit=limit).fit(X, y) for limit in (300.0, 250.0))
     assert fitted.status_ == "tolerance"
     assert fitted.cost_ == again.cost_
     further = covopt.solve(X, y, lam=1e-2, certify="none", max_iterations=2 * fitted.n_iter_)
@@ -137,7 +163,7 @@ def test_lam_is_half_of_the_weight_decay_of_pytorch() -> None:
     """
     lam, X = 0.01, 1.0 + np.abs(data()[0])
     y = X @ [1.0, 2.0]  # one neuron, active everywhere: no sample on a kink
-    fitted = CovoptRegressor(lam=lam, gap=1e-12, time_limit=20).fit(X, y)
+    fitted = CovoptRegressor(lam=lam, scale="none", gap=1e-12, time_limit=20).fit(X, y)
     network, inputs = fitted.to_torch(), torch.from_numpy(X)
     assert [type(module).__name__ for module in network] == ["Linear", "ReLU", "Linear"]
     np.testing.assert_allclose(network(inputs).detach().numpy()[:, 0], fitted.predict(X), atol=1e-12)
@@ -209,7 +235,7 @@ def test_the_lam_that_is_chosen_has_the_least_error_on_held_out_rows() -> None:
 
 def test_without_values_they_begin_at_lam_max() -> None:
     X, y = noisy()
-    found = CovoptRegressorCV(n_lams=3, eps=1e-2, cv=2, max_iter=2, time_limit=10).fit(X, y)
+    found = CovoptRegressorCV(n_lams=3, eps=1e-2, cv=2, max_iter=2, time_limit=10, scale="none").fit(X, y)
     top = lam_max(make_problem(X, y, lam=1.0), 0.0).upper
     np.testing.assert_allclose(found.lams_, [top, 0.1 * top, 0.01 * top], rtol=1e-9)
     assert clone(found).get_params() == found.get_params()

@@ -175,7 +175,7 @@ def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:
         raise RecordError("The run holds no network that answers its question; solve again.")
     F = result.scores(X)
     if not _has_classes(result):
-        return Predictions(F)
+        return Predictions(F if result.coding is None else result.coding.outputs(F))
     named = None if result.coding is None else result.coding.classes
     classes = named or tuple(map(str, range(F.shape[1])))
     probabilities = result.predict_proba(X) if isinstance(result.problem.loss, Likelihood) else None

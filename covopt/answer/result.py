@@ -238,6 +238,8 @@ class Result(Predictor):
         """Return five lines: problem, cost, bound with its proof, width and status."""
         return words.short(self.summary())
 
+    __str__ = __repr__
+
 
 def _question_arrays(result: Result) -> dict[str, NDArray]:
     """Return the content of problem.npz."""

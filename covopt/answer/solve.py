@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from covopt.answer.plan import SolvePlan, fill, prepared
+from covopt.answer.progress import followed
 from covopt.answer.result import Result
 from covopt.data.tables import column_names
 from covopt.model.activation import Activation
@@ -19,7 +20,7 @@ from covopt.model.problem import make_problem
 from covopt.model.spread import rank_here
 from covopt.runtime.interrupts import gently
 from covopt.runtime.loop import Budget, Callback, Seed, Whole, check_seed
-from covopt.runtime.options import by_rule, checked
+from covopt.runtime.options import by_rule, checked, unpacked
 from covopt.runtime.threads import fitted
 from covopt.solvers.checkpoint import Checkpoint
 from covopt.solvers.options import WIDEST, SolveOptions, as_count
@@ -27,11 +28,12 @@ from covopt.solvers.plan import check_data
 
 
 @checked
+@followed
 @gently()
 @fitted
 def solve(
     X: object,
-    Y: object,
+    Y: object = None,
     *,
     lam: float | None = None,
     loss: str | Loss | None = None,
@@ -52,6 +54,7 @@ def solve(
     max_width: Whole | None = None,
     starts: Whole | None = None,
     callback: Callback | None = None,
+    progress: bool | None = None,
     sample_weight: object = None,
     spread: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -69,7 +72,7 @@ def solve(
     Source: [JGHG22, Prop. 3] for the cone of covariances; the dual and its bounds are derived in MATH.md, section 4.
 
     Args:
-        X: inputs (N, n_0).
+        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
         Y: targets (N, n_L), numbers or labels (N,).
         lam: strength of the penalty; None asks for the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
@@ -108,6 +111,8 @@ def solve(
         starts: number of random starts (cone and frank-wolfe at depth >= 3), descents or trainings; None lets the
             method choose.
         callback: gets a `Progress` after each round.
+        progress: true: show a line with cost, bound and time on standard error; None: on a terminal and in a notebook
+            alone.
         sample_weight: s_i >= 0 (N,) of the rows, of any scale: C is the mean with these weights, so that weight 2 is a
             row given twice and weight 0 a row left out, also of `Result.problem`; None: all are equal. `interpolate`
             asks the same for all positive ones.
@@ -140,7 +145,7 @@ def solve(
 
 
 @fitted
-def plan(X: object, Y: object, **options: Any) -> SolvePlan:
+def plan(X: object, Y: object = None, **options: Any) -> SolvePlan:
     """Return what `solve` would do with the same arguments, without solving.
 
     Example:
@@ -151,7 +156,7 @@ def plan(X: object, Y: object, **options: Any) -> SolvePlan:
         >>> result = plan.solve()
 
     Args:
-        X: inputs (N, n_0).
+        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
         Y: targets (N, n_L), numbers or labels (N,).
         **options: those of `solve`.
 
@@ -165,7 +170,7 @@ def plan(X: object, Y: object, **options: Any) -> SolvePlan:
     call = signature(solve).bind(X, Y, **options)
     call.apply_defaults()
     defaults = {name: parameter.default for name, parameter in call.signature.parameters.items()}
-    arguments: dict[str, Any] = dict(call.arguments) | by_rule(call.arguments, defaults)
+    arguments: dict[str, Any] = dict(call.arguments) | by_rule(call.arguments, defaults) | unpacked(call.arguments)
     return _planned(**arguments)
 
 
@@ -190,6 +195,7 @@ def _planned(
     """Make the problem and the options from the arguments of `solve`, and return the plan."""
     check_data(X, Y, memory_limit)
     how = {name: given.pop(name) for name in ("method", "certify", "gap", "tol", "callback")}
+    del given["progress"]  # which `followed` reads
     problem = make_problem(X, Y, **given, free=True)
     rounds = as_count(max_iterations, "max_iterations")
     options = SolveOptions(

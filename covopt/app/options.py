@@ -4,7 +4,7 @@ Annotations are evaluated at once: evaluated from texts, they would cost `covopt
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from inspect import Parameter, Signature, signature
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from covopt.answer.progress import progress_line
 from covopt.app.common import COMMAND, INTERRUPTED, check_force, deliver
 from covopt.app.help import advanced, common
-from covopt.app.progress import progress_line
 from covopt.runtime.errors import RecordError, printable
 from covopt.runtime.interrupts import interrupted
 
@@ -198,7 +198,7 @@ class Output:
 
     def following(self, time_limit: float | None) -> "AbstractContextManager[Callback | None]":
         """Return the block that shows progress; it shows nothing without a time limit."""
-        return nullcontext() if time_limit is None else progress_line(time_limit, self.progress)
+        return progress_line(0.0, False) if time_limit is None else progress_line(time_limit, self.progress or None)
 
     def start(self, resume: bool, init: Path | None, kind: type, what: str, barred: str = "--force") -> Any:
         """Return the stored answer that --resume or --init starts from; None without them."""

@@ -4,11 +4,11 @@ import time
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from covopt.answer.progress import telling_needs
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs
 from covopt.app.help import advanced
 from covopt.app.processes import joined
-from covopt.app.progress import telling_needs
 from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Certificate, Status
 

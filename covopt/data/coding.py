@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 
 import numpy as np
 from jaxtyping import Float64, Int64
 from numpy.typing import NDArray
 
+from covopt.data.scaling import check_scale, scaling
 from covopt.runtime.errors import CovoptWarning, DataError, counted, listed, shown
 
-SHIFT, FACTOR = "shift", "factor"
+SHIFT, FACTOR, MEAN, DEVIATION = "shift", "factor", "mean", "deviation"
 _TEXTS: tuple[str, ...] = ("columns", "classes", "labels", "target")
 TASKS = ("regression", "classification")
 CLASSIFYING = ("cross_entropy", "logistic")
@@ -130,7 +131,7 @@ def targets_in_words(Y: NDArray[np.float64], classes: tuple[str, ...] | None) ->
 
 @dataclass(frozen=True)
 class Coding:
-    """Inputs become (X - shift) * factor, and labels one-hot rows.
+    """Inputs become (X - shift) * factor, labels one-hot rows, and numbers (Y - mean) / deviation.
 
     Attributes:
         shift, factor: one number for each input.
@@ -138,6 +139,7 @@ class Coding:
         classes: the name of each column of Y; None if the targets are numbers.
         labels: the classes as the source writes them; they differ from `classes` if the source names its numbers.
         target: the column of a table that held the targets; None for other sources.
+        mean, deviation: one number for each target; None if the targets are used as they are.
     """
 
     shift: Float64[np.ndarray, " n0"]
@@ -146,18 +148,51 @@ class Coding:
     classes: tuple[str, ...] | None = None
     labels: tuple[str, ...] | None = None
     target: str | None = None
+    mean: Float64[np.ndarray, " nL"] | None = None
+    deviation: Float64[np.ndarray, " nL"] | None = None
 
     @classmethod
     def unscaled(cls, inputs: int, columns: tuple[str, ...] | None, classes: tuple[str, ...] | None = None) -> Coding:
         """Return the coding of inputs that are used as they are."""
         return cls(np.zeros(inputs), np.ones(inputs), columns, classes, classes)
 
+    @classmethod
+    def measured(
+        cls,
+        X: NDArray[np.float64],
+        Y: NDArray[np.float64],
+        scale: str,
+        weights: NDArray[np.float64] | None = None,
+        columns: tuple[str, ...] | None = None,
+        classes: tuple[str, ...] | None = None,
+    ) -> Coding:
+        """Return the coding that scales inputs, and by `standard` also targets that are numbers.
+
+        All outputs are divided by one number, the root of the sum of their variances, so that their errors keep their
+        shares of the loss; the constant function mean Y then has the mean squared error 1.
+
+        Args:
+            X, Y: inputs (N, n_0) and targets (N, n_L), one-hot for classes.
+            scale: none, max or standard.
+            weights: how often each row counts (N,); None: each row once.
+            columns, classes: names of the inputs, and of the columns of Y; None for targets that are numbers.
+        """
+        check_scale(scale)
+        shift, factor = (np.broadcast_to(numbers, X.shape[1:]).copy() for numbers in scaling(X, scale, weights))
+        coding = cls(shift, factor, columns, classes, classes)
+        if classes is not None or scale != "standard":
+            return coding
+        mean, inverse = scaling(Y, scale, weights)
+        deviation = np.sqrt((inverse[inverse > 0.0] ** -2.0).sum()) or 1.0
+        return replace(coding, mean=mean, deviation=np.full(len(mean), deviation))
+
     def arrays(self) -> dict[str, NDArray]:
         """Return the coding as arrays for `problem.npz`; unknown parts are omitted."""
         target = None if self.target is None else (self.target,)
         texts = zip(_TEXTS, (self.columns, self.classes, self.labels, target), strict=True)
         named = {name: np.array(value, dtype=np.str_) for name, value in texts if value is not None}
-        return {SHIFT: self.shift, FACTOR: self.factor} | named
+        moved = {} if self.mean is None or self.deviation is None else {MEAN: self.mean, DEVIATION: self.deviation}
+        return {SHIFT: self.shift, FACTOR: self.factor} | named | moved
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray], inputs: int, outputs: int) -> Coding | None:
@@ -169,17 +204,22 @@ class Coding:
         if SHIFT not in arrays and FACTOR not in arrays:
             return None
         numbers = [arrays.get(name, np.empty(0)) for name in (SHIFT, FACTOR)]
+        moved = [arrays.get(name, np.empty(0)) for name in (MEAN, DEVIATION) if MEAN in arrays or DEVIATION in arrays]
         classes = 2 if outputs == 1 and len(arrays.get("classes", ())) == 2 else outputs  # logistic has one output
         sizes: dict[str, int] = dict(zip(_TEXTS, (inputs, classes, classes, 1), strict=True))
         texts = {name: arrays[name] for name in _TEXTS if name in arrays}
-        fine = all(A.dtype == np.float64 and A.shape == (inputs,) and np.isfinite(A).all() for A in numbers)
+        expected = [*zip(numbers, (inputs, inputs), strict=True), *((A, outputs) for A in moved)]
+        fine = all(A.dtype == np.float64 and A.shape == (n,) and np.isfinite(A).all() for A, n in expected)
+        fine &= not moved or bool((moved[1] > 0.0).all())
         fine &= all(words.dtype.kind == "U" and words.shape == (sizes[name],) for name, words in texts.items())
         if not fine or ("classes" in texts) != ("labels" in texts):
             raise DataError("problem.npz does not say how its data were coded; solve again.")
         columns, classes, labels, target = (
             tuple(str(word) for word in texts[name]) if name in texts else None for name in _TEXTS
         )
-        return cls(numbers[0], numbers[1], columns, classes, labels, None if target is None else target[0])
+        mean, deviation = moved or (None, None)
+        name = None if target is None else target[0]
+        return cls(numbers[0], numbers[1], columns, classes, labels, name, mean, deviation)
 
     def inputs(self, X: NDArray, source: str) -> Float64[np.ndarray, "M n0"]:
         """Return the inputs, shifted and scaled; raise a DataError for another number of columns."""
@@ -189,6 +229,14 @@ class Coding:
                 " that it was solved with."
             )
         return (X.astype(np.float64) - self.shift) * self.factor
+
+    def numbers(self, Y: NDArray[np.float64]) -> Float64[np.ndarray, "M nL"]:
+        """Return targets in the units of the problem."""
+        return Y if self.mean is None or self.deviation is None else (Y - self.mean) / self.deviation
+
+    def outputs(self, F: NDArray[np.float64]) -> Float64[np.ndarray, "M nL"]:
+        """Return the outputs of a network in the units of the data."""
+        return F if self.mean is None or self.deviation is None else F * self.deviation + self.mean
 
     def one_hot(self, y: NDArray, source: str) -> Float64[np.ndarray, "M nL"]:
         """Return labels as one-hot rows; raise a DataError for a label that is not one of the classes."""

@@ -22,7 +22,7 @@ from covopt.data.arrays import LARGEST, read_npz
 from covopt.data.coding import Coding, labels_of, targets_in_words
 from covopt.data.mnist import fetch_mnist, read_mnist
 from covopt.data.row_groups import GroupedRows
-from covopt.data.scaling import scaling
+from covopt.data.scaling import check_scale, scaling
 from covopt.data.shares import share_of
 from covopt.data.tables import SUFFIXES, read_table, suggestion
 from covopt.data.tensors import as_array, read_torch
@@ -39,7 +39,6 @@ SHIPPED = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 """Data sets that scikit-learn ships; its `load_NAME` reads them."""
 TEXTS = (".txt", ".tsv", ".dat", ".data")
 """Suffixes of text files that may be tables."""
-SCALES = ("none", "max", "standard")
 NAMES = ("X", "Y", "y", "weights")
 """The arrays that an archive may hold."""
 
@@ -139,8 +138,7 @@ def read_data(
     Warns:
         CovoptWarning: a class is missing among the rows that are taken, or integers were read without a task.
     """
-    if scale not in SCALES:
-        raise DataError(f"The scale '{scale}' is unknown; use one of {', '.join(SCALES)}.")
+    check_scale(scale)
     name = os.fspath(source)
     drop, one_hot = (_names(columns, what) for columns, what in ((drop, "drop"), (one_hot, "one_hot")))
     raw = _read(name, target, data_dir, task, drop, one_hot, weights, mapped=share is not None)

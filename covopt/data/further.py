@@ -90,4 +90,4 @@ def _targets(y: NDArray, coding: Coding, outputs: int, name: str) -> Float64[np.
             f"{name} has {counted(Y.shape[1], 'target')} in each row and the network {counted(outputs, 'output')};"
             " give targets like those that it was solved with."
         )
-    return Y
+    return coding.numbers(Y)

@@ -11,6 +11,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from covopt.runtime.errors import DataError
+
+SCALES = ("none", "max", "standard")
 CHUNK = 2**16
 """Rows that are measured at once."""
 
@@ -22,6 +25,12 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: slice, /) -> NDArray: ...
+
+
+def check_scale(scale: object) -> None:
+    """Raise a DataError unless `scale` is one of SCALES."""
+    if not isinstance(scale, str) or scale not in SCALES:
+        raise DataError(f"The scale '{scale}' is unknown; use one of {', '.join(SCALES)}.")
 
 
 def scaling(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from covopt.records import record, storing
 from covopt.records.directories import Writer
 from covopt.records.provenance import ORIGIN, write_origin
 from covopt.records.record import Pairs, Summary
+from covopt.runtime.errors import ProblemError
 from covopt.runtime.lazy import lazy
 
 if TYPE_CHECKING:
@@ -19,11 +22,11 @@ if TYPE_CHECKING:
     from matplotlib import pyplot
     from matplotlib.axes import Axes
 
-    from covopt.records import markup
+    from covopt.records import markup, svg
 else:
     figures = lazy("matplotlib.figure")
     pyplot = lazy("matplotlib.pyplot")
-    markup = lazy("covopt.records.markup")
+    markup, svg = lazy("covopt.records.markup"), lazy("covopt.records.svg")
 
 UNDRAWN: Mapping[str, Writer] = {"figure.png": lambda path: None}
 """Omits the picture of a solve that a study stores: the study's own picture shows the same."""
@@ -101,12 +104,27 @@ class Answer(ABC):
         storing.put(directory, self.file, writers, force=force)
 
     def __repr__(self) -> str:
-        """Return the answer in a few lines."""
+        """Return at most five lines: the question, the answer in a sentence or two, and why it ended."""
+        facts = dict(self.describe())
+        if len(facts) <= 5:
+            return str(self)
+        first, *further = wrap(self.sentence(), 105, max_lines=3, placeholder=" ...")
+        lines = [("question", facts.get("question", "")), ("answer", first), *(("", line) for line in further)]
+        lines += [("status", facts.get("status", ""))]
+        return "\n".join(f"{label:<13}{text}" for label, text in lines if text)
+
+    def __str__(self) -> str:
+        """Return the whole answer, a line for each fact."""
         # Labels are padded to 13 characters, so that the texts begin in one column.
         return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
 
     def _repr_html_(self) -> str:
-        return markup.summary(self.sentence(), self.describe())
+        plot, image = getattr(self, "plot", None), None
+        if plot is not None:
+            with suppress(ProblemError):  # there is no network to draw yet
+                image = svg.picture(lambda figure: plot(figure.subplots()), alt=self.sentence(), caption="").uri
+        facts = [(label, text) for label, text in self.describe() if text != self.sentence()]
+        return markup.summary(self.sentence(), facts, image)
 
 
 class Drawn(Answer):

@@ -18,6 +18,6 @@ def render(template: str, **values: object) -> str:
     return _TEMPLATES.get_template(template).render(**values)
 
 
-def summary(sentence: str, pairs: list[tuple[str, str]]) -> str:
-    """Return a result for a notebook: a sentence, and labels with their texts."""
-    return render("summary.html", sentence=sentence, pairs=pairs)
+def summary(sentence: str, pairs: list[tuple[str, str]], image: str | None) -> str:
+    """Return a result for a notebook: a sentence, a picture by its address, and labels with their texts."""
+    return render("summary.html", sentence=sentence, pairs=pairs, image=image)

@@ -56,7 +56,7 @@ def whole_numbers(values: object, least: int) -> list[int] | None:
 
 
 RULES: dict[str, Callable[[object, str], object]] = {
-    **dict.fromkeys(("skip", "spread", "resume", "nesterov", "interpolate", "rest", "force"), flag),
+    **dict.fromkeys(("skip", "spread", "resume", "nesterov", "interpolate", "rest", "force", "progress"), flag),
     **dict.fromkeys(("callback", "scalings"), function),
     **dict.fromkeys(("directory", "database", "checkpoint", "file"), place),
     **dict.fromkeys(("lease", "checkpoint_every"), seconds),
@@ -75,10 +75,20 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     @wraps(public)
     def wrapper(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
         bound = declared.bind(*arguments, **named)
-        bound.arguments.update(by_rule(bound.arguments, defaults))
+        bound.arguments.update(by_rule(bound.arguments, defaults) | unpacked(bound.arguments))
         return public(*bound.args, **bound.kwargs)
 
     return wrapper
+
+
+def unpacked(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return X and Y of a `TensorDataset` that is given as X alone; nothing for other arguments."""
+    tensors = getattr(arguments.get("X"), "tensors", None)
+    if not isinstance(tensors, tuple) or arguments.get("Y") is not None:
+        return {}
+    if len(tensors) != 2:
+        raise ProblemError(f"X is a TensorDataset of {len(tensors)}; give one of two tensors, inputs and targets.")
+    return dict(zip("XY", tensors, strict=True))
 
 
 def by_rule(options: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:

@@ -16,8 +16,8 @@ import pytest
 from runs import Run, toy_result
 
 import covopt
+from covopt.answer.progress import progress_text
 from covopt.answer.result import Result
-from covopt.app.progress import progress_text
 from covopt.records import record, storing
 from covopt.runtime.errors import InfeasibleError
 from covopt.runtime.loop import Progress, Status
@@ -150,7 +150,7 @@ def test_progress_tells_what_is_done_and_that_there_is_no_network_yet() -> None:
 @pytest.mark.parametrize("asked", [True, False])
 def test_progress_in_a_pipe(run: Run, solver: FakeSolver, monkeypatch: pytest.MonkeyPatch, asked: bool) -> None:
     """Lines come while the solver is in a long round, with a clock that runs; without --progress there are none."""
-    monkeypatch.setattr("covopt.app.progress.EVERY", 0.05)
+    monkeypatch.setattr("covopt.answer.progress.EVERY", 0.05)
 
     def slow(X: object, Y: object, **options: object) -> Result:
         callback = options["callback"]

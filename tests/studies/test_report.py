@@ -142,7 +142,9 @@ def test_a_stored_answer_comes_back(runs: Path, kind: str, tmp_path: Path) -> No
     stored, again = (json.loads((run / answer.file).read_text()) for run in (runs / kind, tmp_path / "again"))
     assert alike(again | {"files": stored["files"]}, stored, 1e-9)
     label, text = answer.describe()[-1]
-    assert f"{label:<13}{text}" in repr(answer) or kind == "solve"
+    assert f"{label:<13}{text}" in str(answer) or kind == "solve"
+    assert len(repr(answer).splitlines()) <= 5
+    assert ("data:image/svg+xml" in answer._repr_html_()) == (kind in ("solve", "plateau"))
 
 
 def test_the_answer_is_the_runs(runs: Path) -> None:

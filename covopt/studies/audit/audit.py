@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from covopt.answer.plan import prepared
+from covopt.answer.progress import followed
 from covopt.answer.result import Result
 from covopt.answer.solve import solve
 from covopt.data.networks import FoundWeights
@@ -71,12 +72,13 @@ SCHEDULE = Schedule()
 
 
 @checked
+@followed
 @gently()
 @fitted
 def validate(
     net: object,
     X: object,
-    Y: object,
+    Y: object = None,
     *,
     lam: float | None = None,
     loss: str | Loss | None = None,
@@ -92,6 +94,7 @@ def validate(
     width: int | None = None,
     starts: int | None = None,
     callback: Callback | None = None,
+    progress: bool | None = None,
     scalings: Scalings | None = None,
     at: object = None,
     orbits: object = None,
@@ -108,7 +111,7 @@ def validate(
         net: an nn.Sequential of Linear and ReLU, LeakyReLU or Identity (Flatten and Dropout do nothing), or a module
             with the outputs of one; its state dict; weights [W_1, ..., W_L] with the bias column last; a Result; a file
             (.pt with a state dict, .npz with W1 ... WL); None trains networks by the method `train`; the best counts.
-        X: inputs (N, n_0).
+        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
         Y: targets (N, n_L), numbers or labels (N,).
         lam: strength of the penalty; None means the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate.
@@ -116,7 +119,7 @@ def validate(
         bias: beta; PyTorch's bias is beta W[:, -1]; "free" for unpenalised biases.
         decay: the penalised parameters: all, or weights, which is the bias "free".
         activation: relu, leaky:A or linear; None takes the network's own, relu if that is unknown.
-        certify, gap, seed, device, callback, sample_weight, task: as for `solve`.
+        certify, gap, seed, device, callback, progress, sample_weight, task: as for `solve`.
         time_limit: seconds for everything.
         width, starts: of the trainings without a network.
         scalings: returns X in other scales by name, for the hint that another scale fits better; None tries X /

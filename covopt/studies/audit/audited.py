@@ -18,7 +18,7 @@ from covopt.data.networks import FoundWeights, named, write_network
 from covopt.model.passes import has_many
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, evaluate
-from covopt.records import markup, record
+from covopt.records import record
 from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer
 from covopt.studies.audit import words
@@ -190,9 +190,6 @@ class Audit(Answer):
             "function": None if self.function is None else self.function.summary(),
             "solver": self.reference.summary(),
         }
-
-    def _repr_html_(self) -> str:
-        return markup.summary(self.verdict, [pair for pair in self.describe() if pair[0] != "verdict"])
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside audit.json.

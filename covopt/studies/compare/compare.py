@@ -153,7 +153,7 @@ class Comparison(Answer):
 @fitted
 def compare(
     X: object,
-    Y: object,
+    Y: object = None,
     *,
     methods: Sequence[str] | None = None,
     width: object = None,
@@ -165,7 +165,7 @@ def compare(
     """Solve one problem by every method, one after another, each with its own time limit.
 
     Args:
-        X: inputs (N, n_0).
+        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
         Y: targets (N, n_L) or (N,).
         methods: the methods to run; None takes all of them.
         width: hidden neurons for the methods hidden and train; the others find their own.

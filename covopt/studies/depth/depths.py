@@ -17,6 +17,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from covopt.answer.progress import followed
 from covopt.answer.questions import difference
 from covopt.answer.result import Result
 from covopt.certify.rank_one import rank_one
@@ -44,11 +45,12 @@ MOST_SHOWN = 8
 
 
 @checked
+@followed
 @gently()
 @fitted
 def depth(
     X: object,
-    Y: object,
+    Y: object = None,
     *,
     depths: Sequence[int] = range(2, 9),
     ranks: Sequence[int] | None = None,
@@ -63,6 +65,7 @@ def depth(
     device: str | torch.device | None = None,
     init: Depths | Result | Sequence[object] | None = None,
     callback: Callback | None = None,
+    progress: bool | None = None,
     sample_weight: object = None,
     task: str | None = None,
 ) -> Depths:
@@ -72,7 +75,7 @@ def depth(
     or a layer removed. So no depth costs more than its neighbours' networks changed in this way.
 
     Args:
-        X: inputs (N, n_0).
+        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
         Y: targets (N, n_L), numbers or labels (N,).
         depths: numbers of weight matrices, each at least 2.
         ranks: maximum numbers of neurons in the narrowest hidden layer, one for each family of networks; None: 1, 2, 3
@@ -80,7 +83,7 @@ def depth(
         lam: strength of the penalty; None asks for the representation cost.
         time_limit: seconds for all depths together.
         init: a `Depths` of the same problem to go on from; or a Result, or weights, to start from.
-        loss, bias, activation, certify, gap, seed, device, callback, sample_weight, task: as for `covopt.solve`.
+        loss, bias, activation, certify, gap, seed, device, callback, progress, sample_weight, task: as for `solve`.
 
     Returns:
         The curve with its bounds, the families, and the proved and the fitted behaviour at large depth.

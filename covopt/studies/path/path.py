@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from covopt.answer.progress import followed
 from covopt.answer.questions import difference
 from covopt.answer.result import Result
 from covopt.data.arrays import LARGEST
@@ -42,11 +43,12 @@ MOST = 10_000
 
 
 @checked
+@followed
 @gently()
 @fitted
 def path(
     X: object,
-    Y: object,
+    Y: object = None,
     *,
     lams: Sequence[float] | None = None,
     ratio: float = 1e-4,
@@ -67,6 +69,7 @@ def path(
     device: str | torch.device | None = None,
     init: Path | None = None,
     callback: Callback | None = None,
+    progress: bool | None = None,
     task: str | None = None,
 ) -> Path:
     """Compute the minimum L*(lam) = min C + lam |W|^2 for all lam of a range.
@@ -75,7 +78,7 @@ def path(
     their mixtures bound it closely, without further proofs.
 
     Args:
-        X: inputs (N, n_0).
+        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
         Y: targets (N, n_L), numbers or labels (N,).
         lams: the values of lam; None: `points` of them from lam_max down to `ratio` times it, the first ones even in
             log lam, the others where the bounds are widest.
@@ -89,7 +92,7 @@ def path(
         max_iterations: rounds of the solve of each value, which is then solved once; None: with an exact oracle until
             the value is proved, else a few, and again while its neighbours help it.
         init: an earlier answer to the same problem, to go on from.
-        depth, bias, skip, activation, certify, seed, device, callback, task: as for `covopt.solve`.
+        depth, bias, skip, activation, certify, seed, device, callback, progress, task: as for `covopt.solve`.
 
     Returns:
         The points from the largest lam down, the interval for lam_max, and the largest proved gap of the whole range.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from covopt.answer.progress import followed
 from covopt.answer.solve import solve
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
@@ -40,11 +41,12 @@ Numbers = float | Sequence[float]
 
 
 @checked
+@followed
 @gently()
 @fitted
 def ranks(
     X: object,
-    Y: object,
+    Y: object = None,
     *,
     lam: Numbers | None = None,
     batch_size: int | Sequence[int] | None = None,
@@ -72,12 +74,13 @@ def ranks(
     seed: int = 0,
     device: str | torch.device | None = None,
     callback: Callback | None = None,
+    progress: bool | None = None,
     task: str | None = None,
 ) -> Ranks:
     """Audit the ranks of networks after SGD, or of a given one, beside the solver's network.
 
     Args:
-        X: inputs (N, n_0).
+        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
         Y: targets (N, n_L), numbers or labels (N,).
         lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay; a list is varied; 0 is allowed.
         batch_size: B; a list is varied. Default: 4, 16 and 64.
@@ -103,6 +106,7 @@ def ranks(
         time_limit: seconds for everything; networks come back as they are then.
         seed: of the first start, and of the order of the samples, which all networks of a batch size share.
         callback: gets a `Progress` now and then.
+        progress: as for `covopt.solve`.
 
     Returns:
         Every network with its ranks and their explanation, and the ranks of the solver's network.

@@ -15,7 +15,7 @@ from covopt.studies.ranks.ranks import ranks
 from covopt.studies.sweep.grid import RANKS, SOLVE
 from covopt.studies.sweep.store import FAILED, Options
 
-DEFAULTS: Options = {"certify": "fast"}
+DEFAULTS: Options = {"certify": "fast", "progress": False}
 """Defaults that differ from those of `solve`: a cell spends no time on slow proofs unless an option requests them."""
 
 TESTED = ("test_loss", "test_accuracy", "test_r2")
@@ -46,7 +46,7 @@ def _solved(X: np.ndarray, Y: np.ndarray, options: Options) -> Options:
 
 def _ranked(X: np.ndarray, Y: np.ndarray, options: Options) -> Options:
     """Train one network of `ranks`; numbers in one column are those of its layers in order."""
-    answer = ranks(X, Y, seeds=1, **{"reference": 0.0} | options)  # type: ignore[arg-type]
+    answer = ranks(X, Y, seeds=1, **{"reference": 0.0, "progress": False} | options)  # type: ignore[arg-type]
     (cell,), tolerance = answer.cells, answer.tolerances[0]
     summary = cell.summary(None)
     solver = [layer.rank[tolerance] for reference in answer.references.values() for layer in reference.layers]

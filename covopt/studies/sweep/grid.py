@@ -17,8 +17,9 @@ import numpy as np
 
 from covopt.answer.held_out import tested
 from covopt.data.coding import TASKS
-from covopt.data.data import SCALES, Dataset, read_data
+from covopt.data.data import Dataset, read_data
 from covopt.data.further import Further
+from covopt.data.scaling import SCALES
 from covopt.model.loss import parse_loss
 from covopt.runtime.errors import DataError, ProblemError, shown
 from covopt.solvers.options import CERTIFY, METHODS

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt import __version__
+from covopt.answer.progress import followed
 from covopt.answer.result import Result
 from covopt.answer.solve import solve
 from covopt.completely_positive.answer import CPRank
@@ -180,11 +181,12 @@ class Plateau(Drawn):
 
 
 @checked
+@followed
 @gently()
 @fitted
 def plateau(
     X: object,
-    Y: object,
+    Y: object = None,
     *,
     lam: float | None = None,
     loss: str | Loss | None = None,
@@ -201,6 +203,7 @@ def plateau(
     device: str | torch.device | None = None,
     init: Result | Sequence[object] | None = None,
     callback: Callback | None = None,
+    progress: bool | None = None,
     sample_weight: object = None,
     task: str | None = None,
 ) -> Plateau:
@@ -212,14 +215,14 @@ def plateau(
     proved to be the best of its width (`optimal`).
 
     Args:
-        X: inputs (N, n_0).
+        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
         Y: targets (N, n_L), numbers or labels (N,).
         layer: vary the width of this hidden layer only, 1 ... L - 1; None: of all of them together.
         widths: the widths to search; None chooses, from 1 to the width of the solver's network.
         starts: random starts for each width in the first round; four times as many at width 1.
         time_limit: seconds for everything; the solver takes at most two fifths of them.
-        lam, loss, depth, bias, activation, certify, gap, seed, device, init, callback, sample_weight, task: as
-            for `covopt.solve`.
+        lam, loss, depth, bias, activation, certify, gap, seed, device, init: as for `covopt.solve`.
+        callback, progress, sample_weight, task: as for `covopt.solve`.
 
     Returns:
         The curve, its level with the proved bound, and the intervals for n(eps).

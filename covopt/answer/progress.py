@@ -1,15 +1,19 @@
-"""The progress of a command: one line on a terminal, or with --progress a line every few seconds."""
+"""The progress of a solve or a study: one line on a terminal or in a notebook, elsewhere one every few seconds."""
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -19,6 +23,12 @@ from covopt.runtime.loop import Callback, Progress
 
 EVERY = 5.0
 """Seconds between two lines that are not on a terminal."""
+PADDED = 110
+"""Characters of a line that replaces the one before."""
+_outermost = threading.Lock()
+"""Held while a function shows its progress, or is to show none: the solves within it show nothing of their own."""
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
 
 
 class ProgressLine:
@@ -43,15 +53,49 @@ class ProgressLine:
 
 
 @contextmanager
-def progress_line(time_limit: float, in_pipe: bool) -> Iterator[Callback | None]:
-    """Provide the callback that shows a solve on standard error; None if nothing is to be shown."""
-    console = Console(stderr=True, highlight=False)
-    if not (console.is_terminal or in_pipe):
+def progress_line(time_limit: float, progress: bool | None) -> Iterator[Callback | None]:
+    """Provide the callback that shows a solve on standard error; None if nothing is to be shown.
+
+    Args:
+        time_limit: seconds.
+        progress: None: on a terminal and in a notebook; True: also elsewhere; False: nothing.
+    """
+    if not _outermost.acquire(blocking=False):
         yield None
         return
-    line = ProgressLine(time_limit)
-    with console.status(line) if console.is_terminal else _telling(line):
-        yield line.follow
+    try:
+        console = Console(stderr=True, highlight=False)
+        first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
+        if progress is False or not first or not (progress or console.is_terminal or console.is_jupyter):
+            yield None
+            return
+        line = ProgressLine(time_limit)
+        with console.status(line) if console.is_terminal else _telling(line, in_place=console.is_jupyter):
+            yield line.follow
+    finally:
+        _outermost.release()
+
+
+def followed(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """Decorate a function that takes `callback`, `time_limit` and `progress` to show what its callback gets."""
+    declared = signature(function)
+
+    @wraps(function)
+    def wrapper(*arguments: Arguments.args, **named: Arguments.kwargs) -> Returned:
+        bound = declared.bind(*arguments, **named)
+        bound.apply_defaults()
+        own = bound.arguments["callback"]
+        with progress_line(bound.arguments["time_limit"], bound.arguments["progress"]) as show:
+
+            def both(line: Progress) -> None:
+                for callback in (own, show):
+                    if callback is not None:
+                        callback(line)
+
+            bound.arguments["callback"] = own if show is None else both
+            return function(*bound.args, **bound.kwargs)
+
+    return wrapper
 
 
 def progress_text(line: Progress, time_limit: float) -> str:
@@ -88,14 +132,16 @@ def telling_needs(following: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _telling(line: ProgressLine) -> Iterator[None]:
-    """Print the line every few seconds in this block, as long as somebody reads it."""
+def _telling(line: ProgressLine, in_place: bool) -> Iterator[None]:
+    """Print the line every few seconds in this block, as long as somebody reads it; `in_place` over the one before."""
     ended = threading.Event()
 
     def tell() -> None:
         while not ended.wait(EVERY):
             try:
-                print(f"covopt: {line}", file=sys.stderr, flush=True)
+                text = f"covopt: {line}"
+                sys.stderr.write(f"\r{text:<{PADDED}}" if in_place else f"{text}\n")
+                sys.stderr.flush()
             except (OSError, ValueError):  # nobody reads, or the stream is closed
                 return
 
