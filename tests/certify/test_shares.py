@@ -290,7 +290,8 @@ def test_tampered_trees_prove_a_true_bound_or_are_refused() -> None:
     assert made.lower > 0.98 * 14.971
     refused = 0
     for name, array in arrays.items():
-        for changed in (array[..., :-1], 0 * array, -array, 3 * array, array[::-1].copy(), np.roll(array, 1)):
+        cut = (array[..., :-1], array[::-1].copy(), np.roll(array, 1)) if array.ndim else ()
+        for changed in (0 * array, -array, 3 * array, *cut):
             try:
                 lower = Shares.read(0.0, arrays | {name: changed}).bound(problem)
             except (ProblemError, ValueError):
