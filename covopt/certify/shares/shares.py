@@ -94,8 +94,8 @@ class Shares(DeepProof):
     def bound(self, problem: Problem) -> float:
         """Return the least bound of the tree's leaves."""
         samples, cells = problem.samples, self._leaves(problem.samples)
-        shapes = (len(cells), samples), (len(cells), 2 * (2**samples - 1), samples)
-        if (self.multipliers.shape, self.prices.shape) != shapes or not 1e-3 <= self.step <= 1.0:
+        shapes = None if cells is None else ((len(cells), samples), (len(cells), 2 * (2**samples - 1), samples))
+        if cells is None or (self.multipliers.shape, self.prices.shape) != shapes or not 1e-3 <= self.step <= 1.0:
             raise ProblemError(self.missing)
         if not self.applies(problem):
             return 0.0
@@ -104,20 +104,18 @@ class Shares(DeepProof):
         lower = instance.unit * min(instance.value(cell, leaf) for cell, leaf in zip(cells, leaves, strict=True))
         return lower if math.isfinite(lower) else 0.0
 
-    def _leaves(self, samples: int) -> list[Cell]:
-        """Return the cells of the leaves, which hold all networks; ProblemError if the arrays are no tree."""
+    def _leaves(self, samples: int) -> list[Cell] | None:
+        """Return the cells of the leaves, which hold all networks; None if the arrays are no tree."""
         if self.cuts.shape != (len(self.places), 2):
-            raise ProblemError(self.missing)
+            return None
         leaves, ahead = [], [Cell()]
         for (place, feature), at in zip(self.cuts.tolist(), self.places.tolist(), strict=True):
             halves = ahead[-1].halves(Cut(place, feature, at)) if ahead and feature <= samples else None
             if not ahead or (halves is None and feature != LEAF):
-                raise ProblemError(self.missing)
+                return None
             cell = ahead.pop()
             if halves is None:
                 leaves.append(cell)
             else:
                 ahead += halves[::-1]
-        if ahead:
-            raise ProblemError(self.missing)
-        return leaves
+        return None if ahead else leaves
