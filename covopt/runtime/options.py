@@ -75,7 +75,9 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     @wraps(public)
     def wrapper(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
         bound = declared.bind(*arguments, **named)
-        bound.arguments.update(by_rule(bound.arguments, defaults) | unpacked(bound.arguments))
+        bound.arguments.update(by_rule(bound.arguments, defaults))
+        if "Y" in defaults:
+            bound.arguments.update(unpacked(bound.arguments))
         return public(*bound.args, **bound.kwargs)
 
     return wrapper
@@ -83,9 +85,11 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
 
 def unpacked(arguments: Mapping[str, object]) -> dict[str, object]:
     """Return X and Y of a `TensorDataset` that is given as X alone; nothing for other arguments."""
-    tensors = getattr(arguments.get("X"), "tensors", None)
-    if not isinstance(tensors, tuple) or arguments.get("Y") is not None:
+    if arguments.get("X") is None or arguments.get("Y") is not None:
         return {}
+    tensors = getattr(arguments["X"], "tensors", None)
+    if not isinstance(tensors, tuple):
+        raise ProblemError("Y is missing; give the targets, or as X a TensorDataset of inputs and targets.")
     if len(tensors) != 2:
         raise ProblemError(f"X is a TensorDataset of {len(tensors)}; give one of two tensors, inputs and targets.")
     return dict(zip("XY", tensors, strict=True))

@@ -294,7 +294,7 @@ def test_tampered_trees_prove_a_true_bound_or_are_refused() -> None:
         cut = (array[..., :-1], array[::-1].copy(), np.roll(array, 1)) if array.ndim else ()
         for changed in (0 * array, -array, 3 * array, *cut):
             try:
-                lower = Shares.read(0.0, arrays | {name: changed}).bound(problem)
+                lower = Shares.read(0.0, arrays | {name: np.asarray(changed)}).bound(problem)
             except (ProblemError, ValueError):
                 refused += 1
                 continue
