@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from covopt.answer.drawing import CURVE_COLORS, MADE
+from covopt.answer.drawing import CURVE_COLORS, MADE, plain_numbers
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,13 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
         axes.plot(line.x, line.y, line.style, color=color, markersize=3.5, linewidth=1.5, label=line.name or None)
     axes.set_xscale("log" if "x" in panel.logarithmic else "linear")
     axes.set_yscale("log" if "y" in panel.logarithmic else "linear")
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.axis_name in panel.logarithmic:
+            plain_numbers(axis)
     if panel.alike:
         axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel(panel.across)
     axes.set_ylabel(panel.up)
     axes.spines[["top", "right"]].set_visible(False)
     if any(line.name for line in panel.lines):
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(fontsize=8, framealpha=0.8, edgecolor="none")  # readable where it has to lie on a line

@@ -28,7 +28,7 @@ COMMANDS = {
     "version": "covopt --version",
     "help": "covopt --help",
 }
-"""What other programs call commands, and what they are called here."""
+"""Names of commands in other programs, and covopt's own."""
 OPTIONS = {
     "--lam": ("alpha", "lambda", "l2", "penalty", "reg", "regularization", "strength"),
     "--lam, which is half of PyTorch's weight_decay": ("wd", "weight-decay", "weight_decay"),
@@ -50,7 +50,7 @@ OPTIONS = {
     "--json": ("format", "as-json"),
     "--bias": ("no-bias", "fit-intercept", "intercept"),
 }
-"""Our options, and what other programs call them."""
+"""Options, and their names in other programs."""
 UNITS = {"SECONDS": "a number of seconds, such as 60", "GB": "a number of GB, such as 4", "SEED": "a whole number"}
 
 

@@ -30,7 +30,7 @@ class Networks:
     rate: Annotated[
         list[float] | None, common("--rate", help="Learning rate; repeatable. Default: 0.1.", metavar="NUMBER")
     ] = None
-    depth: Annotated[int | None, common(help="Number of layers of weights. Default: 3.", metavar="N")] = None
+    depth: Annotated[int | None, advanced(help="Number of layers of weights. Default: 3.", metavar="N")] = None
     architecture: Annotated[
         Literal["plain", "batch_norm", "residual"],
         advanced(

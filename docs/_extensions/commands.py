@@ -20,15 +20,17 @@ class Command(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         command = typer.main.get_command(program).commands[self.arguments[0]]
         context = typer.Context(command)
-        told = [nodes.paragraph("", " ".join(part.split())) for part in (command.help or "").split("\n\n")]
+        described = [nodes.paragraph("", " ".join(part.split())) for part in (command.help or "").split("\n\n")]
         examples = (command.epilog or "").partition("\n")[2].replace("$ ", "")
-        told.append(nodes.literal_block(examples, examples, language="sh"))
+        described.append(nodes.literal_block(examples, examples, language="sh"))
         advanced = [p for p in command.params if getattr(p, "rich_help_panel", None) == "Advanced"]
-        told.append(_table([_row(parameter, context) for parameter in command.params if parameter not in advanced]))
+        described.append(
+            _table([_row(parameter, context) for parameter in command.params if parameter not in advanced])
+        )
         if advanced:
-            told.append(nodes.paragraph("", "Advanced options:"))
-            told.append(_table([_row(parameter, context) for parameter in advanced]))
-        return told
+            described.append(nodes.paragraph("", "Advanced options:"))
+            described.append(_table([_row(parameter, context) for parameter in advanced]))
+        return described
 
 
 def _row(parameter: Any, context: typer.Context) -> tuple[str, str, str]:

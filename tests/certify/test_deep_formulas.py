@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from covopt.certify.deep import angle, convexity, linear, loop
+from covopt.certify.deep import angle, convexity, linear, loop, ranks
 from covopt.certify.deep.convexity import growth
 from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.flows import Incidence, Laplacian, bound_of
-from covopt.certify.deep.ranks import least_part, least_product
+from covopt.certify.deep.ranks import least_product, least_relative_loss
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem, make_problem
 from covopt.runtime.errors import ProblemError
@@ -123,7 +123,7 @@ def test_the_least_product_of_layers_with_these_ranks(seed: int) -> None:
 
 @pytest.mark.parametrize("depth", [3, 4, 9])
 @pytest.mark.parametrize("log_c", [-9.0, -4.0, -1.5, 0.5, 3.0])
-def test_the_least_part_of_the_loss(depth: int, log_c: float) -> None:
+def test_the_least_relative_loss(depth: int, log_c: float) -> None:
     """Against SciPy over all u_1 and u_i / u_1, from many starts."""
     rng = np.random.default_rng(depth)
     p, e = np.sort(rng.dirichlet(np.ones(4)))[::-1].copy(), 2.0 / (depth - 1)
@@ -135,11 +135,27 @@ def test_the_least_part_of_the_loss(depth: int, log_c: float) -> None:
     ends = [(-60.0, 200.0), *[(0.0, 1.0)] * 3]
     starts = (np.concatenate([[rng.normal(scale=6.0)], rng.random(3)]) for _ in range(30))
     best = min(1.0, *(float(minimize(at, start, bounds=ends).fun) for start in starts))
-    lower, u = least_part(torch.from_numpy(p), log_c, e)
+    lower, u = least_relative_loss(torch.from_numpy(p), log_c, e)
     assert is_tight(lower, best, 2e-4)
     assert bool((u[1:] <= u[0]).all())
+    for rounds in (1, 2, 3):
+        assert least_relative_loss(torch.from_numpy(p), log_c, e, rounds)[0] <= best * (1.0 + 1e-12)
     if best < 0.999:
         assert at(np.concatenate([[math.log(u[0])], u[1:] / u[0]])) <= best * (1.0 + 1e-3)
+
+
+@pytest.mark.parametrize("e", [2.0 / 3.0, 0.25])
+def test_a_cell_is_below_its_points(e: float) -> None:
+    """A cell of one u_1 and of all sums: where the largest u are the best, the power of the sum is far from linear."""
+    rng = np.random.default_rng(0)
+    for log_c in np.linspace(-8.0, 0.0, 9):
+        p, u_1 = np.sort(rng.dirichlet(np.ones(4)))[::-1].copy(), float(np.exp(rng.normal()))
+        u = u_1 * np.column_stack([np.ones(5000), rng.random((5000, 3))])
+        u[0] = u_1
+        values = (p / (1.0 + u)).sum(axis=1) + math.exp(log_c) * (u.sum(axis=1) / math.sqrt(u_1)) ** e
+        cell = torch.tensor([[math.log(u_1) - 1e-9, 0.0, math.log(u_1) + 1e-9, math.log(4.0)]], dtype=torch.float64)
+        lows, _, _ = ranks._bounded(cell, torch.from_numpy(p), math.exp(log_c), e)
+        assert float(lows) <= values.min() * (1.0 + 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -71,7 +71,7 @@ def test_the_faces_read_targets_alike(case: str, tmp_path: Path) -> None:
     assert from_file["targets"] == (read.targets if result.targets is None else result.targets)
     face = covopt.CovoptRegressor if classes is None else covopt.CovoptClassifier
     labels = np.ravel(y) if case == "texts in a column" else np.asarray(y)
-    fitted = face(1.0, loss="mse", max_iter=1, certify="none").fit(X, labels)
+    fitted = face(1.0, loss="mse", scale="none", max_iter=1, certify="none").fit(X, labels)
     rows = [sorted(np.hstack([p.X.numpy(), p.Y.numpy()]).tolist()) for p in (fitted.result_.problem, result.problem)]
     assert rows[0] == rows[1]
 

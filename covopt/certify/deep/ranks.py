@@ -36,11 +36,11 @@ from covopt.model.problem import Problem
 LEAST_U, MOST_U = 1e-9, 1e30
 """Between these u_1 is searched; what is below and above is bounded at once."""
 NEAR = 1e-4
-"""How far the bound may be below the minimum, relative; 1e-3 takes a third of the time, 1e-5 three times as much."""
+"""The relative accuracy of the minimum. At rank 8 and depths 3, 4, 9 it takes 1, 6, 3 ms; at 1e-5 2, 90, 25 ms."""
 ROUNDS, MOST_ENTRIES = 16, 4_000_000
-"""How often the cells are halved at most, and how many numbers they may take together."""
+"""The most times that cells are halved, and the most numbers that they take together."""
 CELLS, SUMS = 200, 8
-"""Cells of u_1 at the start, and of the sum relative to its least value, where it counts by a power below 1."""
+"""The first cells of u_1, and of T / u_1^(1/2), which lies between 1 and r, where T counts by a power e below 1."""
 
 
 def _of_exact_fits(problem: Problem, edges: Edges, f: Float[Tensor, " r"], log_size: float, reach: float) -> float:
@@ -57,12 +57,12 @@ def _of_squared_error(problem: Problem, edges: Edges, f: Float[Tensor, " r"], lo
     squares, log_stretch = f.square(), math.log(stretch)
     log_total = squares.sum().log() + 2.0 * (log_size - log_stretch)
     log_c = log_factor(log_total, torch.tensor(math.log(reach) - log_stretch), problem.depth, problem.lam)
-    least, _ = least_part(squares / squares.sum(), float(log_c), 2.0 / (problem.depth - 1))
+    least, _ = least_relative_loss(squares / squares.sum(), float(log_c), 2.0 / (problem.depth - 1))
     return least * math.exp(min(float(log_total), 700.0))
 
 
 RANKED = {Interpolation: _of_exact_fits, MeanSquaredError: _of_squared_error}
-"""What edges prove without flows, for each loss of which they do."""
+"""The bounds of edges without flows, by the loss."""
 
 
 def sees_ranks(problem: Problem) -> bool:
@@ -91,7 +91,7 @@ def least_product(f: Float[Tensor, " r"]) -> tuple[float, Float[Tensor, " r"]]:
     kappa = (((T.square() + 8.0 * S * k).sqrt() - T) / (4.0 * S)).clamp(least, most)
     products = (k + kappa * T) * (S + T / kappa).sqrt()
     best = int(products.argmin())
-    x = (kappa[best] * f).clamp_max(1.0)
+    x = kappa[best] * f
     x[: best + 1] = 1.0
     return float(products[best]), x
 
@@ -102,28 +102,30 @@ def log_factor(log_total: Tensor, log_ratio: Tensor, depth: int, lam: float) -> 
     return math.log(depth - 1) + depth / (depth - 1) * math.log(lam) - e * log_ratio - log_total
 
 
-def part(p: Float[Tensor, " r"], u: Float[Tensor, " r"], log_c: Tensor, e: float) -> Tensor:
+def relative_loss(p: Float[Tensor, " r"], u: Float[Tensor, " r"], log_c: Tensor, e: float) -> Tensor:
     """Return sum_i p_i / (1 + u_i) + c (sum_i u_i / u_1^(1/2))^e."""
     return (p / (1.0 + u)).sum() + log_c.exp() * (u.sum() / u[0].sqrt()) ** e
 
 
-def least_part(p: Float[Tensor, " r"], log_c: float, e: float) -> tuple[float, Float[Tensor, " r"]]:
+def least_relative_loss(
+    p: Float[Tensor, " r"], log_c: float, e: float, rounds: int = ROUNDS
+) -> tuple[float, Float[Tensor, " r"]]:
     """Return a lower bound on the minimum over u, and about where it is, for p in falling order with the sum 1.
 
     On a cell of u_1 and of T = sum_i u_i / u_1^(1/2) the concave T^e is at least its chord, which leaves a minimum for
-    each u_i alone. Cells that might hold less than the least value so far are halved.
+    each u_i alone. Cells that might hold less than the least value so far are halved, in so many rounds at most.
     """
     c = math.exp(min(log_c, 600.0))
     at, best = p.new_full((len(p),), LEAST_U), 1.0
     outside = min(1.0 / (1.0 + LEAST_U), c * MOST_U ** (0.5 * e))
-    splits_sums = e < 1.0 and len(p) > 1
+    sums = SUMS if e < 1.0 and len(p) > 1 else 1
     u_ends = torch.linspace(math.log(LEAST_U), math.log(MOST_U), CELLS + 1, dtype=p.dtype)
-    T_ends = torch.linspace(0.0, math.log(len(p)), SUMS * splits_sums + (not splits_sums) + 1, dtype=p.dtype)
+    T_ends = torch.linspace(0.0, math.log(len(p)), sums + 1, dtype=p.dtype)
     cells = torch.cat(
         [torch.cartesian_prod(u_ends[:-1], T_ends[:-1]), torch.cartesian_prod(u_ends[1:], T_ends[1:])], dim=1
     )
     lows = p.new_zeros(1)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         lows, values, u = _bounded(cells, p, c, e)
         place = int(values.argmin())
         if float(values[place]) < best:
@@ -132,7 +134,7 @@ def least_part(p: Float[Tensor, " r"], log_c: float, e: float) -> tuple[float, F
         if not len(cells) or len(cells) * len(p) * 4 > MOST_ENTRIES:
             break
         cells = _halved(cells, 0)
-        cells = _halved(cells, 1) if splits_sums else cells
+        cells = _halved(cells, 1) if sums > 1 else cells
     return min(outside, best * (1.0 - NEAR), max(0.0, float(lows.min()))) * (1.0 - SLACK), at
 
 

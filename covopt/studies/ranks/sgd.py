@@ -132,7 +132,7 @@ def train_sgd(
 
 @dataclass(frozen=True)
 class _Task:
-    """What all groups train on: data, kind of networks, held-out data, and the seed of the order of the samples."""
+    """Data, architecture, held-out data and the seed of the order of the samples, the same for all groups."""
 
     problem: Problem
     architecture: Architecture

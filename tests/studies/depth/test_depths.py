@@ -357,7 +357,7 @@ def test_of_many_rows_the_first_ones_are_looked_at(monkeypatch: pytest.MonkeyPat
     assert (found.path.rows, found.path.upper) == (4, None)
     assert found.path.lower == pytest.approx(3.0)
     assert found.path.diameter == pytest.approx(3.0)
-    assert "of the first 4 rows" in repr(found)
+    assert "of the first 4 rows" in str(found)
     assert found.path.bound(2) <= 2.0
 
 
