@@ -42,6 +42,7 @@ class Target:
         starts: the active neurons' directions (S, n_0 + 1).
         refuted: the proof may end at the first direction with h above this, which belongs to a worse network.
         worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
+        steps: of a proof that goes on step by step, at most.
         on_bound: called with the elapsed seconds and the best bound.
         stop: proofs from the data alone call it between their steps, and end once it returns True.
     """
@@ -53,6 +54,7 @@ class Target:
     starts: Float[Tensor, "S d"] | None = None
     refuted: float = math.inf
     worth: float = 0.0
+    steps: int = 1
     on_bound: Callable[[float, float], None] | None = None
     stop: Callable[[], bool] = lambda: False
 

@@ -1,6 +1,5 @@
 """Minima of three layers on a few samples: known values, attacks by random networks, tampered trees."""
 
-import itertools
 import json
 import math
 from collections.abc import Callable
@@ -28,14 +27,8 @@ CASES = {
 }
 
 
-def after(nodes: int):
-    """A stop that is true after so many nodes."""
-    count = itertools.count()
-    return lambda: next(count) >= nodes
-
-
 def proof(problem: Problem, cost: float, gap: float = 0.01, nodes: int = 100) -> Shares:
-    return Shares.prove(problem, Target(cost=cost, gap=gap, stop=after(nodes))).proof
+    return Shares.prove(problem, Target(cost=cost, gap=gap, steps=nodes)).proof
 
 
 def relu(z: np.ndarray) -> np.ndarray:

@@ -73,7 +73,7 @@ class Shares(DeepProof):
         instance = Instance.of(problem, step)
         if not aimed and not instance.is_homogeneous:
             return None  # their cells of the scale need a largest one
-        search = Search(instance, min(1e-3, 0.1 * gap), target.worth, 3_000 if aimed else 1)
+        search = Search(instance, min(1e-3, 0.1 * gap), target.worth, target.steps)
         root = search.run(target.cost * (1.0 - 0.99 * gap) / instance.unit, target.stop)
         return cls._of(root, step).proved(problem)
 

@@ -118,11 +118,13 @@ class CloseGap(Stage):
 
     Attributes:
         worth: it ends where twice its cells would take less than this part off the gap.
+        cells: at most, and no more than `max_iterations`.
     """
 
     name = "closing the gap"
     why = "For so few samples a tree of cases may prove that the cost of the best network is the minimum."
     worth: float = 0.1
+    cells: int = 3_000
 
     def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
         """Return True while there is time and the gap is open."""
@@ -137,7 +139,8 @@ class CloseGap(Stage):
                 line = replace(incumbent.history[-1], seconds=options.budget.seconds(), phase="closing the gap")
                 options.callback(line)
             worth = 0.0 if options.certify == "full" else self.worth
-            target = Target(cost=incumbent.cost, gap=options.gap, worth=worth, stop=options.budget.spent)
+            cells = min(self.cells, options.budget.max_iterations)
+            target = Target(cost=incumbent.cost, gap=options.gap, worth=worth, steps=cells, stop=options.budget.spent)
             proved = Shares.prove(incumbent.problem.to(torch.device("cpu")), target)
             incumbent.prove(None if proved is None else proved.proof)
 
