@@ -152,7 +152,7 @@ def plan(X: object, Y: object = None, **options: Any) -> SolvePlan:
         >>> import covopt
         >>> plan = covopt.plan([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0], lam=0.1, depth=3, time_limit=10)
         >>> [stage.name for stage in plan.stages]
-        ['bound', 'search', 'closing the gap', 'layers']
+        ['bound', 'cases', 'search', 'layers']
         >>> result = plan.solve()
 
     Args:

@@ -43,6 +43,7 @@ class Target:
         refuted: the proof may end at the first direction with h above this, which belongs to a worse network.
         worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
         steps: of a proof that goes on step by step, at most.
+        meet: called with a network that the proof meets on its way; returns the lowest cost so far.
         on_bound: called with the elapsed seconds and the best bound.
         stop: proofs from the data alone call it between their steps, and end once it returns True.
     """
@@ -55,6 +56,7 @@ class Target:
     refuted: float = math.inf
     worth: float = 0.0
     steps: int = 1
+    meet: Callable[[list[Tensor]], float] = lambda _: math.inf
     on_bound: Callable[[float, float], None] | None = None
     stop: Callable[[], bool] = lambda: False
 

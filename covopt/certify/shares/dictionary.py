@@ -31,12 +31,14 @@ class Dictionary:
     from a S_ij + b S_ik by at most a missed_ij + b missed_ik + neglected.
 
     Attributes:
+        directions: of the neurons, in the space of the inputs (J, d).
         values: S (N, J).
         missed: (N, J).
         secant: a bound on a + b.
         neglected: what lies outside the plane.
     """
 
+    directions: Float[np.ndarray, "J d"]
     values: Float[np.ndarray, "N J"]
     missed: Float[np.ndarray, "N J"]
     secant: float
@@ -54,18 +56,20 @@ class Dictionary:
         P = space.size * space.P[:, :2].numpy()
         neglected = space.size * space.neglected if len(space.Q) <= 2 else math.inf  # then nothing is proved
         if P.shape[1] == 1:  # the line has two directions, without anything between them
-            values = np.maximum(np.hstack([P, -P]), 0.0)
-            return Dictionary(values, CHARGED * np.abs(np.hstack([P, P])), space.stretch * (1.0 + CHARGED), neglected)
+            Q, values = space.Q[:1].numpy(), np.maximum(np.hstack([P, -P]), 0.0)
+            missed, secant = CHARGED * np.abs(np.hstack([P, P])), space.stretch * (1.0 + CHARGED)
+            return Dictionary(np.vstack([Q, -Q]), values, missed, secant, neglected)
         ends = np.arctan2(P[:, 1], P[:, 0])
         grid = np.linspace(0.0, 2.0 * math.pi, math.ceil(2.0 * math.pi / step), endpoint=False)
         angles = np.unique(np.concatenate([ends + math.pi / 2, ends - math.pi / 2, grid]) % (2.0 * math.pi))
         widest = float(np.diff(angles, append=angles[0] + 2.0 * math.pi).max()) + CHARGED
-        products = P @ np.stack([np.cos(angles), np.sin(angles)])
+        directions = np.column_stack([np.cos(angles), np.sin(angles)])
+        products = P @ directions.T
         following = np.roll(products, -1, axis=1)
         crossed = np.where(products * following < 0.0, np.minimum(np.abs(products), np.abs(following)), 0.0)
         missed = np.maximum(crossed, np.roll(crossed, 1, axis=1)) + CHARGED * np.linalg.norm(P, axis=1)[:, None]
         secant = space.stretch / math.cos(0.5 * widest) * (1.0 + CHARGED)
-        return Dictionary(np.maximum(products, 0.0), missed, secant, neglected)
+        return Dictionary(directions @ space.Q[:2].numpy(), np.maximum(products, 0.0), missed, secant, neglected)
 
 
 def is_flat(X: Float[Tensor, "N d"]) -> bool:

@@ -57,6 +57,7 @@ class Instance:
         hidden_bias, output_bias: the entries of the bias columns of the second and third layer.
         kinds: of the second layer's neurons.
         unit: the value of a unit of |W|^2 in the user's cost.
+        weights: the value of a unit of the weights in the user's.
         is_homogeneous: True for exact fits without biases, for which the scale of the output layer does not matter.
     """
 
@@ -68,6 +69,7 @@ class Instance:
     output_bias: float
     kinds: Kinds
     unit: float
+    weights: float
     is_homogeneous: bool
 
     @staticmethod
@@ -92,6 +94,7 @@ class Instance:
             output_bias=scaled.bias(2),
             kinds=Kinds(len(y)),
             unit=units.cost * scaled.lam,
+            weights=units.weights,
             is_homogeneous=exact and not problem.beta,
         )
 

@@ -23,6 +23,8 @@ clarabel: Any = lazy("clarabel")
 
 OFF, ON, EITHER = 0, 1, 2
 """On one sample: not active, active, and a price for both."""
+NO_WEIGHT = 1e-6
+"""Relative to the largest, of the paths that solvers leave of those that are 0."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,16 @@ class Paths:
 
     merged: Merged
     weights: Float[np.ndarray, "R _"]
+
+    def network(self, directions: Float[np.ndarray, "J d"]) -> list[Float[np.ndarray, "_ _"]]:
+        """Return W_1, W_2 and W_3 without the neurons of no weight; `directions`: those of the dictionary."""
+        size = np.abs(self.weights)
+        paths = np.where(size > NO_WEIGHT * size.max(initial=0.0), self.weights, 0.0)
+        above, below = np.flatnonzero(paths.any(axis=1)), np.flatnonzero(paths[:, :-1].any(axis=0))
+        W_2 = paths[above][:, [*below, -1]]
+        outputs = np.sqrt(np.linalg.norm(W_2, axis=1))
+        W_3 = np.append(self.merged.signs[above] * outputs, 0.0)
+        return [directions[below], W_2 / outputs[:, None], W_3[None]]
 
 
 def solve(

@@ -55,6 +55,7 @@ class Search:
         precision: the relative accuracy of a cell's prices.
         worth: end where twice the nodes would take less than this part off what the bound lacks; 0: never.
         most: nodes at most.
+        meet: takes the network of the lowest bound, early and again after four times the nodes, and returns the goal.
         splits: of a cell, at most.
         neurons: of the dictionary that programmes hold so far.
     """
@@ -63,6 +64,7 @@ class Search:
     precision: float
     worth: float
     most: int
+    meet: Callable[[Paths], float] = lambda _: math.inf
     splits: int = 6
     neurons: Int[np.ndarray, " _"] = field(default_factory=lambda: np.zeros(0, dtype=int))
 
@@ -75,9 +77,17 @@ class Search:
     def run(self, goal: float, stop: Callable[[], bool]) -> Node:
         """Return the tree: its least bound is at least `goal` unless it ends before."""
         N, P = len(self.instance.targets), len(self.instance.kinds.signs)
-        root = self._node(Cell(), Prices(np.zeros(N), np.zeros((P, N))), goal)
-        queue, count, lacks, due = [(root.bound, 0, root)], 1, math.inf, 64
-        while queue[0][0] < goal and count < self.most and not stop():
+        root, before = self._node(Cell(), Prices(self.instance.targets, np.zeros((P, N))), goal), -1.0
+        while root.bound > before and not stop():  # L often has the signs of Y; where a sign is wrong, L_i ends at 0
+            root, before = self._node(Cell(), root.prices, goal), root.bound * (1.0 + self.precision)
+        queue, count, lacks, due, met = [(root.bound, 0, root)], 1, math.inf, 64, 0
+        while queue[0][0] < goal and not stop():
+            paths = queue[0][2].paths
+            if count >= 4 * met and paths is not None:
+                goal, met = min(goal, self.meet(paths)), count
+                continue
+            if count >= self.most:
+                break
             if count >= due:
                 if goal - queue[0][0] > (1.0 - self.worth) * lacks and self.worth:
                     break

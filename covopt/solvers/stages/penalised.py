@@ -14,7 +14,7 @@ from covopt.solvers.shallow.solver import PlainRounds
 from covopt.solvers.shallow.stream import StreamOptions, suits_streaming
 from covopt.solvers.stages.more_layers import (
     DRAWS,
-    CloseGap,
+    Cases,
     DeepSearch,
     ExamineLayers,
     FewSamples,
@@ -35,14 +35,14 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     proving = options.certify != "none"
     examining = proving and problem.depth > 2
     until = 0.85 if examining else 1.0  # the rest of the time is for the examination of the layers
-    bound, closing = [DataBound(until)] if proving else [], []
-    if options.certify in ("auto", "full") and Shares.applies(problem):
-        closing, until = [CloseGap(until)], 0.5 * until
+    bound = [DataBound(until)] if proving else []
+    cases = [Cases(0.7 * until)] if Shares.applies(problem) else []
     if options.method == "cone":
-        stages = [*bound, *_more_layers(problem, options, until), *closing]
+        stages = [*bound, *cases, *_more_layers(problem, options, until)]
     else:
         rivals = {"hidden": HiddenDescents, "frank-wolfe": LayersInTurn, "train": Train}
-        stages = [rivals[options.method](until), *bound, *closing]
+        closing = [Cases(until)] if cases and proving else []
+        stages = [rivals[options.method](0.5 * until if closing else until), *bound, *closing]
     return [*stages, ExamineLayers()] if examining else stages
 
 
