@@ -276,6 +276,39 @@ def test_a_solve_proves_its_minimum_and_stores_the_proof(tmp_path: Path) -> None
     assert covopt.verify(tmp_path / "run").passed
 
 
+@pytest.mark.parametrize(("samples", "seed", "lowest"), [(3, 2, 5.51804), (4, 0, 9.82565), (5, 0, 14.20375)])
+def test_networks_of_cases_descend_to_the_lowest_cost_known(samples: int, seed: int, lowest: float) -> None:
+    """The costs are those of searches over random starts of 30 s; their first networks cost up to 68 % more."""
+    rng = np.random.default_rng(seed)
+    X, Y = rng.standard_normal((samples, 2)), rng.standard_normal((samples, 1))
+    plan = covopt.plan(X, Y, depth=3, bias=0.0, gap=0.01, max_iterations=30, time_limit=600)
+    plan.stages = [stage for stage in plan.stages if stage.name == "cases"]
+    result = plan.solve()
+    assert result.cost <= lowest * (1.0 + 1e-5)
+    assert result.lower >= 0.9 * lowest
+    assert [line.cost for line in result.history] == sorted((line.cost for line in result.history), reverse=True)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_programme_describes_a_network_that_fits(seed: int, bias: float) -> None:
+    """With a bias it fits up to a factor, of the scale at which the programme is solved, and the output's bias."""
+    rng = np.random.default_rng(seed)
+    X, Y = rng.standard_normal((4, 1 if bias else 2)), rng.standard_normal(4)
+    met: list[list[torch.Tensor]] = []
+
+    def meet(weights: list[torch.Tensor]) -> float:
+        met.append(weights)
+        return math.inf
+
+    Shares.prove(make_problem(X, Y[:, None], depth=3, bias=bias), Target(meet=meet))
+    F = outputs([W.numpy() for W in met[0]], X, bias)
+    if bias:
+        F = np.column_stack([F, np.ones(4)])
+        F = F @ np.linalg.lstsq(F, Y, rcond=None)[0][:, None]
+    assert np.abs(F[:, 0] - Y).max() < 1e-3 * np.abs(Y).max()
+
+
 def test_tampered_trees_prove_a_true_bound_or_are_refused() -> None:
     rng = np.random.default_rng(0)
     problem = make_problem(rng.standard_normal((3, 2)), rng.standard_normal((3, 1)), depth=3, bias=0.0)

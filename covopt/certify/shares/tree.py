@@ -122,7 +122,7 @@ class Search:
                 break
             own, node.paths = solved
             bound = self.instance.value(cell, own)
-            if bound > node.bound:
+            if bound > node.bound or math.isinf(cell.scale[1]) > self.instance.is_homogeneous:  # there nothing is proved
                 node.bound, node.prices = bound, own
             if not self._added(self.instance.asks(cell, own)[:-2]):
                 break
