@@ -67,11 +67,11 @@ class Verification:
     """The verdict on a stored run's files.
 
     Attributes:
-        passed: whether they prove what the run says, as far as that is checked.
+        passed: whether they prove what the run states and what is checked.
         message: one sentence.
         cost: recomputed from the stored weights.
         lower: the bound that the stored certificate proves; None where none is stated, or it is not proved.
-        unchecked: what the run says besides, entries and files, which nothing in its files proves.
+        unchecked: entries and files of the run that nothing in its files proves.
     """
 
     passed: bool
@@ -167,7 +167,7 @@ def others(questions: Mapping[str, Problem], varying: Collection[str] = ()) -> I
     names = list(questions)
     for name in names[1:]:
         if (differing := first_difference(questions[names[0]], questions[name], varying)) is not None:
-            yield f"The run {name} in it answers another question than {names[0]}: they differ in {differing}."
+            yield f"The run {name} in it solves another problem than {names[0]}: they differ in {differing}."
 
 
 def asked(directory: Path, names: Sequence[str]) -> dict[str, Problem]:
