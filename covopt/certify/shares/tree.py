@@ -122,7 +122,8 @@ class Search:
                 break
             own, node.paths = solved
             bound = self.instance.value(cell, own)
-            if bound > node.bound or math.isinf(cell.scale[1]) > self.instance.is_homogeneous:  # there nothing is proved
+            unproved = math.isinf(cell.scale[1]) and not self.instance.is_homogeneous  # by any prices
+            if bound > node.bound or unproved:
                 node.bound, node.prices = bound, own
             if not self._added(self.instance.asks(cell, own)[:-2]):
                 break
