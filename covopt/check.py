@@ -13,9 +13,10 @@ import math
 import os
 import sys
 import time
-from decimal import Context, Decimal
+from collections.abc import Callable
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from itertools import combinations, combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement, pairwise, product
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
 Rows = list[list[Any]]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
-KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear none".split()]
+KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian shares convexity angle loop linear none".split()]
 STATUSES = "unsolved optimal converged tolerance memory_limit time_limit iteration_limit interrupted".split()
 ASKED = {"loss": "U", "activation": "U", "depth": "iu", "bias": "fiuU", "lam": "fiu"}  # and the kinds of numpy
 NUMBERS, COUNTS = "cost fit norm residual lower gap target".split(), "order atoms lower upper".split()
@@ -303,10 +304,12 @@ class Run:  # the files of a solve: result.json as `stated`, the problem and the
 
     def dual(self, point: Any, t: Fraction) -> Fraction:  # D(t Lambda) from below, V = 2 lam t Lambda (MATH.md 4)
         sums = [t * sum(column) for column in zip(*point)]
-        total = -self.lam * self.beta**2 * dot(sums, sums)
         need(not self.free or not any(sums), "a bound for free biases needs a Lambda with columns of sum 0")
-        for row, y, q in zip(point, self.Y, self.q):
-            v = [2 * self.lam * t * x for x in row]
+        return self.conjugate(over(point, 1 / (2 * self.lam * t))) - self.lam * self.beta**2 * dot(sums, sums)
+
+    def conjugate(self, V: Any) -> Fraction:  # -C*(-V) from below
+        total = Fraction(0)
+        for v, y, q in zip(V, self.Y, self.q):
             if self.fits or self.loss == "mse" or self.delta is not None:
                 need(self.delta is None or max(map(abs, v)) <= q * self.delta, "Lambda is outside the domain of C*")
                 total += sum(a * Fraction(b) - self.misfit * abs(a) for a, b in zip(v, y))
@@ -555,6 +558,84 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int: 
     return count
 
 
+def grouped(run: Run, frame: Frame, point: Rows, goal: Fraction) -> bool:
+    """Check multipliers c of samples and M of groups, the columns of A (MATH.md 4, way 5): h^2 <= tau |w|^2.
+
+    With z = R w, q = |z| / 2 and L = ((1 - slope) Gamma, A), h^2 <= w^T T w + 2 q^T L J w + q^T L D L^T q - q^T C q.
+    For u = L^T q, q^T C q >= u^T W^-1 u >= |v|^2, where W = L^T C^-1 L <= K K^T and u = K v. It is enough that
+    tau |w|^2 - w^T T w - 2 v^T K^T J w + |v|^2 - v^T K^T D K v is semi-definite in (w, v). Any c > 0, M >= 0 do."""
+    c, labels = array(run.certificate, "diagonal", 1), array(run.certificate, "labels", 1, None, "iu")
+    shared, target = array(run.certificate, "shared", 3), frame.inside(goal)
+    good = len(shared) == 3 and len(shared[0]) == len(shared[0][0]) and len(c) == len(labels) == run.N
+    k = len(shared[0]) if good else 0
+    need(good and min(c) > 0 and all(0 <= g < k for g in labels), "the stored multipliers do not fit the samples")
+    need(k + run.m + len(frame.Q) <= 400, "it takes too long beyond 400 groups, outputs and inputs", UNCHECKED)
+    used, longest = [i for i, s in enumerate(frame.s) if s], max(abs(x) for row in point for x in row)
+    if target <= 0 or not used:
+        return target > 0
+    square = (Fraction(2) ** (math.frexp(float(longest))[1] - 1) / frame.gauge) ** 2  # c, M are for a Lambda of size 1
+    # M as multiples of a small number, and the three sums of the form in q and z.
+    unit_ = Fraction(max(1e-300, *(x for part in shared for row in part for x in row))) / 2**70
+    pp, nn, pn = ([[max(round(Fraction(x) / unit_), 0) * unit_ * square for x in row] for row in M] for M in shared)
+    pp, nn, cross = over(plus(pp, turned(pp)), 2), over(plus(nn, turned(nn)), 2), plus(pn, turned(pn))
+    even, odd = plus(plus(pp, nn), cross), plus(plus(pp, nn), cross, -1)
+    mixed = plus(plus(pp, nn, -1), plus(turned(pn), pn, -1))
+    # C, its inverse from above, and the rows of Gamma, R and A, of the samples that are not 0.
+    C = [Fraction(c[i]) * Fraction(frame.s[i]) ** 2 * square for i in used]
+    inverse = [Fraction(1.0 / float(x)) * (1 + Fraction(1, 2**50)) for x in C]
+    need(all(x * y >= 1 for x, y in zip(C, inverse)), "the stored multipliers are not in range")
+    Gamma = over([frame.gamma[i] for i in used], Fraction(2**GBITS))
+    R, members = over([frame.R[i] for i in used], Fraction(2**RBITS)), [labels[i] for i in used]
+    A = [Fraction(frame.s[i]) for i in used]
+
+    def summed(rows: Rows) -> Rows:  # A^T rows
+        sums = [[Fraction(0)] * len(rows[0]) for _ in range(k)]
+        for g, a, row in zip(members, A, rows):
+            sums[g] = [x + a * y for x, y in zip(sums[g], row)]
+        return sums
+
+    bent = over(Gamma, 1 / (1 - run.slope))
+    weighed = [[t * x for x in row] for t, row in zip(inverse, bent)]
+    corner, sides = gram(turned(weighed), turned(bent)), summed(weighed)
+    W = [[*row, *column] for row, column in zip(corner, turned(sides))]
+    squares_ = [row[0] for row in summed([[t * a] for t, a in zip(inverse, A)])]
+    W += [
+        [*side, *(x if g == j else Fraction(0) for j in range(k))] for g, (side, x) in enumerate(zip(sides, squares_))
+    ]
+    out, B = over(gram(turned(Gamma), turned(R)), 1 / (1 + run.slope)), summed(R)
+    J = over([*out, *gram(mixed, turned(B))], 2)
+    T = gram(turned([[t * x for x in row] for t, row in zip(C, R)]), turned(R))
+    T = over(plus(plus(T, gram(turned(out), turned(out))), gram(gram(turned(B), odd), turned(B))), 4)
+    # Powers of two that bring W and tau near 1; K from floats, with K K^T - W dominated by its diagonal.
+    n, rank = len(W), len(frame.Q)
+    b = [Fraction(2) ** -round(0.5 * math.log2(float(row[i]))) if row[i] else Fraction(1) for i, row in enumerate(W)]
+    W = [[x * s * t for x, t in zip(row, b)] for row, s in zip(W, b)]
+    L = cholesky([[float(x) + (i == j) * n * 2.0**-49 for j, x in enumerate(row)] for i, row in enumerate(W)])[0]
+    if L is None:
+        return False
+    K = [[round(x * 2.0**60) for x in row] + [0] * (n - len(row)) for row in L]
+    above = plus(over(gram(K, K), Fraction(2**120)), W, -1)
+    if not all(2 * row[i] >= sum(map(abs, row)) for i, row in enumerate(above)):
+        return False
+    D = [[Fraction(i == j) if j < run.m else Fraction(0) for j in range(n)] for i in range(run.m)]
+    D += [[Fraction(0)] * run.m + row for row in even]
+    (D, d), (J, e) = (
+        scaled([[x / s / t for x, t in zip(row, b)] for row, s in zip(D, b)]),
+        scaled([[x / s for x in row] for row, s in zip(J, b)]),
+    )
+    f = Fraction(2) ** -round(math.log2(float(target)))
+    core = over(gram(gram(turned(K), D), turned(K)), Fraction(1 << 120 + d))
+    coupling = over(gram(turned(K), turned(J)), Fraction(1 << 60 + e) / f)
+    S = plus(unit(rank, target**2 * f**2), over(T, 1 / f**2), -1)
+    S = [[*row, *(-x for x in column)] for row, column in zip(S, turned(coupling))]
+    S += [[*(-x for x in row), *rest] for row, rest in zip(coupling, plus(unit(n, Fraction(1)), core, -1))]
+    small = Fraction(1, 2**42)
+    lost = shortfall(
+        [[round((x - small * (i == j)) * 2**100) for j, x in enumerate(row)] for i, row in enumerate(S)], 1 << 100
+    )
+    return lost is not None and lost + Fraction(len(S), 1 << 100) <= small
+
+
 def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/completely-positive.md; why
     A, proof = array(opened(directory / "matrix.npz"), "A", 2), opened(directory / "proof.npz")
     (M, _), n, empty = scaled(A), s["order"], [s[name] is None for name in ("lower", "upper", "atoms", "residual")]
@@ -608,8 +689,8 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
         t -= width * (run.dual(point, t - width) >= least)
     (X, e), C = scaled([row if run.free else [*row, run.beta] for row in run.X]), turned(point)
     bound, goal, pieced = run.dual(point, t), 1 / t, not run.free and "splits" in run.certificate
-    need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
-    own = ["spectral", *SEARCHED] if run.free else PIECES if pieced else SEARCHED
+    shared = not run.free and "shared" in run.certificate
+    own = ["spectral", *SEARCHED] if run.free else PIECES if pieced else ["groups"] if shared else SEARCHED
     need(kind in own, f"a certificate {kind} of two layers does not come with these arrays")
     if run.slope == 1:
         need(top(gram(gram(C, turned(X)), gram(C, turned(X)))) <= goal**2 * 4**e, ABOVE)
@@ -617,6 +698,9 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
     if pieced:
         pieces = relaxation(run, Frame(X, e, point), goal, deadline)
         return bound, f"the doubly non-negative relaxation, in {pieces} pieces that cover all directions (MATH.md 4)"
+    if shared:
+        need(grouped(run, Frame(X, e, point), point, goal), "the stored multipliers do not prove the maximum")
+        return bound, "multipliers that groups of samples share (MATH.md 4)"
     if run.free and kind == "spectral":
         bent = (1 - run.slope) / 2 if run.skip else 1  # of the linear half a skip leaves nothing
         need(top(gram(C, C)) * top(covariance(run.X, [Fraction(1)] * run.N, True)) * bent**2 <= goal**2, ABOVE)
@@ -627,35 +711,528 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
     return bound, f"at every sample's breakpoint, {how}" if run.free else how
 
 
-def from_data(run: Run, kind: str, *_: Any) -> tuple[Fraction, str]:  # exact fits, and mse with two layers (MATH.md 5)
+# Bounds from the data alone, for every depth (MATH.md 5, "Bounds for every depth"). rho stands for prod_l |W_l|_F.
+
+
+def below_root(x: Fraction) -> Fraction:
+    return x / (root(x) or 1)  # sqrt(x) from below, to about 100 bits
+
+
+def squares(A: Rows, unit: Any) -> Rows:  # A^T A / unit, of whole numbers
+    return [[Fraction(x, unit) for x in row] for row in gram(turned(A), turned(A))]
+
+
+def singular(M: Rows) -> list[Fraction]:
+    """Lower bounds on the roots of the eigenvalues of a positive semi-definite M, in falling order.
+
+    For any V, lambda_i(M) >= lambda_i(V M V^T) / |V V^T|_op, and for V M V^T = S (I + E) S with a diagonal S it is at
+    least (1 - |E|_op) S_ii^2 / |V V^T|_op (Ostrowski, twice). Jacobi's rotations V, thrice, make E small, also where
+    S_ii is. Rows with next to nothing on the diagonal are left out (Cauchy)."""
+    stretch, common = Fraction(1), math.lcm(*(x.denominator for row in M for x in row))
+    A = [[int(x * common) for x in row] for row in M]
+    for _ in range(3):
+        most = max((row[i] for i, row in enumerate(A)), default=0)
+        J = [i for i, row in enumerate(A) if row[i] << 100 > most]
+        A = [[A[i][j] for j in J] for i in J]
+        V = [[round(x * 2.0**60) for x in row] for row in eigen(over(A, most))[1]]
+        A, stretch = gram(gram(V, A), V), stretch * max((sum(map(abs, row)) for row in gram(V, V)), default=1)
+    d = [row[i] for i, row in enumerate(A)]
+    rests = (
+        sum(Fraction(abs(x), math.isqrt(d[i] * d[j])) for j, x in enumerate(A[i]) if j != i) for i in range(len(d))
+    )
+    factor = max(1 - max(rests, default=Fraction(0)), Fraction(0)) / stretch / common
+    return sorted((below_root(x * factor) for x in d), reverse=True)
+
+
+def least_of(run: Run, lines: list[tuple[Fraction, Fraction]]) -> tuple[Fraction, Fraction]:
+    """Return the least max(0, b - g rho) + lam L rho^(2/L) of all rho >= 0, rounded down, and its rho.
+
+    Between two breakpoints of the highest line the sum is concave, and it is least at one of them."""
+    (b, g), rho, values = (
+        max([*lines, (Fraction(0), Fraction(0))], key=lambda line: (line[0], -line[1])),
+        Fraction(0),
+        [],
+    )
+    while True:
+        values.append((b - g * rho + run.lam * run.depth * power(rho**2, run.depth), rho))
+        flatter = [((b - c) / (g - f), f, c) for c, f in [*lines, (Fraction(0), Fraction(0))] if f < g]
+        if not flatter:
+            return min(values)
+        rho, g, b = min(flatter)
+
+
+def threshold(values: list[float], tau: float) -> float:  # t with sum_i (values_i - t)_+ = tau, of falling values
+    sums = [sum(values[:k]) for k in range(1, len(values) + 1)]
+    return max([0.0, *((total - tau) / k for k, total in enumerate(sums, start=1))])
+
+
+class Outputs:
+    """Lines b - g rho below C(F), from |H D F|_* <= |H D X|_op rho, with D = diag(q)^(1/2), and H = I if not centred.
+
+    mse: the least |D (F - Y)|^2 with |H D F|_* <= tau is that of the singular values s_i of H D Y alone, and convex in
+    tau; its tangents are b = sum_i 2 s_i m_i - m_i^2, m_i = min(s_i, theta), with slope 2 theta.
+    cross-entropy: for p in the simplex, with the column means of Y if centred, b is the entropy of p, and the slope is
+    |D (p - Y)|_op. The p near the minimiser for this tau come from accelerated projected gradients, in floats."""
+
+    def __init__(self, run: Run, centred: bool) -> None:
+        self.run, self.centred, self.a = run, centred, root(top(covariance(run.X, run.q, centred)))
+        used = [not centred or any(column) for column in zip(*run.Y)]  # a class without samples has p = 0
+        self.Y = [[y for y, used_ in zip(row, used) if used_] for row in run.Y]
+        self.values = singular(covariance(run.Y, run.q, centred)) if run.loss == "mse" else []
+        self.F = [[0.0] * sum(used) for _ in self.Y]  # D F
+
+    def line(self, rho: Fraction) -> tuple[Fraction, Fraction]:
+        tau = float(rho * self.a)
+        if self.run.loss != "mse":
+            return self.entropy(tau)
+        theta = Fraction(threshold([*map(float, self.values)], tau))
+        return sum((2 * s * m - m**2 for s in self.values for m in [min(s, theta)]), Fraction(0)), 2 * theta * self.a
+
+    def entropy(self, tau: float) -> tuple[Fraction, Fraction]:
+        q, mean, p = self.run.q, [dot(self.run.q, column) for column in zip(*self.Y)], []
+        for row in self.nearest(tau):
+            whole = [round(x * 2.0**60) for x in row]
+            whole[whole.index(max(whole))] += (1 << 60) - sum(whole)
+            p.append([Fraction(x, 1 << 60) for x in whole])
+        if self.centred:
+            off = [a - dot(q, column) for a, column in zip(mean, zip(*p))]
+            p = [[x + o for x, o in zip(row, off)] for row in p]
+            share = max(-x / (a - x) if x < 0 else Fraction(0) for row in p for x, a in zip(row, mean))
+            p = [[x + share * (a - x) for x, a in zip(row, mean)] for row in p]
+        b = -sum(t * (sum(x * ln(x) for x in row if x) + 2 * MARGIN * len(row)) for t, row in zip(q, p))
+        gaps = turned(plus(p, self.Y, -1))
+        weighed = [[t * x for t, x in zip(q, column)] for column in gaps]
+        return b, root(top(gram(weighed, gaps))) * self.a
+
+    def nearest(self, tau: float) -> Rows:
+        roots, Y = [math.sqrt(t) for t in self.run.q], [[*map(float, row)] for row in self.Y]
+        ahead, last, momentum = self.F, self.F, 1.0
+        for _ in range(200):
+            P = [softmax([x / r for x in row]) for row, r in zip(ahead, roots)]
+            Z = [[f - 2.0 * r * (x - y) for f, x, y in zip(*rows)] for r, *rows in zip(roots, ahead, P, Y)]
+            new, following = self.shrunk(Z, roots, tau), 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+            ahead = plus(new, plus(new, last, -1), (momentum - 1.0) / following)
+            last, momentum = new, following
+        self.F = last
+        return [softmax([x / r for x in row]) for row, r in zip(last, roots)]
+
+    def shrunk(self, Z: Rows, roots: list[float], tau: float) -> Rows:  # the nearest with |H Z|_* <= tau
+        means = [dot(roots, column) * self.centred for column in zip(*Z)]
+        parts = [[r * a for a in means] for r in roots]
+        Z = plus(Z, parts, -1)
+        values, U = eigen(gram(turned(Z), turned(Z)))
+        sizes = [math.sqrt(max(x, 0.0)) for x in values]
+        theta = threshold(sorted(sizes, reverse=True), tau)
+        factors, columns = [1.0 - theta / s if s > theta else 0.0 for s in sizes], turned(U)
+        K = [[sum(f * x * y for f, x, y in zip(factors, *both)) for both in ((u, v) for v in columns)] for u in columns]
+        return plus(gram(Z, K), parts)
+
+
+def softmax(row: list[float]) -> list[float]:
+    terms = [math.exp(x - max(row)) for x in row]
+    return [x / sum(terms) for x in terms]
+
+
+def shortened(x: Fraction) -> Fraction:  # from below, to about 160 bits
+    unit_ = Fraction(2) ** (160 + x.denominator.bit_length() - x.numerator.bit_length())
+    return math.floor(x * unit_) / unit_
+
+
+class Lines:  # the lines of a loss, with more where the sum is least
+    def __init__(self, run: Run) -> None:
+        self.run, self.own = run, [Outputs(run, centred) for centred in ((True,) if run.beta else (True, False))]
+        self.lines: list[tuple[Fraction, Fraction]] = []
+
+    def bound(self, others: list[tuple[Fraction, Fraction]], least: Fraction, end: float) -> Fraction:
+        (bound, rho), idle = least_of(self.run, self.lines + others), 0
+        while bound < least and idle < 3:
+            in_time(end)
+            new = [outputs.line(rho) for outputs in self.own]
+            lines = self.lines + [(shortened(b), -shortened(-g)) for b, g in new]
+            before, (bound, rho) = bound, least_of(self.run, lines + others)
+            idle = 0 if bound > before * (1 + Fraction(1, 10**9)) else idle + 1
+            self.lines = lines if bound > before else self.lines
+        return bound
+
+
+def spectral(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    how, bound = "singular values, and pairs of samples that are to fit (MATH.md 5)", Fraction(0)
+    if not run.fits:
+        return Lines(run).bound([], least, end), "singular values, and lines below the loss (MATH.md 5)"
+    for centred in (True,) if run.beta else (True, False):
+        a, values = root(top(covariance(run.X, run.q, centred))), singular(covariance(run.Y, run.q, centred))
+        total = sum((max(s - run.misfit * root(Fraction(run.m)), 0) for s in values), Fraction(0))
+        bound = max(bound, run.depth * power((total / a) ** 2, run.depth) if a else 0)
+    rows = [[[Fraction(t) for t in a] for a in A + [[0.0] * len(A[0])] * (not run.beta)] for A in (run.X, run.Y)]
+    for (x, y), (u, v) in combinations(zip(*rows), 2):
+        near, far = (sum(((p - q) ** 2 for p, q in zip(*ends)), Fraction(0)) for ends in ((x, u), (y, v)))
+        short = max(Fraction(0), below_root(far) - 2 * run.misfit * root(Fraction(run.m)))
+        if near:
+            bound = max(bound, Fraction(run.depth) * power(short**2 / near, run.depth))
+    return bound, how
+
+
+class Edges:
+    """The stored edges between samples: row e of B has s at sample i and -t at sample j, s, t >= 0, s = t with biases.
+
+    So B^T B has no positive entry off its diagonal, and B 1 = 0 with biases; then |B sigma(Z)|_F <= |B Z|_F."""
+
+    def __init__(self, run: Run) -> None:
+        self.N, self.pairs = run.N, array(run.certificate, "pairs", 2, 2, "iu")
+        sizes = array(run.certificate, "sizes", 2, 2)
+        good = len(self.pairs) == len(sizes) > 0 and all(0 <= k < run.N for pair in self.pairs for k in pair)
+        good &= all(min(both) >= 0 and not (run.beta and both[0] != both[1]) for both in sizes)
+        good &= not any(i == j and both[1] for (i, j), both in zip(self.pairs, sizes))
+        need(good, "the stored edges do not fit the data")
+        self.sizes, self.e = scaled(sizes)
+
+    def rows(self, A: Rows) -> Rows:  # 2^e B A
+        return [[s * x - t * y for x, y in zip(A[i], A[j])] for (i, j), (s, t) in zip(self.pairs, self.sizes)]
+
+    def back(self, W: Rows) -> Rows:  # 2^e B^T W
+        out = [[0 * x for x in W[0]] for _ in range(self.N)]
+        for (i, j), (s, t), row in zip(self.pairs, self.sizes, W):
+            out[i] = [a + s * x for a, x in zip(out[i], row)]
+            out[j] = [a - t * x for a, x in zip(out[j], row)]
+        return out
+
+    def form(self) -> Rows:  # 4^e B^T B
+        Q = unit(self.N, 0)
+        for (i, j), (s, t) in zip(self.pairs, self.sizes):
+            for a, b, x in ((i, i, s * s), (j, j, t * t), (i, j, -s * t), (j, i, -s * t)):
+                Q[a][b] += x
+        return Q
+
+    def on(self, A: Any) -> Rows:  # (B A)^T B A
+        rows, e = scaled(A)
+        return squares(self.rows(rows), 4 ** (e + self.e))
+
+
+def reached(run: Run, point: Rows, high: Fraction, proves: Callable[[Fraction], bool], bits: int, end: float) -> bool:
+    """Return True if proves(a) for an a that is at least max |P^T sigma(Xt w)| of all unit w, P = `point` (N, k).
+
+    That is `high`, or, of few inputs, about the largest a with proves(a) if cones of directions prove it."""
+    if proves(high):
+        return True
+    (X, e), low = scaled([[*row, run.beta] for row in run.X]), Fraction(0)
+    frame = Frame(X, e, point)
+    if len(frame.Q) > 3 or run.slope == 1:
+        return False
+    for _ in range(bits):
+        middle = (low + high) / 2
+        low, high = (middle, high) if proves(middle) else (low, middle)
+    return low > 0 and below(frame, low, run.slope, end)
+
+
+def least_product(f: list[Fraction]) -> Fraction:
+    """Return a lower bound on g(f)^2, g = min (sum_i x_i) (sum_i f_i^2 / x_i)^(1/2) of 0 < x_i <= x_1 = 1, f falling.
+
+    If the first k of x are 1 and x_i = kappa f_i for the others, g^2 = (k + kappa T)^2 (S + T / kappa), which falls and
+    then rises in kappa. Between two kappas about the least one it is at least the first factor at the lower one times
+    the second at the upper one."""
+    values = []
+    for k, last in enumerate(f, start=1):
+        S, T = sum(x**2 for x in f[:k]), sum(f[k:])
+        if not T:
+            values.append(k * k * S)
+            continue
+        ends, square = (1 / last if k > 1 else Fraction(0), 1 / f[k]), T**2 + 8 * S * k
+        low, high = (min(max((r - T) / (4 * S), ends[0]), ends[1]) for r in (below_root(square), root(square)))
+        values.append((k + low * T) ** 2 * (S + T / high))
+    return min(values, default=Fraction(0))
+
+
+def ridge(run: Run, f: list[Fraction], a: Fraction, b: Fraction, least: Fraction, end: float) -> bool:
+    """Return True if sum_i A_i / (w_i + B) + c (sum_i w_i / s)^(2 / (L - 1)) >= least for 0 <= w_i <= w_1 = s^2.
+
+    Here A_i = lam f_i^2, B = lam b^2, c = (L - 1) lam a^(-2 / (L - 1)). The tree has cells of s and of x = T / s with
+    T = sum_i w_i / s. On a cell the concave power of T is at least its chord, w_i / s is at least w_i / s at the upper
+    end of s, and the least of each w_i is explicit. Numbers are decimals of 60 digits: `least` is raised by more than
+    their rounding. It is refused at a point below `least`."""
+    if not f or not a:
+        return least <= 0
+    with localcontext(DECIMAL):
+        n, lam, tiny = run.depth - 1, decimal(run.lam), Decimal("1e-30")
+        A, B = [lam * decimal(x) ** 2 for x in f], lam * decimal(b) ** 2
+        goal, c = decimal(least) * (1 + tiny), n * lam * (-2 * decimal(a).ln() / n).exp()
+
+        def risen(T: Decimal) -> Decimal:  # T^(2 / (L - 1))
+            return (2 * T.ln() / n).exp() if T and n > 2 else T
+
+        most = ((goal / c).ln() * n / 2).exp() * (1 + tiny)  # beyond it c s^(2 / (L - 1)) is enough
+        cells = [(Decimal(0), most, Decimal(1), Decimal(len(f) if n > 2 else 1))]
+        for s, t, x, y in cells:  # which grows, so that the widest cells come first
+            in_time(end)
+            steep = c * (risen(t * y) - risen(s * x)) / (t * y - s * x) * (1 - tiny)
+            w = [min(max((p * t / steep).sqrt() - B, Decimal(0)), t**2) for p in A[1:]]
+            fits = sum((p / (v + B) + steep / t * v for p, v in zip(A[1:], w)), A[0] / (t**2 + B))
+            if fits + c * risen(s * x) - steep * s * x + steep * s >= goal:
+                continue
+            middle = (s + t) / 2
+            u = [middle**2, *(min(v, middle**2) for v in w)]
+            if sum(p / (v + B) for p, v in zip(A, u)) + c * risen(sum(u) / middle) < goal:
+                return False
+            if not s or (t - s) / s > ((y - x) / x) ** 2:
+                cells += [(s, middle, x, y), (middle, t, x, y)]
+            else:
+                cells += [(s, t, x, (x + y) / 2), (s, t, (x + y) / 2, y)]
+    return True
+
+
+def flow_lines(run: Run, edges: Edges, eta: Fraction) -> list[tuple[Fraction, Fraction]]:
+    """(b, |W|_op) of each stored flow W: C(F) >= -C*(-V) - <V, F>, V = B^T W, |<V, F>| <= |W|_op |B F|_* (MATH.md 5).
+
+    B has the edges and, if eta > 0, the N rows of eta H. In cross-entropy the means of the rows of W are taken out."""
+    lines: list[tuple[Fraction, Fraction]] = []
+    for flow in array(run.certificate, "flows", 3, run.m):
+        need(len(flow) == len(edges.pairs) + run.N * (eta > 0), "the stored flows do not fit the data")
+        W, e = scaled(flow)
+        if run.loss == "cross_entropy":
+            W = [[run.m * x - sum(row) for x in row] for row in W]
+        one = (run.m if run.loss == "cross_entropy" else 1) << e
+        V = over(edges.back(W), Fraction(one << edges.e))
+        if eta:
+            own = W[len(edges.pairs) :]
+            means = [Fraction(sum(column), run.N) if run.beta else Fraction(0) for column in zip(*own)]
+            V = plus(V, [[(x - a) / one for x, a in zip(row, means)] for row in own], eta)
+        lines.append((run.conjugate(V), root(top(squares(W, one**2)))))
+    return lines
+
+
+def laplacian(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    edges, bits = Edges(run), 50
+    if "flows" in run.certificate:
+        (eta,), lines = array(run.certificate, "spread", 1), Lines(run)
+        need(not run.fits and eta >= 0, "flows of this size prove nothing")
+        flows, how = flow_lines(run, edges, Fraction(eta)), "flows on edges between samples (MATH.md 5)"
+        added = Fraction(eta) ** 2 * top(covariance(run.X, [Fraction(1)] * run.N, bool(run.beta)))
+
+        def proves(a: Fraction) -> bool:
+            return lines.bound([(b, w * root(a**2 + added)) for b, w in flows], least, end) >= least
+    else:
+        need(run.loss != "cross_entropy", "the stored edges come without their flows")
+        sums = sum((s + t) ** 2 for s, t in edges.sizes)
+        missed = run.misfit * root(Fraction(run.m)) * root(Fraction(sums, 4**edges.e))
+        f, how = (
+            [x - missed for x in singular(edges.on(run.Y)) if x > missed],
+            "edges between samples (MATH.md 5, ranks)",
+        )
+        if run.fits:
+            square = least_product(f) if run.slope >= 0 else sum(f, Fraction(0)) ** 2
+
+            def proves(a: Fraction) -> bool:
+                return a > 0 and run.depth * power(square / a**2, run.depth) >= least
+        else:
+            need(run.slope >= 0, "edges without flows prove nothing at a negative slope")
+            roots, bits = [root(1 / q) for q in run.q], 20
+            Q = [[x * r * s / 4**edges.e for x, s in zip(row, roots)] for row, r in zip(edges.form(), roots)]
+            stretch = root(top(Q))
+
+            def proves(a: Fraction) -> bool:
+                return ridge(run, f, a, stretch, least, end)
+
+    point = over(turned(edges.rows(unit(run.N))), Fraction(1 << edges.e))
+    need(reached(run, point, root(top(edges.on(run.X))), proves, bits, end), "the stored edges do not prove the bound")
+    return least, how
+
+
+def angle(run: Run, *_: Any) -> tuple[Fraction, str]:  # R >= 2 L (Phi(y_i, y_j) / Phi(x_i, x_j))^(1/L)
+    pair, bound = array(run.certificate, "pair", 1, 2, "iu"), Fraction(0)
+    good = run.fits and run.slope == 0 == run.beta and all(0 <= k < run.N for k in pair)
+    need(good, "the stored pair does not fit the data, or no angle bounds this problem")
+    (u, v), (y, z) = ([[*map(Fraction, A[k])] for k in pair] for A in (run.X, run.Y))
+    inputs, outputs = (([dot(a, a) * dot(b, b), dot(a, b)]) for a, b in ((u, v), (y, z)))
+    shift = run.misfit * root(Fraction(run.m))
+    moved = shift * (size([y]) + size([z]) + shift)
+    above = inputs[0] - max(inputs[1], Fraction(0)) ** 2  # Phi^2: of an obtuse angle |u|^2 |v|^2, else the area's
+    under = below_root(outputs[0] - (outputs[1] ** 2 if outputs[1] >= -moved else 0)) - moved
+    if above > 0 < under:
+        bound = 2 * run.depth * power(below_root(under**2 / above), run.depth)
+    return bound, "the angle between two samples (MATH.md 5)"
+
+
+def solved(G: Rows, R: Rows) -> Rows:  # G^-1 R, of a positive definite G, exactly
+    rows = [[*map(Fraction, g), *r] for g, r in zip(G, R)]
+    for k in range(len(G)):
+        head = [x / rows[k][k] for x in rows[k]]
+        rows = [head if i == k else [x - row[k] * h for x, h in zip(row, head)] for i, row in enumerate(rows)]
+    return [row[len(G) :] for row in rows]
+
+
+def linear(run: Run, *_: Any) -> tuple[Fraction, str]:
+    """R >= L sum_i (s_i(P Y) / |P X|_op)^(2/L) for any P, with P 1 = 0 if there is a bias.
+
+    P is near the pseudo-inverse of H X: for independent columns C = H X_J, H X = C K and P = K^T (K K^T)^-1 C^+."""
+    need(run.fits and run.slope == 1, "no linear map bounds this problem")
+    G, e = covariance(run.X, [Fraction(1)] * run.N, bool(run.beta)), scaled(run.X)[1]
+    J, how = pivots([[int(x * run.N * 4**e) for x in row] for row in G])[0], "the least linear map (MATH.md 5)"
+    means = [sum(map(Fraction, column)) / run.N if run.beta else 0 for column in zip(*run.X)]
+    H, GJ = [[Fraction(row[j]) - means[j] for row in run.X] for j in J], [[G[i][j] for j in J] for i in J]
+    K = solved(GJ, [G[j] for j in J])
+    exact = gram(turned(K), turned(solved(gram(K, K), solved(GJ, H))))
+    largest = max((abs(x) for row in exact for x in row), default=Fraction(0))
+    if not largest:
+        return Fraction(0), how
+    P = [[round(x / largest * 2**200) for x in row] for row in exact]
+    P = [[run.N * x - sum(row) for x in row] for row in P] if run.beta else P
+    (X, _), (Y, f) = scaled(run.X), scaled(run.Y)
+    reach = root(top(squares(gram(P, turned(X)), 4**e)))
+    missed = root(top(gram([[Fraction(x) for x in row] for row in P], P))) * run.misfit * root(Fraction(run.N * run.m))
+    values = [s - missed for s in singular(squares(gram(P, turned(Y)), 4**f)) if s > missed]
+    return sum((run.depth * power((s / reach) ** 2, run.depth) for s in values), Fraction(0)), how
+
+
+def grown(budgets: list[Decimal], heights: list[Decimal]) -> list[Decimal]:
+    """Return max_s (B - s) h(s) of each B, from above, where h is the chords of the rising `heights`.
+
+    On a chord it is that of a parabola. The best s rises with B, because (B - s) h(s) has the cross derivative h'."""
+    slopes = [(h - g) / (b - a) for (a, b), (g, h) in zip(pairwise(budgets), pairwise(heights))]
+    values, stack = [Decimal(0)] * len(budgets), [(1, len(budgets) - 1, 0, len(slopes) - 1)]
+
+    def most(B: Decimal, j: int) -> Decimal:
+        s, base = budgets[j], heights[j]
+        if slopes[j]:
+            s = min(max((B + s - base / slopes[j]) / 2, s), budgets[j + 1])
+        return (B - s) * (base + slopes[j] * (s - budgets[j]))
+
+    while stack:
+        low, high, first, last = stack.pop()
+        if low <= high:
+            k = (low + high) // 2
+            value, j = max((most(budgets[k], j), j) for j in range(first, min(last, k - 1) + 1))
+            values[k] = value * (1 + Decimal("1e-40"))
+            stack += [(low, k - 1, first, j), (k + 1, high, j, last)]
+    return values
+
+
+def convexity(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    """Multipliers of one sign: <Lambda, F>^2 <= M^2 T_L(|W|^2) with M >= max |Lambda^T sigma(Xt w)|.
+
+    T_1(B) = B, T_{l+1}(B) = max_s (B - s) (T_l(s) + q / M^2), q = beta^2 |Lambda^T 1|^2. An exact fit reaches the
+    signal <Lambda, Y>; C(F) >= (signal - <Lambda, F>)_+^2 / sum_i (|Lambda_i|^2 / q_i) for mse, in each cell of B."""
+    how, L = "multipliers of one sign (MATH.md 5)", run.depth
+    point = [[Fraction(x) for x in row] for row in array(run.certificate, "multipliers", 2, run.m)]
+    signs = all(min(column) >= 0 or max(column) <= 0 for column in zip(*point))
+    good = len(point) == run.N and signs and run.slope == 0 and (run.fits or run.loss == "mse")
+    need(good, "the stored multipliers change sign, or do not fit the data")
+    signal = sum(x * Fraction(y) - run.misfit * abs(x) for rows in zip(point, run.Y) for x, y in zip(*rows))
+    added = run.beta**2 * sum(sum(column) ** 2 for column in zip(*point))
+    weight = sum(dot(row, row) / q for row, q in zip(point, run.q))
+    most, points = least if run.fits else least / run.lam, 2000
+    need(signal > 0 < least, "the stored multipliers prove nothing")
+
+    def proves(M: Fraction) -> bool:
+        if not M:
+            return False
+        in_time(end)
+        with localcontext(DECIMAL):
+            q, goal, up = decimal(added / M**2), decimal(signal / M), 1 + Decimal("1e-40")
+            budgets = [decimal(most) * up * k / points for k in range(points + 1)]
+            if not q:
+                values = [(B / L) ** L * up for B in budgets]
+            else:
+                values = [((B + q) ** 2 / 4 if q < B else B * q) * up for B in budgets]
+                for _ in range(L - 2):
+                    values = grown(budgets, [t + q for t in values])
+            if run.fits:
+                return values[-1] <= goal**2
+            unit = decimal(M**2 / weight)
+            cells = zip(budgets, values[1:])
+            missing = ((max(goal - t.sqrt(), Decimal(0)) ** 2 * unit, B) for B, t in cells)
+            return all(cost + decimal(run.lam) * B >= decimal(least) * up for cost, B in missing)
+
+    high = root(top(gram(turned(point), turned(point))) * top(squares(*with_bias(run))))
+    need(
+        reached(run, point, high, proves, 50 if run.fits else 20, end), "the stored multipliers do not prove the bound"
+    )
+    return least, how
+
+
+def with_bias(run: Run) -> tuple[Rows, int]:  # Xt in whole numbers, and the unit of their squares
+    X, e = scaled([[*row, run.beta] for row in run.X])
+    return X, 4**e
+
+
+def inside(corners: list[Any], off: list[Decimal]) -> Decimal:  # area of what is farther than off_i from side i
+    polygon = corners
+    for (x, y), (u, v), far in zip(corners, corners[1:] + corners[:1], off):
+        a, b = y - v, u - x
+        values = [a * (p - x) + b * (q - y) - far * (a * a + b * b).sqrt() for p, q in polygon]
+        cut: list[Any] = []
+        for k, (value, corner) in enumerate(zip(values, polygon)):
+            if (value > 0) != (values[k - 1] > 0):
+                part = values[k - 1] / (values[k - 1] - value)
+                cut.append([s + part * (t - s) for s, t in zip(polygon[k - 1], corner)])
+            if value > 0:
+                cut.append(corner)
+        polygon = cut
+    return sum((p * s - q * r for (p, q), (r, s) in zip(polygon, polygon[1:] + polygon[:1])), Decimal(0)) / 2
+
+
+def loop(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    """R >= L (mu^(2/L) + (V / (A mu))^(2/L)) for a mu >= |y_i - y_i+1| / |x_i - x_i+1| of a loop of samples.
+
+    V is the area of the points farther than delta_i = (mu^2 |x_i - x_i+1|^2 - |y_i - y_i+1|^2)^(1/2) / 2 from each side
+    of the convex polygon of outputs in a plane, A that of the fan of inputs. It is proved for each cell of mu."""
+    order, plane = array(run.certificate, "loop", 1, None, "iu"), array(run.certificate, "plane", 2, run.m)
+    good = run.fits and len(order) > 2 == len(plane) and all(0 <= k < run.N for k in order)
+    need(good, "the stored loop does not fit the data")
+    X, Y, plane = (
+        [[Fraction(x) for x in row] for row in A] for A in ([run.X[k] for k in order], [run.Y[k] for k in order], plane)
+    )
+    missed, length = run.misfit * root(Fraction(run.m)), root(top(gram(plane, plane)))
+    need(length, "the stored plane is none")
+    corners = [[x / length for x in row] for row in gram(Y, plane)]
+    sides = [[b - a for a, b in zip(*both)] for both in zip(corners, corners[1:] + corners[:1])]
+    following = sides[1:] + sides[:1]
+    convex = all(a * d - b * c > 0 for (a, b), (c, d) in zip(sides, following))
+    rises = [(b, a) < (0, 0) <= (d, c) for (a, b), (c, d) in zip(sides, following)]  # turns past the first axis
+    need(convex and sum(rises) == 1, "the outputs of the stored loop are not convex in its plane")
+    steps, jumps = ([dot(d, d) for d in plus(A, A[1:] + A[:1], -1)] for A in (X, Y))
+    jumps = [max(below_root(d) - 2 * missed, Fraction(0)) ** 2 for d in jumps]
+    mean = [sum(column) / len(X) for column in zip(*X)]
+    spokes = [[x - a for x, a in zip(row, mean)] for row in X]
+    areas = (dot(u, u) * dot(v, v) - dot(u, v) ** 2 for u, v in zip(spokes, spokes[1:] + spokes[:1]))
+    steepest = max((below_root(d / s) if s else Fraction(0)) for d, s in zip(jumps, steps))
+    with localcontext(DECIMAL):
+        L, A, goal = run.depth, decimal(sum(map(root, areas), Fraction(0)) / 2), decimal(least) * (1 + Decimal("1e-30"))
+        polygon, unit_ = (
+            [[decimal(x) for x in row] for row in corners],
+            decimal(max(abs(x) for row in corners for x in row)),
+        )
+        pairs, extra = (
+            [(decimal(s), decimal(d)) for s, d in zip(steps, jumps)],
+            2 * decimal(missed) + unit_ * Decimal("1e-40"),
+        )
+        need(A > 0, "the stored loop bounds no area")
+        up = 1 + Decimal("1e-50")
+
+        def risen(x: Decimal) -> Decimal:  # x^(2 / L)
+            return (2 * x.ln() / L).exp() if x > 0 else Decimal(0)
+
+        cells = [(decimal(steepest), ((goal / L).ln() * L / 2).exp())]
+        for low, high in cells:  # which grows
+            in_time(end)
+            if low >= high:
+                continue
+            off = [max(high * high * s * up - d, Decimal(0)).sqrt() / 2 + extra for s, d in pairs]
+            last = risen(inside(polygon, off) / (A * high))
+            if L * (risen(low) + last) < goal:
+                need(L * (risen(high) + last) >= goal, "the stored loop does not prove the bound")
+                middle = (low + high) / 2
+                cells += [(low, middle), (middle, high)]
+    return least, "the area inside a loop of samples (MATH.md 5)"
+
+
+DEEP = {"spectral": spectral, "laplacian": laplacian, "angle": angle, "linear": linear}
+DEEP |= {"convexity": convexity, "loop": loop}
+
+
+def from_data(run: Run, kind: str, least: Fraction, end: float) -> tuple[Fraction, str]:
     need(kind == "spectral" or run.depth > 2, f"the certificate {kind} comes without its dual point")
-    supported = kind == "spectral" and not run.free and (run.fits or (run.loss == "mse" and run.depth == 2))
+    supported = kind in DEEP and not run.free and run.loss in ("interpolate", "mse", "cross_entropy")
     need(supported, f"the bound {kind} of {run.loss} at depth {run.depth} is not known here", UNCHECKED)
-    bound = max(spectral(run, centred) for centred in ((True,) if run.beta else (True, False)))
-    if run.fits:
-        rows = [[[Fraction(t) for t in a] for a in A + [[0.0] * len(A[0])] * (not run.beta)] for A in (run.X, run.Y)]
-        for (x, y), (u, v) in combinations(zip(*rows), 2):
-            near, far = (sum(((p - q) ** 2 for p, q in zip(*ends)), Fraction(0)) for ends in ((x, u), (y, v)))
-            short = max(Fraction(0), far / (root(far) or 1) - 2 * run.misfit * root(Fraction(run.m)))
-            if near:
-                bound = max(bound, Fraction(run.depth) * power(short**2 / near, run.depth))
-    return bound, "singular values, and pairs of samples that are to fit (MATH.md 5)"
-
-
-def spectral(run: Run, centred: bool) -> Any:  # |H D F|_* <= a prod |W_l|_F; dual points 2 q_i (y_i - mean) K
-    S, a = covariance(run.Y, run.q, centred), root(top(covariance(run.X, run.q, centred)))
-    (values, U), theta = eigen(S), float(run.lam / a) if a else math.inf
-    sizes = [math.sqrt(x) if x > 1e-14 * max(values) else math.inf for x in values]
-    factors = [1.0 / s if run.fits else min(1.0, theta / s if s < math.inf else 1.0) for s in sizes]
-    K = [[Fraction(sum(u[i] * u[j] * f for f, u in zip(factors, U))) for j in range(run.m)] for i in range(run.m)]
-    KSK, trace = gram(K, gram(K, S)), sum(dot(s, k) for s, k in zip(S, K))
-    size = root(top(KSK)) * a
-    if not size:
-        return Fraction(0) if run.fits else 2 * trace - sum(KSK[i][i] for i in range(run.m))
-    if run.fits:
-        return run.depth * power(max(Fraction(0), trace / size - run.m * run.misfit / a) ** 2, run.depth)
-    part = min(Fraction(1), run.lam / size)
-    return 2 * part * trace - part**2 * sum(KSK[i][i] for i in range(run.m))
+    return DEEP[kind](run, least, end)
 
 
 def listed(directory: Path, name: str) -> Any:  # the summary, once the files are those that it lists

@@ -31,8 +31,7 @@ from covopt.answer.drawing import (
 )
 from covopt.answer.forces import RAY_COLOR
 from covopt.answer.look import NEURONS, Look, draw_look, draw_map, draw_shares, legend, look_at, short
-from covopt.answer.panels import Panel
-from covopt.answer.panels import draw_panel as draw_lines
+from covopt.answer.panels import Panel, draw_panel as draw_lines
 from covopt.answer.result import Result
 from covopt.records.provenance import Origin
 from covopt.records.svg import Picture, picture
@@ -61,8 +60,8 @@ def convergence(history: Sequence[Progress], audited: float | None = None) -> Pi
             axes.axhline(audited, color=CURVE_COLORS[2], linewidth=1.2, linestyle=":")
             name_line(axes, f"audited network {audited:.7g}", CURVE_COLORS[2], row=2 if proved else 1)
 
-    bound = ", and the best proved bound." if proved else "; no bound is proved."
-    alt = "Cost and proved lower bound against time."
+    bound = ", and the best lower bound." if proved else "; no lower bound is proved."
+    alt = "Cost and lower bound against time."
     return picture(draw, alt=alt, caption=f"The cost of the best network so far{bound}")
 
 
@@ -73,8 +72,8 @@ def gap(history: Sequence[Progress]) -> Picture | None:
         return None
     return picture(
         lambda figure: draw_gap(figure.subplots(), points),
-        alt="The relative gap between cost and proved bound against time.",
-        caption="The proved gap: how far below the cost the minimum could be, as a part of the cost.",
+        alt="The gap between cost and lower bound against time.",
+        caption="The gap: how far below the cost the minimum could be, relative to the cost.",
     )
 
 

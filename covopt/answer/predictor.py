@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from matplotlib import pyplot
     from matplotlib.axes import Axes
 
-    from covopt.answer import drawing as figures
-    from covopt.answer import forces as forces_figures
-    from covopt.answer import look as looks
+    from covopt.answer import drawing as figures, forces as forces_figures, look as looks
 else:
     figures, pyplot = lazy("covopt.answer.drawing"), lazy("matplotlib.pyplot")
     forces_figures, looks = lazy("covopt.answer.forces"), lazy("covopt.answer.look")
@@ -45,7 +43,7 @@ class Predictor(Answer):
     """A network with the problem that it was solved for.
 
     Attributes:
-        problem, weights: the question, and W_1 ... W_L.
+        problem, weights: what was solved, and W_1 ... W_L.
         history: cost, bound and width over time.
         columns, coding: names of the inputs, and how the data were scaled and coded, where they are known.
     """

@@ -39,7 +39,7 @@ class ProgressLine:
         self._latest: Progress | None = None
 
     def follow(self, progress: Progress) -> None:
-        """Show this progress from now on; a callback for `covopt.solve`."""
+        """Show this progress; a callback for `covopt.solve`."""
         self._latest, self._since = progress, time.perf_counter()
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ def progress_text(line: Progress, time_limit: float) -> str:
     """Describe the progress: cost, bound and width of the best network, the phase, and the time."""
     cost = f"{line.cost:.6g}" if math.isfinite(line.cost) else "none yet"
     bound = "none yet" if line.lower is None else numerals.down(line.lower, 6)
-    parts = [f"cost {cost}", f"bound {bound}", f"width {line.width}", line.phase]
+    parts = [f"cost {cost}", f"lower bound {bound}", f"width {line.width}", line.phase]
     return "   ".join([*filter(None, parts), f"{line.seconds:.0f} of {time_limit:g} s"])
 
 
@@ -110,7 +110,7 @@ class _Needs(logging.Handler):
     """Prints what a solve will need as soon as it is known."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError, ValueError):  # nobody reads, or the stream is closed
+        with suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
             print(f"covopt: {record.getMessage()}", file=sys.stderr, flush=True)
 
 
@@ -133,7 +133,7 @@ def telling_needs(following: bool) -> Iterator[None]:
 
 @contextmanager
 def _telling(line: ProgressLine, in_place: bool) -> Iterator[None]:
-    """Print the line every few seconds in this block, as long as somebody reads it; `in_place` over the one before."""
+    """Print the line every few seconds in this block, while it is read; `in_place` over the one before."""
     ended = threading.Event()
 
     def tell() -> None:
@@ -142,7 +142,7 @@ def _telling(line: ProgressLine, in_place: bool) -> Iterator[None]:
                 text = f"covopt: {line}"
                 sys.stderr.write(f"\r{text:<{PADDED}}" if in_place else f"{text}\n")
                 sys.stderr.flush()
-            except (OSError, ValueError):  # nobody reads, or the stream is closed
+            except (OSError, ValueError):  # the reader is gone, or the stream is closed
                 return
 
     teller = threading.Thread(target=tell, daemon=True)

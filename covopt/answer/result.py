@@ -37,8 +37,7 @@ from covopt.solvers.layer import Layer
 
 if TYPE_CHECKING:
     from covopt.answer import drawing as figures
-    from covopt.answer.uniqueness import decide
-    from covopt.answer.uniqueness import segment as segments
+    from covopt.answer.uniqueness import decide, segment as segments
 else:
     figures, decide = lazy("covopt.answer.drawing"), lazy("covopt.answer.uniqueness.decide")
     segments = lazy("covopt.answer.uniqueness.segment")
@@ -71,7 +70,7 @@ class Result(Predictor):
 
     Attributes:
         problem: the problem that was solved.
-        method, certify, seed: the options that it was asked with; target: the proved gap that it was to stop at.
+        method, certify, seed: the options of the call; target: the proved gap at which a solve ends.
         weights: W_1 ... W_L, shape (n_l, n_{l-1} + 1), the bias column last; a free linear skip has n_0 columns of W_L
             before that.
         cost: the objective at `weights`, recomputed in float64.
@@ -85,10 +84,10 @@ class Result(Predictor):
         layers: each hidden layer on its own, for depth >= 3.
         starts: the lowest cost reached from each start.
         data, scale: the name of the data set and how it was scaled, where they are known.
-        targets: what its targets were taken for; shuffle: the seed that drew its rows; columns: names of its inputs.
+        targets: how its targets were read; shuffle: the seed that drew its rows; columns: names of its inputs.
         coding: how its data were scaled and coded, where that is known.
-        test: the network on held-out data: `data`, `rows`, `loss`, and `accuracy` or `r2`; it bounds nothing.
-        decided: what `unique` found, once it has been asked for.
+        test: the network on held-out data: `data`, `rows`, `loss`, and `accuracy` or `r2`; no bound on the minimum.
+        decided: the value of `unique`, once computed.
     """
 
     file: ClassVar[str] = record.SUMMARY
@@ -163,7 +162,7 @@ class Result(Predictor):
             ProblemError: no verdict, no two layers, or a network of another problem.
         """
         if other is not None and not isinstance(other, Result):
-            raise ProblemError(f"other is {shown(other)}; give a Result of the same question.")
+            raise ProblemError(f"other is {shown(other)}; give a Result of the same problem.")
         ends = None if other is None else [W.double() for W in other.weights]
         networks = segments.segment(self.problem.double(), self._double(), ends, steps)
         return [[W.cpu().numpy() for W in weights] for weights in networks]

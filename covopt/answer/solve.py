@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from inspect import signature
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import torch
 
@@ -25,6 +25,24 @@ from covopt.runtime.threads import fitted
 from covopt.solvers.checkpoint import Checkpoint
 from covopt.solvers.options import WIDEST, SolveOptions, as_count
 from covopt.solvers.plan import check_data
+
+
+class Keywords(TypedDict, total=False):
+    """Options of `solve` that every study takes, with their defaults."""
+
+    certify: Annotated[str, "auto"]
+    gap: Annotated[float, 1e-4]
+    seed: Annotated[Seed, 0]
+    device: Annotated[str | torch.device | None, None]
+    task: Annotated[str | None, None]
+
+
+class Question(Keywords, total=False):
+    """Options of `solve` that studies of one loss and penalty take, with their defaults."""
+
+    lam: Annotated[float | None, None]
+    loss: Annotated[str | Loss | None, None]
+    sample_weight: Annotated[object, None]
 
 
 @checked
@@ -81,7 +99,7 @@ def solve(
             integers of at most 20 values on five times as many rows are classes; for cross_entropy and logistic all
             whole numbers are.
         depth: L >= 2.
-        bias: beta >= 0; "free" for biases that the penalty is not on (beta is 1 in the network; MATH.md section 4).
+        bias: beta >= 0; "free" for unpenalised biases (beta is 1 in the network; MATH.md section 4).
         skip: a linear function of the inputs is free as well, f(x) + S x, with free biases, mse and exact fits; W_L is
             [A_L, S, b_L].
         activation: relu, leaky:A or linear.
@@ -92,17 +110,17 @@ def solve(
             as one batch.
         certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks),
             else the spectral one; full: also branch and bound over cones of directions up to rank 6 (8 with one
-            output), in turns with the solver until the gap or the time limit is reached, and beyond that the doubly
+            output), alternating with the solver until the gap or the time limit is reached, and beyond that the doubly
             non-negative relaxation with branches on signs; auto: the same with the time that the search leaves, and no
             longer than it pays. Depth >= 3 has bounds from the data alone, and auto is fast there.
         gap: stop at this proved relative gap.
         tol: end the method cone once rounds gain little, with the status `tolerance`: two layers when two rounds in a
             row each lowered the cost by less than tol of it, where no exact oracle knows the gap; more layers when a
             pass over all of them did. A rule of the rounds, not of the clock, so that the answer is repeatable. None:
-            the rounds go on until nothing is found.
+            the rounds end when they find nothing.
         time_limit: seconds.
         max_iterations: rounds of the method; None sets no limit. Unlike the time limit it leaves the answer repeatable,
-            but for how long a proof of auto or full goes on.
+            except for the length of a proof of auto or full.
         seed: of the search.
         device: where to compute; None follows X.
         init: a Result, or weights [W_1, ..., W_L], to start from.
@@ -123,8 +141,8 @@ def solve(
         checkpoint: a new file for the state of the search, for two layers by the method cone with a number as the bias;
             it is replaced as a whole, after a round or within a cycle of mini-batch training, and at the end.
         checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
-        resume: go on from the state in `checkpoint`, with the same problem and seed; the seconds before count. Another
-            number of processes may go on. Bounds are proved again.
+        resume: continue from the state in `checkpoint`, with the same problem and seed; the seconds before count.
+            The number of processes may differ. Bounds are proved again.
         memory_limit: GB (1e9 bytes) that this process may take, about: where the estimate of the need is above it, the
             search tries fewer starts at a time, random batches take the place of rounds on all samples, or less is
             proved, and a warning says which. It does not count what a user's own program takes later. None: no limit;
@@ -152,7 +170,7 @@ def plan(X: object, Y: object = None, **options: Any) -> SolvePlan:
         >>> import covopt
         >>> plan = covopt.plan([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0], lam=0.1, depth=3, time_limit=10)
         >>> [stage.name for stage in plan.stages]
-        ['bound', 'search', 'layers']
+        ['bound', 'cases', 'search', 'layers']
         >>> result = plan.solve()
 
     Args:

@@ -43,7 +43,7 @@ class Problem:
         beta: the amount of bias, >= 0.
         activation: sigma_a.
         fits: the misfit of a network that counts as an exact fit, relative to the largest target.
-        taper: layer l appends beta taper^l 1 to its outputs, l = 0 ... L - 1. It is 1 in every question that a user
+        taper: layer l appends beta taper^l 1 to its outputs, l = 0 ... L - 1. It is 1 in every problem that a user
             asks, and another number in other units (units.py).
         weight: of the samples, positive and of mean 1 (N,); None where all are equal, and for `interpolate`, which
             they do not change.
@@ -256,6 +256,10 @@ class Problem:
             return True
         rounding = max(2.0 * before, 1e-12 * float(self.Y.abs().max()))
         return residual <= before or (residual <= rounding and self.allows(residual))
+
+    def contrasts(self, A: Float[Tensor, "N nL"]) -> Float[Tensor, "N nL"]:
+        """Return targets or outputs less what the loss ignores: for cross-entropy the mean of each row."""
+        return A - A.mean(dim=1, keepdim=True) if self.loss.name == "cross_entropy" else A
 
     def dual_squares(self, Lambda: Float[Tensor, "N nL"]) -> float:
         """Return sum_i |Lambda_i|^2 / q_i, what D of mse bends by along Lambda; 0 for exact fits, whose D is linear."""

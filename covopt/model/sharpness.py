@@ -27,14 +27,14 @@ WORK = 5e8
 
 
 def is_little_work(problem: Problem, weights: Weights) -> bool:
-    """Return True if `sharpness` computes anything for so many samples and weights."""
+    """Return True if `sharpness` computes anything for these numbers of samples and weights."""
     return problem.samples * sum(W.numel() for W in weights) <= WORK
 
 
 def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | None:
     """Return the largest eigenvalue of the Gauss-Newton matrix of C in the weights.
 
-    Bias columns are included. Without a loss of its own, `interpolate` is taken as mse.
+    Bias columns are included. `interpolate` counts as mse.
 
     Args:
         problem: the problem.

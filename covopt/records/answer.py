@@ -18,8 +18,7 @@ from covopt.runtime.errors import ProblemError
 from covopt.runtime.lazy import lazy
 
 if TYPE_CHECKING:
-    from matplotlib import figure as figures
-    from matplotlib import pyplot
+    from matplotlib import figure as figures, pyplot
     from matplotlib.axes import Axes
 
     from covopt.records import markup, svg
@@ -104,19 +103,19 @@ class Answer(ABC):
         storing.put(directory, self.file, writers, force=force)
 
     def __repr__(self) -> str:
-        """Return at most five lines: the question, the answer in a sentence or two, and why it ended."""
+        """Return at most five lines: the problem, the answer in a sentence or two, and why it ended."""
         facts = dict(self.describe())
         if len(facts) <= 5:
             return str(self)
         first, *further = wrap(self.sentence(), 105, max_lines=3, placeholder=" ...")
-        lines = [("question", facts.get("question", "")), ("answer", first), *(("", line) for line in further)]
+        lines = [("problem", facts.get("problem", "")), ("answer", first), *(("", line) for line in further)]
         lines += [("status", facts.get("status", ""))]
-        return "\n".join(f"{label:<13}{text}" for label, text in lines if text)
+        return "\n".join(f"{label:<12} {text}" for label, text in lines if text)
 
     def __str__(self) -> str:
         """Return the whole answer, a line for each fact."""
         # Labels are padded to 13 characters, so that the texts begin in one column.
-        return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
+        return "\n".join(f"{label:<12} {text}" for label, text in self.describe())
 
     def _repr_html_(self) -> str:
         plot, image = getattr(self, "plot", None), None

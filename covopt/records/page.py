@@ -16,6 +16,10 @@ else:
     svg, markup = lazy("covopt.records.svg"), lazy("covopt.records.markup")
 
 
+PROSE = 30
+"""Characters above which a cell is prose."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows under named columns.
@@ -36,6 +40,12 @@ class Table:
         return [all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
 
     @property
+    def kinds(self) -> list[str]:
+        """Return the style of each column: number, prose (long texts, which need width), or none."""
+        long = [max((len(row[i]) for row in self.cells), default=0) > PROSE for i in range(len(self.columns))]
+        return ["number" if n else "prose" if p else "" for n, p in zip(self.numeric, long, strict=True)]
+
+    @property
     def cells(self) -> list[list[str]]:
         """Return the rows as text for people."""
         return [[_cell(value) for value in row] for row in self.rows]
@@ -43,12 +53,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with a heading of its own."""
+    """A part of the page with a heading of its own; a `folded` one shows its heading alone until a click."""
 
     title: str
     text: Sequence[str] = ()
     pictures: Sequence[svg.Picture] = ()
     tables: Sequence[Table] = ()
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,7 @@ class Page:
         notes: remarks beside the answer.
         facts: the numbers of the answer.
         asked: the options of the call.
-        proof: the proof of the bound and its meaning, in paragraphs.
+        proof: the proof of the bound and its meaning, in paragraphs; `proof_title` is their heading.
         check: the command that checks the proof again.
         sections: all other parts.
         command: the command that repeats the run; None for a run made in Python.
@@ -86,6 +97,7 @@ class Page:
     python: str
     origin: Pairs = field(default_factory=list)
     finished: str | None = None
+    proof_title: str = "Proof"
 
 
 def as_html(page: Page) -> str:

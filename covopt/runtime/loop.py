@@ -51,10 +51,11 @@ class Certificate(enum.StrEnum):
     * sign-branching: a bound on it from that relaxation with a tree over the signs of samples.
     * groups: a bound on it from that relaxation, with multipliers that groups of samples share.
     * laplacian: edges between samples, for every network of its depth.
+    * shares: a tree over the shares of hidden neurons, for every ReLU network of three layers on a few samples.
     * convexity: multipliers of one sign, for every ReLU network of its depth.
     * angle: the angle between two samples, for exact fits without biases.
     * loop: winding numbers of a loop of samples, for exact fits.
-    * linear: the singular values of the least linear map, for exact fits by linear networks.
+    * linear: the singular values of the smallest linear map, for exact fits by linear networks.
     * spectral: singular values, for every network of every depth.
     * none: there is no bound.
     """
@@ -65,6 +66,7 @@ class Certificate(enum.StrEnum):
     SIGN_BRANCHING = "sign-branching"
     GROUPS = "groups"
     LAPLACIAN = "laplacian"
+    SHARES = "shares"
     CONVEXITY = "convexity"
     ANGLE = "angle"
     LOOP = "loop"
@@ -198,7 +200,7 @@ class Budget:
         return replace(self, time_limit=self.seconds() + share * self.remaining())
 
     def after(self, rounds: int) -> Budget:
-        """Return a budget with the iterations that are left after so many."""
+        """Return a budget with the iterations that remain after `rounds`."""
         return replace(self, max_iterations=max(0, self.max_iterations - rounds))
 
     def pace(self) -> Callable[[], bool]:

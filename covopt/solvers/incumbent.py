@@ -74,6 +74,10 @@ class Incumbent:
         if not self.weights or cost <= self.cost:
             self.weights, self.cost = list(weights), cost
 
+    def closed(self, gap: float) -> bool:
+        """Return True if the cost is proved to be the minimum up to this relative gap."""
+        return self.proof is not None and self.proof.lower >= self.cost * (1.0 - gap)
+
     def prove(self, *proofs: Proof | None) -> None:
         """Take the highest of these bounds if it is above the one so far."""
         for proof in proofs:

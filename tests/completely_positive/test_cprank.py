@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hostile_matrices import falsehoods, hostile_matrices
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from references.grams import bipartite_gram, edge_gram
 from runs import Run
 from scipy.optimize import linprog
@@ -283,7 +282,7 @@ def test_an_upper_end_by_rank_needs_the_rank_of_the_matrix_in_question() -> None
     assert "at rank r" not in (answer.upper_reason or "")
     if answer.upper is not None:
         assert answer.upper == min(len(answer.B), 6 * 7 // 2 - 4)
-        assert "for a matrix within the residual" in dict(pairs(answer.summary()))["at most"]
+        assert "for a matrix within the residual" in dict(pairs(answer.summary()))["upper bound"]
 
 
 def test_small_rows_must_be_symmetric_too() -> None:
@@ -341,7 +340,7 @@ def test_the_witness_is_stored(tmp_path: Path, run: Run) -> None:
 
 
 def test_descriptions_of_every_verdict() -> None:
-    assert dict(pairs(cp_rank(np.eye(1)).summary()))["at most"].startswith("1 atom: ")
+    assert dict(pairs(cp_rank(np.eye(1)).summary()))["upper bound"].startswith("1 atom: ")
     assert dict(pairs(cp_rank(np.eye(2)).summary()))["verdict"] == "completely positive, proved"
     assert "witness" in dict(pairs(cp_rank(-np.eye(2)).summary()))
 
@@ -417,7 +416,7 @@ def test_answers_are_about_one_matrix() -> None:
 def test_a_part_whose_lower_end_is_not_proved_fails() -> None:
     """Rank 1, and a factor of four atoms: the interval is [1, 4], and [2, 4] is not proved."""
     A, B = np.ones((2, 2)), np.full((4, 2), 0.5)
-    upper = End(4, "a factor with so many atoms", ByFactor(B))
+    upper = End(4, "a factor with this number of atoms", ByFactor(B))
     part = Part(Verdict.POSITIVE, False, End(1, "rank", ByRank()), upper, B)
     assert part.check(A, 1e-9)
     assert not replace(part, lower=End(2, "rank", ByRank())).check(A, 1e-9)

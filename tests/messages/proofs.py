@@ -30,6 +30,13 @@ RELU = Activation(0.0)
 SHALLOW = make_problem(WIDE, LAMBDA, lam=0.1)
 DEEP = make_problem(WIDE, LAMBDA, lam=0.1, depth=3)
 NONE = torch.zeros(0, dtype=torch.float64)
+TREE = {
+    "step": np.array(0.1),
+    "cuts": np.array([[0, 1]]),
+    "places": np.ones(1),
+    "multipliers": LAMBDA.T.numpy(),
+    "prices": np.ones((1, 2, 12)),
+}
 EDGE = {"pairs": np.array([[0, 1]]), "sizes": np.ones((1, 2))}
 
 
@@ -98,6 +105,7 @@ ROWS += [
     for what, es, kind, Y, lam, wrong in (
         ("edges are", "", Certificate.LAPLACIAN, LAMBDA, None, EDGE | {"pairs": np.array([[0, 99]])}),
         ("flows are", "", Certificate.LAPLACIAN, LAMBDA, 0.1, EDGE | {"flows": np.ones((1, 2, 3))}),
+        ("tree is", "es", Certificate.SHARES, LAMBDA, None, TREE),
         ("multipliers are", "", Certificate.CONVEXITY, LAMBDA, None, {"multipliers": np.ones((3, 1))}),
         ("pair is", "es", Certificate.ANGLE, LAMBDA, None, {"pair": np.array([0, 99])}),
         ("loop is", "es", Certificate.LOOP, WIDE, None, {"loop": np.arange(2), "plane": np.ones((2, 9))}),

@@ -10,7 +10,7 @@ import torch
 from editing import forged, states
 
 import covopt
-from covopt.answer import questions
+from covopt.answer import verify
 from covopt.model.biases import Free, FreeWithSkip
 from covopt.model.problem import make_problem
 from covopt.records import record
@@ -51,12 +51,12 @@ def test_what_a_question_is_made_of() -> None:
         "bias": replace(one, biases=Free()),
         "activation": make_problem(X, Y, lam=0.1, activation="leaky:0.1", sample_weight=np.arange(1.0, 6.0)),
     }
-    assert questions.difference(one, one) is None
-    assert {name: questions.difference(one, each) for name, each in other.items()} == {name: name for name in other}
-    assert all(questions.difference(one, each, {name}) is None for name, each in other.items())
-    assert questions.difference(replace(one, biases=Free()), replace(one, biases=FreeWithSkip())) == "skip"
+    assert verify.first_difference(one, one) is None
+    assert {name: verify.first_difference(one, each) for name, each in other.items()} == {name: name for name in other}
+    assert all(verify.first_difference(one, each, {name}) is None for name, each in other.items())
+    assert verify.first_difference(replace(one, biases=Free()), replace(one, biases=FreeWithSkip())) == "skip"
     single = replace(one, X=one.X.float())
-    assert questions.difference(replace(one, X=single.X.double()), single) is None
+    assert verify.first_difference(replace(one, X=single.X.double()), single) is None
     assert torch.equal(one.X, make_problem(X, Y, lam=0.1).X)
 
 
@@ -74,9 +74,7 @@ def test_a_comparison_of_methods_on_other_data_is_refused(tmp_path: Path) -> Non
     best = min(entries, key=lambda entry: entry["cost"])
     lower = max(entry["lower"] for entry in entries if entry["lower"] is not None)
     stated_again(ours, record.COMPARISON, methods=entries, best=best["cost"], method=best["method"], lower=lower)
-    check(
-        ours, "The run cone in it answers another question" if entries[0]["method"] == "train" else "they differ in Y"
-    )
+    check(ours, "The run cone in it solves another problem" if entries[0]["method"] == "train" else "they differ in Y")
 
 
 def test_a_study_of_depths_of_other_data_is_refused(tmp_path: Path) -> None:
@@ -88,7 +86,7 @@ def test_a_study_of_depths_of_other_data_is_refused(tmp_path: Path) -> None:
     moved(other / place, ours / place)
     told = json.loads(record.as_json(depths.load(ours).summary()))
     stated_again(ours, "depth.json", **told)
-    check(ours, "another question")
+    check(ours, "another problem")
 
 
 def test_a_path_that_ends_with_other_data_is_refused(tmp_path: Path) -> None:
@@ -99,7 +97,7 @@ def test_a_path_that_ends_with_other_data_is_refused(tmp_path: Path) -> None:
     moved(tmp_path / "other", ours / "end")
     end = json.loads(record.as_json(paths.load(ours).summary()))["end"]
     stated_again(ours, "path.json", end=end)
-    check(ours, "The run end in it answers another question than the path: they differ in Y.")
+    check(ours, "The run end in it solves another problem than the path: they differ in Y.")
 
 
 def test_ranks_beside_a_solve_with_other_weights_are_refused(tmp_path: Path) -> None:
@@ -115,7 +113,7 @@ def test_ranks_beside_a_solve_with_other_weights_are_refused(tmp_path: Path) -> 
 
 
 def test_a_bound_above_a_cost_is_told() -> None:
-    assert list(questions.crossed({"a": 1.0, "b": 2.0}, {"c": 0.9, "d": None}, 1e-9)) == []
-    assert list(questions.crossed({"a": 1.0, "b": 2.0}, {"c": 1.1}, 1e-9)) == [
+    assert list(verify.crossed({"a": 1.0, "b": 2.0}, {"c": 0.9, "d": None}, 1e-9)) == []
+    assert list(verify.crossed({"a": 1.0, "b": 2.0}, {"c": 1.1}, 1e-9)) == [
         "The bound 1.1 of c is above 1, which a costs."
     ]

@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covopt.answer.uniqueness.arcs import Arc, Circle
-from covopt.answer.uniqueness.candidates import ROUNDING, Found, Optimum, units
-from covopt.answer.uniqueness.columns import Columns, features
+from covopt.answer.uniqueness.candidates import ROUNDING, Columns, Found, Optimum, features, units
 from covopt.answer.uniqueness.plane import unit
 from covopt.answer.uniqueness.polish import Neurons
 from covopt.answer.uniqueness.uniqueness import SEVERAL, Examined, Uniqueness
@@ -92,7 +91,7 @@ def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Opt
     W, sizes = units(neurons)
     moments, is_single = [], np.full(len(W), True)
     for cone in cones:
-        within = is_single & (cone.coordinates(W.T) >= -1e-9).all(axis=0)  # or hardly beyond its end
+        within = is_single & (cone.coordinates(W.T) >= -1e-9).all(axis=0)  # or barely beyond its end
         is_single = is_single & ~within
         moments.append(cone.moments(W[within], sizes[within]))
     c = np.zeros(len(candidates.single))

@@ -20,13 +20,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covopt.answer.uniqueness.arcs import Circle
-from covopt.answer.uniqueness.candidates import ROUNDING, Candidate, Found, Optimum, amounts, find, optimum
-from covopt.answer.uniqueness.columns import Columns, features
+from covopt.answer.uniqueness.candidates import (
+    ROUNDING,
+    Candidate,
+    Columns,
+    Found,
+    Optimum,
+    amounts,
+    features,
+    find,
+    optimum,
+)
 from covopt.answer.uniqueness.continuum import continuum
 from covopt.answer.uniqueness.plane import BITS, Plane, columns_used
 from covopt.answer.uniqueness.polish import Neurons, gather, polish
 from covopt.answer.uniqueness.polytope import polytope
 from covopt.answer.uniqueness.uniqueness import UNIQUE, Examined, Uniqueness, undecided
+from covopt.model.biases import PENALISED
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
@@ -67,9 +77,9 @@ def _beyond(problem: Problem, weights: Weights) -> str:
     """Say why a problem cannot be decided; empty if it can."""
     if problem.depth != 2:
         return "Uniqueness is decided for two layers only."
-    if problem.free:
+    if problem.biases != PENALISED:
         return "Uniqueness is not decided for free biases."
-    if problem.loss.name != "mse":
+    if not problem.ridge:
         return "Uniqueness is decided for the mean squared error only."
     if problem.activation.is_linear:
         return "Uniqueness is not decided for linear networks."
@@ -78,7 +88,7 @@ def _beyond(problem: Problem, weights: Weights) -> str:
     N, m = problem.Y.shape
     # The multiplications of whole numbers on all arcs, and the order of the matrices of Newton's method.
     if N * N * m > 250_000 or len(weights[0]) * m > 400:
-        return "The question is too large to be decided in exact arithmetic."
+        return "The problem is too large to be decided in exact arithmetic."
     return ""
 
 

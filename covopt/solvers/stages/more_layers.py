@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
+from torch import Tensor
+
+from covopt.certify.proof import Target
+from covopt.certify.shares.shares import Shares
 from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.weights import evaluate
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Status, run
+from covopt.runtime.loop import Progress, Status, run
+from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.exploration import Exploration, usual_width
 from covopt.solvers.deep.frank_wolfe import LayerOptions, LayerRounds
 from covopt.solvers.deep.layers import examine
@@ -18,18 +25,18 @@ from covopt.solvers.deep.penalty_first import PenaltyFirst
 from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.representations import HiddenSolver
 from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
-from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE
-from covopt.solvers.deep.stream import DeepStream, descended, few_count
+from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE, DeepStream, descended, few_count
 from covopt.solvers.incumbent import Incumbent, best_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_units, size_in_units, take
 from covopt.solvers.stages.two_layers import rounds_memory
 from covopt.solvers.training.exact_fit import explored_problem
+from covopt.solvers.training.homotopy import POLISHING
 from covopt.solvers.training.simple import cheapest_simple
 from covopt.solvers.training.tangent import most_entries
 
 DRAWS = 96
-"""Random starts of a deep solve, where nobody says how many."""
+"""The default number of random starts of a deep solve."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,17 @@ class DeepSearch(Stage):
     """Many starts on all samples, the best improved layer by layer.
 
     Attributes:
-        effort: how many starts, and how the best network is improved; without starts it goes on from an earlier stage.
+        effort: how many starts, and how the best network is improved; without starts it continues from an earlier
+            stage.
     """
 
     name = "search"
     why = "Many starts descend, and the best network is improved layer by layer by Frank-Wolfe."
     effort: DeepOptions = field(default_factory=lambda: DeepOptions(starts=DRAWS))
+
+    def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
+        """Return True while the gap is open."""
+        return not incumbent.closed(options.gap)
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the needs of many starts in float32, some of them in float64, and of a layer's block."""
@@ -53,7 +65,7 @@ class DeepSearch(Stage):
         units, scaled = in_units(incumbent.problem, options)
         init, budget = scaled.init, scaled.budget
         if incumbent.weights:
-            init = units.inward(incumbent.weights)
+            init = units.inward(incumbent.weights) if init is None else init
             budget = budget.after(incumbent.rounds)
         lower = 0.0 if incumbent.proof is None else incumbent.proof.lower
         enough = lower / units.cost / (1.0 - options.gap)
@@ -109,6 +121,66 @@ class FewSamples(DeepSearch):
 
 
 @dataclass(frozen=True)
+class Cases(Stage):
+    """Networks and a bound from a tree of cases, for three layers on a few samples.
+
+    The programme of a case describes a network near the minimum. A descent from that of the first case alone ends at
+    the lowest cost known on 21 of 24 random sets of 2 to 5 samples (docs/notes/2026-11-shares.md).
+
+    Attributes:
+        worth: it ends where twice its cases would take less than this part off the gap.
+        cases: at most, and no more than `max_iterations`.
+    """
+
+    name = "cases"
+    why = "For so few samples a tree of cases leads to networks near the minimum, and may prove one of them."
+    worth: float = 0.1
+    cases: int = 3_000
+
+    def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
+        """Return True while there is time and the gap is open."""
+        return not incumbent.closed(options.gap) and not options.budget.spent()
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Descend from the networks of cases, by the method cone, and prove the cost of the best one up to the gap."""
+        budget = options.budget
+        cases = min(self.cases, budget.max_iterations) if options.certify in ("auto", "full") else 1
+        target = Target(
+            cost=incumbent.cost,
+            gap=options.gap,
+            worth=0.0 if options.certify == "full" else self.worth,
+            steps=cases,
+            stop=budget.spent,
+            meet=self._descended(incumbent, options) if options.method == "cone" else lambda _: incumbent.cost,
+        )
+        with budget.phase("cases"):
+            proved = Shares.prove(incumbent.problem.to(torch.device("cpu")), target)
+        incumbent.prove(None if proved is None or options.certify == "none" else proved.proof)
+        incumbent.status = Status.OPTIMAL if incumbent.closed(options.gap) else incumbent.status
+
+    @staticmethod
+    def _descended(incumbent: Incumbent, options: SolveOptions) -> Callable[[list[Tensor]], float]:
+        """Return what descends from a network, offers its end and returns the lowest cost so far."""
+        units, scaled = in_units(incumbent.problem, options)
+        descents, budget = descent_for(units.problem, scaled.seed, scaled.max_width), options.budget
+
+        def meet(weights: list[Tensor]) -> float:
+            start = [W.to(units.problem.X) for W in units.inward(weights)]
+            fitted = reduced(units.problem, descents.descend([start], POLISHING, budget)[0], budget.overdue)
+            if max(len(W) for W in fitted[:-1]) <= (options.max_width or math.inf):
+                incumbent.offer(units.outward(fitted))
+            lower = None if incumbent.proof is None else incumbent.proof.lower
+            width = max(len(W) for W in incumbent.weights[:-1])
+            line = Progress(0, budget.seconds(), incumbent.cost, lower, width, "cases")
+            incumbent.record([line])
+            if options.callback is not None:
+                options.callback(incumbent.history[-1])
+            return incumbent.cost
+
+        return meet
+
+
+@dataclass(frozen=True)
 class ExamineLayers(Stage):
     """A report of each hidden layer, whose block is a problem of two layers; the search counts its memory."""
 
@@ -136,7 +208,7 @@ class HiddenDescents(Stage):
     """Descents on the hidden representations, from one start after the other.
 
     Attributes:
-        starts: descents, where nobody says how many.
+        starts: the default number of descents.
         least: the part of the time limit that each of them gets at least.
     """
 
@@ -187,7 +259,7 @@ class LayersInTurn(Stage):
     """Frank-Wolfe over the pairs (K_l, Ks_l) of one hidden layer after the other, from several starts.
 
     Attributes:
-        starts: where nobody says how many; each takes the time that it needs.
+        starts: the default number; each takes the time that it needs.
         rounds: how eps falls.
     """
 

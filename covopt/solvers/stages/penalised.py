@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from covopt.certify.shares.shares import Shares
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.solvers.deep.solver import DeepOptions
@@ -11,7 +12,15 @@ from covopt.solvers.deep.stream import suits_few_samples
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.shallow.solver import PlainRounds
 from covopt.solvers.shallow.stream import StreamOptions, suits_streaming
-from covopt.solvers.stages.more_layers import DRAWS, DeepSearch, ExamineLayers, FewSamples, HiddenDescents, LayersInTurn
+from covopt.solvers.stages.more_layers import (
+    DRAWS,
+    Cases,
+    DeepSearch,
+    ExamineLayers,
+    FewSamples,
+    HiddenDescents,
+    LayersInTurn,
+)
 from covopt.solvers.stages.stage import DataBound, Stage
 from covopt.solvers.stages.training import Train
 from covopt.solvers.stages.two_layers import MiniBatches, Rounds
@@ -27,11 +36,13 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     examining = proving and problem.depth > 2
     until = 0.85 if examining else 1.0  # the rest of the time is for the examination of the layers
     bound = [DataBound(until)] if proving else []
+    cases = [Cases(0.7 * until)] if Shares.applies(problem) else []
     if options.method == "cone":
-        stages = [*bound, *_more_layers(problem, options, until)]
+        stages = [*bound, *cases, *_more_layers(problem, options, until)]
     else:
         rivals = {"hidden": HiddenDescents, "frank-wolfe": LayersInTurn, "train": Train}
-        stages = [rivals[options.method](until), *bound]
+        closing = [Cases(until)] if cases and proving else []
+        stages = [rivals[options.method](0.5 * until if closing else until), *bound, *closing]
     return [*stages, ExamineLayers()] if examining else stages
 
 

@@ -28,8 +28,8 @@ class AdamOptions:
     """Settings of Adam [Kingma, Ba 2015].
 
     Attributes:
-        steps: how many.
-        rate: the first learning rate; a cosine takes it down.
+        steps: their number.
+        rate: the first learning rate; it falls along a cosine.
     """
 
     steps: int = 1000
@@ -61,7 +61,7 @@ class Adam:
         self.steps_taken = int(memory["steps"])
 
     def iterate(self) -> None:
-        """Look at the value where the rows are, and go on."""
+        """Take one step in each row."""
         o, slow, slower = self._options, 0.9, 0.999  # Adam's rates of decay
         final = 1e-2  # the part of the first learning rate at which the cosine ends
         f, g = self._function(self.x)
@@ -118,7 +118,7 @@ class SGD:
         self._rate = self._rate * factors
 
     def keep(self, rows: Bool[Tensor, " B"]) -> None:
-        """Go on with these rows alone."""
+        """Keep these rows alone."""
         self.x, self._v = self.x[rows], self._v[rows]
         self._rate, self._momentum, self._ahead = self._rate[rows], self._momentum[rows], self._ahead[rows]
 
@@ -148,7 +148,7 @@ class BatchedLBFGS:
         self.x = start.clone()
         self.f, self.g = function(self.x)
         rows = len(self.f)
-        self._pairs = self.x.new_zeros(rows, 2 * memory, self.x.shape[1])  # each row's s, then its y
+        self._pairs = self.x.new_zeros(rows, 2 * memory, self.x.shape[1])  # s of each row, then y
         self._products = self.x.new_zeros(rows, 2 * memory, memory)  # of the pairs with each y
         self._scale, self._turns = torch.ones_like(self.f), 0
         everyone = torch.ones_like(self.f, dtype=torch.bool)
@@ -186,7 +186,7 @@ class BatchedLBFGS:
         self._fresh = self._fresh | rows
 
     def keep(self, rows: Bool[Tensor, " B"]) -> None:
-        """Go on with these rows only."""
+        """Keep these rows alone."""
         for name in _ROWS:
             setattr(self, name, getattr(self, name)[rows])
 

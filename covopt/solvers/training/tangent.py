@@ -1,12 +1,13 @@
 """Exact fits made exact, then moved along F(W) = Y towards less |W|^2.
 
 Good networks keep many samples at kinks, z = 0, and there the derivative of F jumps: a Newton step for F = Y alone
-crosses kinks and gains nothing, however short it is. So pre-activations near a kink are held at it, z_k(W) = 0, beside
-F = Y: around such a point all that is kept is smooth. J (q, P) is the derivative of what is kept in all weights, formed
-layer by layer: with B the derivative of a row in Z_l, its part for layer l is the product of B and Zs_{l-1}.
+crosses kinks and gains nothing, however short it is. So pre-activations near a kink are held at it: the constraints are
+F = Y and z_k(W) = 0, which are smooth near such a point. J (q, P) is the derivative of the constraints in all
+weights, formed layer by layer: with B the derivative of a row in Z_l, its part for layer l is the product of B and
+Zs_{l-1}.
 
-* **Restoring.** Gauss-Newton steps of least norm, D = J^+ r, r what is off, halved until that shrinks.
-* **Descending.** On the linearised constraints |W + D|^2 is least at D = J^+ (J W + r) - W: the step of sequential
+* **Restoring.** Gauss-Newton steps of least norm, D = J^+ r with the error r, halved until the error shrinks.
+* **Descending.** On the linearised constraints |W + D|^2 is minimal at D = J^+ (J W + r) - W: the step of sequential
   quadratic programming without the curvature of the constraints, which a line search replaces. Each trial is restored.
 
 Source: Nocedal, Wright, Numerical Optimization, 18.1 and 18.3.
@@ -45,9 +46,9 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
     Args:
         problem: its loss is `interpolate`.
         weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
-        stop: asked before each step.
+        stop: called before each step; True ends the search.
     """
-    lightened_fits = 2  # number of the cheapest exact fits that are improved along the set of exact fits
+    lightened_fits = 2  # number of the exact fits of lowest cost that are improved along the set of exact fits
     fits = sorted(
         (_size(fitted), rank, fitted, held) for rank, (fitted, held) in enumerate(_fitted(problem, weights, stop))
     )
@@ -56,12 +57,12 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
 
 
 def first_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
-    """Return the exact fit near this network that is found first, or None."""
+    """Return the first exact fit found near this network, or None."""
     return next((fitted for fitted, _ in _fitted(problem, weights, stop)), None)
 
 
 def _fitted(problem: Problem, weights: Weights, stop: Callable[[], bool]) -> Iterator[tuple[list[Tensor], Kinks]]:
-    """Yield exact fits near this network and their held kinks, those with few kinks first: they take the least time."""
+    """Yield exact fits near this network and their held kinks, those with few kinks first: they take less time."""
     # Pre-activations below one of these parts of their layer's root mean square are held at their kink.
     for near in (1e-3, 3e-3, 1e-2, 3e-2, 0.0):
         kinks = near_kinks(problem, weights, near)
@@ -108,7 +109,7 @@ def restored(
     """Take Gauss-Newton steps of least norm to an exact fit; return it and the held kinks.
 
     The fit is as near as the steps get. If even a thousandth of a step does not help, the step crosses kinks at once:
-    these are held from then on, too.
+    these are then held, too.
     """
     current, rounded = list(weights), 1e-13 * float(problem.Y.abs().max())
     now = kept(problem, current, kinks)
@@ -132,7 +133,7 @@ def restored(
 def _shortened(
     problem: Problem, weights: Weights, step: Weights, kinks: Kinks, off: float
 ) -> tuple[list[Tensor], Kept | None]:
-    """Return the longest part of a step that lowers the error; the shortest and None if none."""
+    """Take the largest fraction of a step that lowers the error; return the smallest, and None, if none does."""
     length = 1.0
     while True:
         trial = [W + length * D for W, D in zip(weights, step, strict=True)]
@@ -201,7 +202,7 @@ def _least(J: Float[Tensor, "q P"], r: Float[Tensor, " q"]) -> Float[Tensor, " P
 
 
 def _fits(problem: Problem, weights: Weights) -> bool:
-    """Return True if the fit is exact enough to go on from: far better than what is allowed."""
+    """Return True if the fit is exact enough to continue: far better than allowed."""
     return misfit(problem, weights) <= 1e-10 * float(problem.Y.abs().max())
 
 

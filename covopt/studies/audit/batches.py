@@ -1,7 +1,8 @@
 """The training of a network as its user reports it: batches, rate, steps, and effects.
 
-At a constant rate SGD never comes to rest (MATH.md section 9). Once the start has faded and the gradient of all samples
-is smaller than the noise of drawing a batch, the batches move the network, and not a descent that is still under way.
+At a constant rate SGD never comes to rest (MATH.md section 9). Once the initial weights have faded and the gradient of
+all samples is smaller than the noise of drawing a batch, the batches move the network, and not a descent that is still
+under way.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Training:
     momentum: float = 0.0
 
     def kept(self, lam: float) -> float | None:
-        """Return (A^T)_11, the remaining share of the start; None if float64 cannot hold it.
+        """Return (A^T)_11, the retained fraction of the initial weights; None if float64 cannot hold it.
 
         Raises:
             ProblemError: a number is out of range.
@@ -51,7 +52,7 @@ class Batches:
 
     Attributes:
         training: the training as the user reports it.
-        kept: the remaining share of the start; None if float64 cannot hold it.
+        kept: the retained fraction of the initial weights; None if float64 cannot hold it.
         noise: for each layer, l = 1 ... L, in units of 2 lam |W_l|: rms of a batch's gradient, its spread about that of
             all samples, its floor, its scale, and the residual |grad L^lam|; None where W_l = 0.
     """
@@ -72,16 +73,16 @@ class Batches:
 
     @property
     def faded(self) -> bool:
-        """True if the start is forgotten."""
+        """True if less than 1 % of the initial weights remains."""
         return self.kept is not None and abs(self.kept) < 1e-2
 
     def fading(self) -> list[str]:
-        """Explain, unless the start is forgotten, why further training helps although batches move the network."""
-        return [] if self.faded or self.kept is None else [f"Of its start {percent(abs(self.kept))} is left."]
+        """Say how much of the initial weights remains, a reason for further training; nothing if less than 1 %."""
+        return [] if self.faded or self.kept is None else [f"{percent(abs(self.kept))} of its initial weights remains."]
 
     @property
     def move(self) -> bool:
-        """True if the start has faded and batch noise exceeds the residual in every layer."""
+        """True if the initial weights have faded and batch noise exceeds the residual in every layer."""
         return self.faded and bool(self._noises) and all(noise["residual"] < noise["spread"] for noise in self._noises)
 
     @property
@@ -130,8 +131,8 @@ def training_of(
         )
     if batch_size is None or rate is None or steps is None:
         raise ProblemError(
-            "Only a part of the training is told; give batch_size, rate and steps together, or none of them (and no"
-            " momentum)."
+            "The training is described in part only; give batch_size, rate and steps together, or none of them (and"
+            " no momentum)."
         )
     size, steps = whole(batch_size, "batch_size"), whole(steps, "steps")
     check_batch_size(problem, size)

@@ -1,6 +1,7 @@
-"""`depth`: how does depth change the cost of a data set, and what is proved of it?
+"""`depth`: how does depth change the cost of a data set, and what is proved about it?
 
-* `curve`: at each depth the cheapest network found, the proved bound, and the dimensions that pass its narrowest layer;
+* `curve`: at each depth the network of lowest cost found, the lower bound, and the dimensions that pass its narrowest
+    layer;
 * `families`: the same for networks with a hidden layer of at most k neurons;
 * `limit`: the cost at large depth, by a theorem; `fit`: an extrapolation of the curve, which proves nothing;
 * `rank_one`: a lower bound on the cost of networks that pass one dimension.
@@ -13,28 +14,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from covopt.answer.progress import followed
-from covopt.answer.questions import difference
 from covopt.answer.result import Result
+from covopt.answer.solve import Question
+from covopt.answer.verify import first_difference
 from covopt.certify.rank_one import rank_one
 from covopt.model.activation import Activation
 from covopt.model.bottleneck import bottleneck, layer_shapes
-from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_network
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently
-from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed
-from covopt.runtime.options import checked, whole_numbers
+from covopt.runtime.loop import Budget, Callback, Status
+from covopt.runtime.options import checked, taking, whole_numbers
 from covopt.runtime.threads import fitted
 from covopt.solvers.deep.starts import ENDS
 from covopt.studies.depth.depth_answer import Depths, Family
 from covopt.studies.depth.depth_families import FamilySearch
-from covopt.studies.depth.depth_search import DepthSearch, Member
+from covopt.studies.depth.depth_search import DepthSearch
 
 # Shares of the time at which these end: the search; the solves of up to four layers; the families; the deeper solves.
 # Without deeper solves the families end at the last share, and the shallow solves at that of the families.
@@ -48,28 +50,22 @@ MOST_SHOWN = 8
 @followed
 @gently()
 @fitted
+@taking(Question)
 def depth(
     X: object,
     Y: object = None,
     *,
     depths: Sequence[int] = range(2, 9),
     ranks: Sequence[int] | None = None,
-    lam: float | None = None,
-    loss: str | Loss | None = None,
     bias: float = 1.0,
     activation: str | Activation = "relu",
-    certify: str = "auto",
-    gap: float = 1e-4,
     time_limit: float = 300.0,
-    seed: Seed = 0,
-    device: str | torch.device | None = None,
     init: Depths | Result | Sequence[object] | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
-    sample_weight: object = None,
-    task: str | None = None,
+    **question: Unpack[Question],
 ) -> Depths:
-    """Find the cheapest network at each depth, bound its cost, and measure its layers.
+    """Find the network of lowest cost at each depth, bound its cost, and measure its layers.
 
     Every depth is solved, from the smallest up, and the depths exchange their networks, with an identity layer inserted
     or a layer removed. So no depth costs more than its neighbours' networks changed in this way.
@@ -82,7 +78,7 @@ def depth(
             and the dimensions in the solutions of two and three layers; empty: no families.
         lam: strength of the penalty; None asks for the representation cost.
         time_limit: seconds for all depths together.
-        init: a `Depths` of the same problem to go on from; or a Result, or weights, to start from.
+        init: a `Depths` of the same problem to continue; or a Result, or weights, to start from.
         loss, bias, activation, certify, gap, seed, device, callback, progress, sample_weight, task: as for `solve`.
 
     Returns:
@@ -95,31 +91,25 @@ def depth(
     Source: [J23a, Theorem 1 and 2], [J23b, section 2 and Figure 1].
     """
     chosen, chosen_ranks = _chosen(depths), _ranks(ranks)
-    seed = check_seed(seed)
     budget = Budget(time_limit=time_limit)
-    objective = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
-    first = make_problem(
-        X,
-        Y,
-        depth=chosen[0],
-        device=device,
-        sample_weight=sample_weight,
-        task=task,
-        **objective,  # type: ignore[arg-type]
-    ).double()
+    asked: dict[str, Any] = {**question, "bias": bias, "activation": activation}
+    effort = {name: asked.pop(name) for name in ("certify", "gap", "seed")}
+    first = make_problem(X, Y, depth=chosen[0], **asked).double()
+    objective = {name: asked[name] for name in ("lam", "loss", "bias", "activation")}
     weighted_objective = {**objective, "sample_weight": first.weight}
-    problems = {L: make_problem(first.X, first.Y, depth=L, **weighted_objective).double() for L in chosen}  # type: ignore[arg-type]
+    problems = {L: make_problem(first.X, first.Y, depth=L, **weighted_objective).double() for L in chosen}
     earlier = _known(init, problems)
     within = budget.part(SEARCHING)
-    options = {**objective, "certify": certify, "gap": gap, "seed": seed}
-    search = DepthSearch(problems, options, within, budget, callback, {} if earlier is None else earlier.results)
+    search = DepthSearch(
+        problems, objective | effort, within, budget, callback, {} if earlier is None else earlier.results
+    )
     for family in [] if earlier is None else earlier.families:
         search.families[family.rank] = {d: m for d, m in family.members.items() if d in problems}
     shallow = [L for L in chosen if L <= ENDS] or chosen[:1]
     first_part, last_part = (SHALLOW, BUILT) if len(shallow) < len(chosen) else (BUILT, FAMILIES)
     search.run(shallow, first_part, _weights(init, problems))
     wanted = _shown_ranks(search.best) if chosen_ranks is None else chosen_ranks
-    families = FamilySearch(search, seed)
+    families = FamilySearch(search, effort["seed"])
     families.begin(wanted)
     families.run(wanted, budget.part(last_part))
     search.run([L for L in chosen if L not in shallow], FAMILIES, _weights(init, problems))
@@ -131,17 +121,15 @@ def depth(
     return Depths(
         results=search.best,
         sources={L: search.sources[L] for L in search.best},
-        families=[Family(rank, _known_members(search, rank)) for rank in sorted(search.families)],
+        families=[
+            Family(rank, {L: member for L, member in sorted(members.items()) if L in search.best})
+            for rank, members in sorted(search.families.items())
+        ],
         refused=search.refused,
-        path=rank_one(problems[max(search.best)]) if first.interpolates else None,
+        path=rank_one(problems[max(search.best)]) if asked["lam"] is None else None,
         status=search.status(ended),
         seconds=budget.seconds(),
     )
-
-
-def _known_members(search: DepthSearch, rank: int) -> dict[int, Member]:
-    """Return the members of a family at depths that have a result."""
-    return {L: member for L, member in sorted(search.families[rank].items()) if L in search.best}
 
 
 def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
@@ -176,10 +164,10 @@ def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
     if not isinstance(init, Depths):
         return None
     earlier = next(iter(init.results.values())).problem
-    if difference(next(iter(problems.values())), earlier, {"depth"}) is not None:
+    if first_difference(next(iter(problems.values())), earlier, {"depth"}) is not None:
         raise ProblemError(
-            "The earlier answer is one to another question (data, weights, loss, lam, bias or activation); ask the same"
-            " again."
+            "The earlier answer is one to another problem (data, weights, loss, lam, bias or activation); give the same"
+            " problem."
         )
     results = {L: replace(result, problem=problems[L]) for L, result in init.results.items() if L in problems}
     return replace(init, results=results)

@@ -79,7 +79,7 @@ class Reading:
 
     def __str__(self) -> str:
         """Return the reading as one line."""
-        parts = [f"loss {_shown(self.loss)}"]
+        parts = [f"cost {_shown(self.loss)}"]
         parts += [] if self.excess is None else [f"{percent(self.excess)} above the best known"]
         parts += [] if self.gap is None else [f"the minimum at most {percent_at_most(self.gap)} below"]
         parts.append(f"residuals {', '.join(_shown(value, 2) for value in self.residuals)}")
@@ -145,7 +145,7 @@ class Monitor:
         bias = amount_of_bias(bias, decay)
         question = {"lam": lam, "loss": loss, "bias": bias, "device": device, "sample_weight": sample_weight}
         problem = make_problem(X, Y, free=True, **question)  # type: ignore[arg-type]
-        if problem.interpolates:
+        if problem.stated_lam is None:
             raise ProblemError("A Monitor follows a loss with a penalty; use another loss, and give its lam.")
         self.problem = problem if rows is None else problem.on(_drawn(problem, rows, seed))
         self.every, self.tolerance = _whole(every, "every"), as_number(tolerance, "tolerance")
@@ -249,7 +249,7 @@ class Monitor:
                 off.append(name)
         if off:
             raise ProblemError(
-                f"The known answer is one to another question, which differs in {listed(off)}; solve the one of the"
+                f"The known answer is one to another problem, which differs in {listed(off)}; solve the one of the"
                 " Monitor, on the rows of its `problem`."
             )
 

@@ -28,7 +28,7 @@ from covopt.studies.path.folds import HeldOut
 from covopt.studies.path.lam_max import LamMax, beaten
 from covopt.studies.path.path_search import Point, at, envelope
 
-COLUMNS = ("lam", "cost", "at least", "proved by", "fit", "norm", "width", "test")
+COLUMNS = ("lam", "cost", "lower bound", "certificate", "fit", "norm", "width", "held-out loss")
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +36,7 @@ class Path(Drawn):
     """The minimum as a function of lam.
 
     Attributes:
-        problem: its own lam plays no part.
+        problem: its own lam is not used.
         points: from the largest lam down.
         known: the interval for lam_max from its oracle or its relaxation; `lam_max` adds the bounds of the points.
         end: the result of `interpolate`, the end of the path at lam = 0, if requested.
@@ -78,7 +78,7 @@ class Path(Drawn):
     def lam_max(self) -> tuple[float | None, float | None]:
         """The ends of an interval for lam_max; equal if exact.
 
-        lam_max is the lam from which on no hidden neurons are needed. For three layers and more without a bias the
+        lam_max is the smallest lam at which no hidden neurons are needed. For three layers and more without a bias the
         lower end is the largest lam at which a network of the path costs less than the zero network.
         """
         low, high = self.known.lower, self.known.upper

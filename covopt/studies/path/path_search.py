@@ -5,7 +5,7 @@
 * The first values are spread evenly in log lam. The others go where the bounds are widest: between two neighbours L*
   lies between their lines and the chord of their costs, and the next lam is where these are furthest apart.
 * If bounds need slow proofs, the remaining time goes to the lam at which the proved gap is largest: the dual point
-  proved there bounds its neighbours too (studies/path/between.py).
+  proved there bounds its neighbours too (studies/path/envelope.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Cost, evaluate, preactivations
 from covopt.runtime.loop import Budget, Callback, Certificate, Status
 from covopt.studies.continuation import Continuation
-from covopt.studies.path import between
-from covopt.studies.path.envelope import Envelope
+from covopt.studies.path.envelope import Envelope, mixed_bounds, mixed_lines
 
 # Rounds of one warm solve of two layers without an exact oracle: later rounds gain less than those of its neighbours.
 ROUNDS = 3
@@ -40,7 +39,7 @@ MOST_NEURONS = 800
 COARSE = 0.6
 # Share of the target gap that a proof aims at in its own value: between the values some of it is lost.
 OWN = 0.5
-# Proofs go on for another round if the last one reduced the gap to at most this share.
+# Proofs continue for another round if the last one reduced the gap to at most this share.
 WORTHWHILE = 0.9
 # Scale of the neighbours' weights in a warm start: too small to count, so that only their directions enter.
 DIRECTION = 1e-8
@@ -83,7 +82,7 @@ class Point:
         return max(len(W) for W in self.weights[:-1])
 
     def better(self, other: Point | None) -> Point:
-        """Return the cheaper of two networks with the higher of their bounds."""
+        """Return the network of lower cost, with the higher of the two bounds."""
         if other is None:
             return self
         cheap = self if self.cost.total <= other.cost.total else other
@@ -108,9 +107,9 @@ def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
         problem = replace(problem, X=problem.X.cpu(), Y=problem.Y.cpu())
         networks = [([W.cpu() for W in p.weights], p.cost.norm) for p in points]
         outputs = [(preactivations(problem, weights)[-1], norm) for weights, norm in networks]
-        lines += between.mixed_lines(problem, outputs)
+        lines += mixed_lines(problem, outputs)
         duals = [(p.lam, DualPoint.of(p.proof), str(p.certificate)) for p in points]
-        proved += between.mixed_bounds(problem, [(lam, dual, kind) for lam, dual, kind in duals if dual is not None])
+        proved += mixed_bounds(problem, [(lam, dual, kind) for lam, dual, kind in duals if dual is not None])
     return Envelope.of(lines, proved)
 
 

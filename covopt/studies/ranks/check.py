@@ -16,11 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.answer import check as runs
-from covopt.answer import questions
-from covopt.answer import verify as checks
-from covopt.answer.stated import weights_of
+from covopt.answer import check as runs, verify as checks
 from covopt.answer.stored import load as load_run
+from covopt.answer.verify import weights_of
 from covopt.data.arrays import read_npz
 from covopt.model.problem import Problem, make_problem
 from covopt.records import record
@@ -33,7 +31,7 @@ from covopt.studies.ranks.rank_cells import RankCell, Setting, cell_of, referenc
 from covopt.studies.ranks.sgd import Course, Descended
 
 UNCHECKED = (
-    *("status", "seconds", "version", "data", "scale", "until", "seed", "refused"),
+    *("status", "seconds", "version", "data", "scale", "targets", "shuffle", "until", "seed", "refused"),
     "that the networks were trained as their settings say",
     "the records between the first and the last, and the distances of steps",
 )
@@ -71,8 +69,7 @@ def load(directory: Path) -> Ranks:
         status=Status(stated["status"]),
         seconds=float(stated["seconds"]),
         seed=seed,
-        data=stated["data"],
-        scale=stated["scale"],
+        **{name: stated.get(name) for name in ("data", "scale", "targets", "shuffle")},
         refused={float(refusal["lam"]): str(refusal["reason"]) for refusal in stated["refused"]},
         architecture=architecture,
         test=test,
@@ -95,9 +92,9 @@ def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[s
         yield f"networks.npz holds other networks than {Ranks.file} lists."
     for lam, reference in answer.references.items():
         question = replace(answer.problem, lam=lam)
-        yield from questions.others({"the networks": question, f"for lam {lam:g}": reference.result.problem})
+        yield from checks.others({"the networks": question, f"for lam {lam:g}": reference.result.problem})
         costs = {f"network {k}": cell.cost.total for k, cell in enumerate(answer.cells, 1) if cell.setting.lam == lam}
-        yield from questions.crossed(costs, {f"the solver for lam {lam:g}": reference.result.lower}, rounding)
+        yield from checks.crossed(costs, {f"the solver for lam {lam:g}": reference.result.lower}, rounding)
     for place, cell in enumerate(answer.cells, start=1):
         if not _records_fit(cell):
             yield f"spectra.npz holds other singular values than network {place} has."

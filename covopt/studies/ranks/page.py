@@ -9,26 +9,26 @@ from covopt.answer import parts, pictures
 from covopt.records import provenance, record
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
-from covopt.studies.ranks import check as rank_runs
-from covopt.studies.ranks import words as rank_words
+from covopt.studies.ranks import check as rank_runs, words as rank_words
 from covopt.studies.ranks.architectures import PLAIN
 
 MEANING = (
-    "A threshold rank counts the singular values above a part of |W|. After SGD with weight decay, W is what is left of"
-    " its start (kept times the start, of full rank) plus what the steps added; the rank that the first part alone"
-    " gives is in the column `from the start`. Ranks of different settings compare where as much of the start is left."
+    "A threshold rank counts the singular values above a fraction of |W|. After SGD with weight decay, W is what"
+    " remains of its initialisation (the retained fraction times the initial W, of full rank) plus what the steps"
+    " added; the rank of the first part alone is in the column “of the initialisation”. Compare ranks of different"
+    " settings at equal retained fractions."
 )
 CURVES = (
-    "Left: rank against epochs, as in the literature. Right: the same networks against what is left of their starts;"
-    " dashed what the start alone gives. Then the singular values at the end, over those of the solver's network."
+    "First: rank against epochs, as in the literature. Second: the same networks against the retained fraction of their"
+    " initialisation; dashed the rank of that part alone. Then the singular values at the end, beside those of the"
+    " solver's network."
 )
-COLUMNS = ["batch", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy", "layer", "verdict"]
 
 
 def page(directory: Path, name: str, s: Summary) -> Page:
     """Return the report of a stored run."""
     origin, answer = provenance.read_origin(directory), rank_runs.load(directory)
-    description = dict(s) | {"lam": None, "shuffle": None, "targets": None}
+    description = dict(s) | {"lam": None}
     sections = [
         Section(
             "Ranks",
@@ -36,7 +36,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
             [pictures.panel(panel) for panel in answer.panels()],
             [Table("Means over the seeds", *rank_words.table(s))],
         ),
-        Section("Network by network", [], [], [Table("What explains each rank", COLUMNS, _verdicts(s))]),
+        Section("Network by network", [], [], [Table("What explains each rank", *_verdicts(s))]),
     ]
     return Page(
         kind="ranks",
@@ -46,6 +46,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         notes=[f"{rank_words.ended(s).capitalize()}."],
         facts=[("networks", str(len(s["cells"]))), ("time", f"{s['seconds']:.3g} s")],
         asked=[*parts.asked(description, origin), ("trained", rank_words.trained(s))],
+        proof_title="How to read it",
         proof=[MEANING, "The check computes all ranks, bounds and losses again from the stored networks."],
         sections=sections,
         python=_in_python(s, name),
@@ -53,13 +54,17 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     )
 
 
-def _verdicts(s: Summary) -> list[list[object]]:
-    keys = ("batch_size", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy")
-    return [
-        [*(cell[key] for key in keys), layer["layer"], verdict]
+def _verdicts(s: Summary) -> tuple[list[str], list[list[object]]]:
+    """Return columns and rows, without the settings that all networks share."""
+    names = {**rank_words.HEADS, "seed": "seed", "steps": "steps", "kept": "retained", "loss": "cost"}
+    names["accuracy"] = "accuracy"
+    varied = {key: name for key, name in names.items() if len({cell[key] for cell in s["cells"]}) > 1}
+    rows = [
+        [*(cell[key] for key in varied), layer["layer"], verdict]
         for cell in s["cells"]
         for layer, verdict in zip(cell["layers"], cell["verdict"], strict=True)
     ]
+    return [*varied.values(), "layer", "verdict"], rows
 
 
 def _in_python(s: Summary, run: str) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from covopt.answer.result import Result
 from covopt.linalg.psd import RANK_RULE
+from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius
 from covopt.model.recursion import Decay, StepwiseDecay
@@ -51,7 +52,7 @@ class Setting:
     gamma: float = 1.0
 
     def decay(self, steps: int | None) -> Decay | StepwiseDecay | None:
-        """Return the recursion by which the start fades in these steps; None if the rate is unknown."""
+        """Return the recursion by which the initial weights fade in these steps; None if the rate is unknown."""
         if self.rate is None:
             return None
         constant = Decay(self.rate, self.lam, self.momentum, self.nesterov)
@@ -79,7 +80,7 @@ class RankCell:
         test_accuracy: the same of the held-out data, if there are any.
         layers: the audit of the rank of each matrix.
         samples: N.
-        measured: the retained fraction of the start by `measured_kept`, for a given network.
+        measured: the retained fraction of the initial weights by `measured_kept`, for a given network.
     """
 
     setting: Setting
@@ -102,7 +103,7 @@ class RankCell:
 
     @property
     def kept(self) -> float | None:
-        """The retained fraction of the start: (A^T)_11 of the exact recursion."""
+        """The retained fraction of the initial weights: (A^T)_11 of the exact recursion."""
         decay = self.setting.decay(self.steps)
         return None if decay is None or self.steps is None else decay.kept(self.steps)
 
@@ -177,7 +178,7 @@ def cell_of(
                 raise
             diverged = True  # the weights are still finite, but the loss or its gradient is not
     cost, right, test_right = architecture.cost(question, weights), None, None
-    if problem.loss.name == "cross_entropy":
+    if type(problem.loss) is CrossEntropy:
         right = accuracy(architecture.outputs(question, weights, problem.X), problem.Y)
         test_right = None if test is None else accuracy(architecture.outputs(question, weights, test.X), test.Y)
     measured = None if course is not None or first is None else measured_kept(problem, weights[0], first[0])
@@ -186,9 +187,9 @@ def cell_of(
 
 
 def measured_kept(problem: Problem, W: Tensor, start: Tensor) -> float | None:
-    """Measure the retained fraction of the start from W_1 alone.
+    """Measure the retained fraction of the initial weights from W_1 alone.
 
-    Outside the span of the inputs W_1 is exactly this fraction of the start. Return the c with the least
+    Outside the span of the inputs W_1 is exactly this fraction of its initial value. Return the c with the smallest
     |W_1 - c W_{1,0}| on the complement of the rows of [X, beta 1]; None if there is no complement, or the start is 0
     there.
     """

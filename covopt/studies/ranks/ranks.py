@@ -1,6 +1,7 @@
 """`ranks`: the rank that SGD with weight decay ends with, explained, beside the solver's.
 
-Networks are trained for every combination of batch sizes, rates, penalties and momenta, to equal decay of the start by
+Networks are trained for every combination of batch sizes, rates, penalties and momenta, to equal decay of the initial
+weights by
 default, and audited one by one (rank_audit.py); the solver solves the same problem beside them. Instead, a given
 network can be audited. [GP22] compares batch sizes after equal epochs: `epochs` and `steps` repeat that.
 """
@@ -10,14 +11,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-import torch
 
 from covopt.answer.progress import followed
 from covopt.answer.solve import solve
-from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.noise import check_batch_size
 from covopt.model.problem import Problem, make_problem
@@ -28,54 +27,38 @@ from covopt.model.weights import check_network
 from covopt.runtime.errors import CovoptError, ProblemError, shown
 from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.loop import Budget, Callback, Status
-from covopt.runtime.options import checked
+from covopt.runtime.options import checked, taking
 from covopt.runtime.threads import fitted
 from covopt.studies.audit.given import network_of
 from covopt.studies.path.folds import HeldOut
 from covopt.studies.ranks.architectures import PLAIN, Architecture, architecture_of
 from covopt.studies.ranks.rank_answer import Ranks
 from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting, cell_of, reference_of
-from covopt.studies.ranks.sgd import Descended, he_start, train_sgd
-
-Numbers = float | Sequence[float]
+from covopt.studies.ranks.sgd import Descended, Numbers, Training, he_start, train_sgd
 
 
 @checked
 @followed
 @gently()
 @fitted
+@taking(Training)
 def ranks(
     X: object,
     Y: object = None,
     *,
     lam: Numbers | None = None,
-    batch_size: int | Sequence[int] | None = None,
-    rate: Numbers | None = None,
-    momentum: Numbers = 0.0,
-    nesterov: bool = False,
-    milestones: Numbers | None = None,
-    gamma: float = 0.1,
-    kept: float | None = None,
-    epochs: float | None = None,
-    steps: int | None = None,
     net: object = None,
     start: object = None,
     test: tuple[object, object] | None = None,
     architecture: str = "plain",
-    loss: str | Loss | None = None,
     depth: int | None = None,
     width: int | None = None,
-    bias: float = 1.0,
-    activation: str | Activation | None = None,
     tolerance: Numbers = TOLERANCE,
-    reference: float | None = None,
-    seeds: int | None = None,
     time_limit: float = 300.0,
     seed: int = 0,
-    device: str | torch.device | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
-    task: str | None = None,
+    **training: Unpack[Training],
 ) -> Ranks:
     """Audit the ranks of networks after SGD, or of a given one, beside the solver's network.
 
@@ -88,22 +71,22 @@ def ranks(
         momentum: PyTorch's, without dampening; a list is varied. nesterov: Nesterov's form of it.
         milestones: epochs after which the rate falls, as PyTorch's `MultiStepLR`; give `epochs` or `steps` too.
         gamma: the factor of the rate at each of them.
-        kept: train until the retained fraction of the start is at most this; the default, 1e-4, compares at equal
-            decay.
+        kept: train until the retained fraction of the initial weights is at most this; the default, 1e-4, compares at
+            equal decay.
         epochs, steps: train for this number instead. At most one of the three.
         net: audit this network instead of training any: weights, a module, a state dict, a Result, or a file.
-            `batch_size`, `rate`, `momentum` and `steps` then describe its training, as far as that is known.
+            `batch_size`, `rate`, `momentum` and `steps` then describe its training; give what you know.
         start: the first weights of that network, in any of these forms.
         test: held-out inputs and targets, on which accuracies are measured.
-        architecture: plain, batch_norm or residual (batch-normalised blocks of two layers); only plain networks have
-            the solver's beside them.
+        architecture: plain, batch_norm or residual (batch-normalised blocks of two layers); the solver's network is
+            computed for plain networks only.
         loss: mse or cross_entropy; None: mse.
         depth: L. width: of every hidden layer. Default: 3 and 100.
         bias, activation, device, task: as for `solve`.
-        tolerance: of the threshold ranks #{s_i > tolerance |W|}; a list gives each.
+        tolerance: of the threshold ranks #{s_i > tolerance |W|}; a list for several.
         reference: seconds for the solver, shared by the values of lam; None: a third of the limit, 0: no solver.
         seeds: networks of each setting, from starts `seed`, `seed` + 1, ... Default: 3.
-        time_limit: seconds for everything; networks come back as they are then.
+        time_limit: seconds for everything; then unfinished networks are returned as they are.
         seed: of the first start, and of the order of the samples, which all networks of a batch size share.
         callback: gets a `Progress` now and then.
         progress: as for `covopt.solve`.
@@ -117,43 +100,40 @@ def ranks(
 
     Source: [GP22]; the proofs on ranks, decay and noise are derived in MATH.md, section 9.
     """
-    strengths, tolerances = _strengths(lam, loss), _numbers(tolerance, "tolerance")
+    sgd: dict[str, Any] = {**training}
+    options, activation = {name: sgd.pop(name) for name in ("loss", "bias", "device", "task")}, sgd.pop("activation")
+    limits = {name: sgd.pop(name) for name in ("kept", "epochs", "steps")}
+    strengths, tolerances = _strengths(lam, options["loss"]), _numbers(tolerance, "tolerance")
     for value in tolerances:
         check_tolerance(value)
-    limits = {"kept": kept, "epochs": epochs, "steps": steps}
     until = {name: limit for name, limit in limits.items() if limit is not None}
     if len(until) > 1:
         first, second, *_ = until
         raise ProblemError(f"{first} and {second} each say how long to train; give one of them.")
+    milestones, gamma = sgd.pop("milestones"), as_number(sgd.pop("gamma"), "gamma")
     request = _Request(
         architecture=architecture_of(architecture),
         strengths=strengths,
-        batch_size=batch_size,
-        rate=rate,
-        momentum=momentum,
-        nesterov=nesterov,
         milestones=[] if milestones is None else _numbers(milestones, "milestone"),
-        gamma=as_number(gamma, "gamma"),
+        gamma=gamma,
         until=until or {"kept": 1e-4},
-        seeds=seeds,
         seed=seed,
         tolerances=tolerances,
         budget=Budget(as_number(time_limit, "The time limit")),
-        reference=reference,
         callback=callback,
+        **sgd,
     )
-    options = {"loss": loss, "bias": bias, "device": device, "task": task}
     if net is None:
         if start is not None:
             raise ProblemError("A start is that of a given network; give the network too, or leave the start out.")
         layers = 3 if depth is None else depth
-        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=activation or "relu", **options)  # type: ignore[arg-type]
+        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=activation or "relu", **options)
         settings = request.grid(problem)
         widths = [_whole(100 if width is None else width, "width", 1)] * (problem.depth - 1)
         held = HeldOut.of(test, problem)
         cells, status = request.train(problem, settings, widths, held)
     else:
-        if any(option is not None for option in (kept, epochs, width, depth, seeds)):
+        if any(option is not None for option in (limits["kept"], limits["epochs"], width, depth, request.seeds)):
             raise ProblemError(
                 "A given network is not trained here; leave kept, epochs, width, depth and seeds out, or the network."
             )
@@ -161,11 +141,11 @@ def ranks(
             raise ProblemError(
                 "A given network is plain and of a constant rate; leave milestones and architecture out."
             )
-        given = network_of(net, bias, X)
+        given = network_of(net, options["bias"], X)
         chosen, layers = given.agreed(activation), len(given.weights)
-        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=chosen, **options)  # type: ignore[arg-type]
-        setting = request.setting(problem, steps)
-        first = None if start is None else network_of(start, bias).weights
+        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=chosen, **options)
+        setting = request.setting(problem, limits["steps"])
+        first = None if start is None else network_of(start, options["bias"]).weights
         check_network(problem.double(), [W.to(problem.X.device) for W in given.weights])
         network = Descended(given.weights, setting.steps)
         held = HeldOut.of(test, problem)
@@ -243,8 +223,8 @@ class _Request:
         """Return every combination, with the seed varying fastest.
 
         Raises:
-            ProblemError: a value is out of range, or twice in a list; a batch is larger than the data; the start never
-                fades.
+            ProblemError: a value is out of range, or twice in a list; a batch is larger than the data; the initial
+                weights never fade.
         """
         batch_size = self.batch_size
         if batch_size is None:
@@ -277,15 +257,15 @@ class _Request:
             if not epochs > 0.0:
                 raise ProblemError(f"The number of epochs is {epochs:g}; give a number above 0.")
             if epochs * problem.samples / size > LONGEST:
-                raise ProblemError(f"So many epochs, {epochs:g}, take more than {LONGEST:g} steps; give fewer.")
+                raise ProblemError(f"These {epochs:g} epochs take more than {LONGEST:g} steps; give fewer.")
             return max(1, round(epochs * problem.samples / size))
         if self.milestones:
             raise ProblemError(
-                "With milestones the rate falls before enough of the start has faded; give epochs or steps."
+                "With milestones the rate falls before enough of the initial weights has faded; give epochs or steps."
             )
         if decay.lam == 0.0:
-            raise ProblemError("Without a penalty nothing of the start fades; with lam 0, give epochs or steps.")
-        return decay.steps_to(as_number(value, "The part of the start to keep"))
+            raise ProblemError("Without a penalty the initial weights never fade; with lam 0, give epochs or steps.")
+        return decay.steps_to(as_number(value, "The retained fraction, kept,"))
 
     def setting(self, problem: Problem, steps: int | None) -> Setting:
         """Return the training of a given network; each option must have one value."""

@@ -1,6 +1,7 @@
 """`sweep`: many solves or trainings on one machine or a cluster, each stored once done.
 
-One process of each sweep hands out the cells and alone writes (store.py); its workers only compute. Several processes
+One process of each sweep distributes the cells and is the only one that writes (store.py); its workers only compute.
+Several processes
 may work on one file: each claims the cells that it is about to solve. A killed process loses only its cells in flight.
 """
 
@@ -23,8 +24,7 @@ from covopt.runtime.errors import ProblemError, RecordError, shown
 from covopt.runtime.files import columns_of, write_file, write_table
 from covopt.runtime.loop import Status
 from covopt.runtime.options import checked
-from covopt.studies.sweep.cells import TASKS, TESTED, do_cell
-from covopt.studies.sweep.grid import SOLVE, Grid, make_grid, read_grid
+from covopt.studies.sweep.grid import SOLVE, TESTED, WORK, Grid, do_cell, make_grid, read_grid
 from covopt.studies.sweep.store import LEASE, Counts, Options, Store, renewing
 
 try:
@@ -53,7 +53,7 @@ class Sweep:
     @property
     def columns(self) -> list[str]:
         """The options in the order of the grid, then the results of the task."""
-        results = TASKS[self.task].results
+        results = WORK[self.task].results
         names = dict.fromkeys(name for row in self.rows for name in row if name not in results)
         return [*(n for n in names if n not in TESTED), *results, *(n for n in TESTED if n in names)]
 
@@ -105,7 +105,7 @@ def sweep(
         spec: a TOML file, or the table in it: options of `covopt.solve` and `covopt.read_data`, each a value or a list;
             with task = "ranks" those of `covopt.ranks`, one network for each cell.
         database: the SQLite file of the results.
-        resume: go on with an existing file; the grid may have grown.
+        resume: continue with an existing file; the grid may have grown.
         jobs: worker processes on this machine; -1 takes all cores.
         scheduler: address of a dask scheduler, whose workers then solve the cells.
         lease: seconds after which the claims of a silent process expire.
@@ -203,7 +203,7 @@ def is_parquet(path: Path) -> bool:
 
 def _is_table(names: Iterable[str]) -> bool:
     """Return True if these are the columns of a table of some task."""
-    return any(set(task.results) <= set(names) for task in TASKS.values())
+    return any(set(task.results) <= set(names) for task in WORK.values())
 
 
 def _backend(scheduler: str | None) -> AbstractContextManager[object]:

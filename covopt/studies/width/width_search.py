@@ -1,4 +1,4 @@
-"""Search the cheapest network for each width, by rounds of descents from many starts.
+"""Search the network of lowest cost for each width, by rounds of descents from many starts.
 
 A round makes starts for each width n (neighbours.py): the best network of the next larger width with neurons removed,
 that of the next smaller one with neurons split or added, its own with a neuron exchanged, and random networks. All
@@ -50,9 +50,9 @@ PATIENCE, GAIN = 3, 1e-5
 MOST_DRAWS, NARROW_FACTOR = 16, 4
 # One in this many random starts has neurons of the widest known network.
 EVERY_CHOSEN = 4
-# One in KEPT random starts of a width goes on after exploring; POLISHED of all its starts are polished.
+# One in KEPT random starts of a width is refined after exploring; POLISHED of all its starts are polished.
 KEPT, POLISHED = 4, 3
-# Most good random starts show it after few iterations, and the slowest of a batch hold up the others.
+# Most good random starts stand out after few iterations, and the slowest of a batch delay the others.
 EXPLORE, REFINE = replace(EXPLORING, iterations=60), replace(REFINING, iterations=150)
 # Maximum starts and multiplications an iteration of widths that descend together; maximum activations in a batch.
 MOST_STARTS, MOST_WORK, MOST_ACTIVATIONS = 160, 1e8, 10_000_000
@@ -66,7 +66,7 @@ FEW_WIDTHS = 3
 
 @dataclass(frozen=True)
 class Point:
-    """A network of one width: the cheapest found, or one on its way down.
+    """A network of one width: the best found, or one that still descends.
 
     Attributes:
         width: n.
@@ -84,7 +84,8 @@ class Point:
 class WidthSearch(Continuation[int, list[Point]]):
     """The search for networks of all widths.
 
-    `best` has a few networks of each width, the cheapest first, from which neighbours start. Their costs are those that
+    `best` has a few networks of each width, in order of their cost, from which neighbours start. Their costs are those
+    that
     descents lower: with `interpolate` they need not fit.
 
     Args:
@@ -93,11 +94,10 @@ class WidthSearch(Continuation[int, list[Point]]):
         budget: of the search.
         starts: random networks for each width in the first round.
         narrow: proved lower bounds on the cost at widths 0, 1, ...; infinite if no network fits.
-        gap: relative distance to a proved bound that counts as 0.
         callback: gets a line for each group of widths.
 
     Attributes:
-        points: the curve: the cheapest network of each width.
+        points: the curve: the network of lowest cost of each width.
     """
 
     def __init__(
@@ -107,13 +107,12 @@ class WidthSearch(Continuation[int, list[Point]]):
         budget: Budget,
         starts: int,
         narrow: Sequence[float],
-        gap: float,
         callback: Callback | None,
     ) -> None:
         super().__init__(budget, callback)
         self.problem: Problem = result.problem
         self._result, self._layer = result, layer
-        self._gap, self._starts, self._narrow = gap, starts, narrow
+        self._gap, self._starts, self._narrow = result.target or 0.0, starts, narrow
         self._smooth = explored_problem(result.problem)
         self._first = max(1, next((n for n, bound in enumerate(narrow) if math.isfinite(bound)), len(narrow)))
         self.top = max(result.widths) if layer is None else result.widths[layer - 1]
@@ -143,7 +142,7 @@ class WidthSearch(Continuation[int, list[Point]]):
     def round(self, budget: Budget) -> bool:
         """Search the grid once, downward in even rounds; return True if any width gained."""
         gained = False
-        # If no network of a width fits, and none of the next larger width either, more starts are in vain.
+        # If no network of a width fits, and none of the next larger width either, more starts cannot help.
         fitting = min(self.best) - 1 if self._number else 0
         open_widths = [n for n in self._grid if not self._proved(n) and n >= max(self._first, fitting)]
         for group in self._groups(open_widths if self._number % 2 else open_widths[::-1]):
@@ -293,7 +292,7 @@ class WidthSearch(Continuation[int, list[Point]]):
         return gained
 
     def _keep(self, point: Point) -> bool:
-        """Put a point on the curve; return True if it lowers the curve enough to go on."""
+        """Put a point on the curve; return True if it lowers the curve enough to continue."""
         before = min((p.cost for p in self.points.values() if p.width <= point.width), default=math.inf)
         old = self.points.get(point.width)
         if math.isfinite(point.cost) and (old is None or point.cost < old.cost):

@@ -25,8 +25,7 @@ from covopt.runtime import interrupts
 from covopt.solvers.deep.insertion import deepened, shortened
 from covopt.studies.depth import words as depth_words
 from covopt.studies.depth.depth_answer import Depths
-from covopt.studies.depth.depth_limit import limit_of
-from covopt.studies.depth.expansion import expansions
+from covopt.studies.depth.depth_limit import expansions, limit_of
 
 CASES = {c["name"]: c for c in json.loads((Path(__file__).parents[2] / "cases" / "deep.json").read_text())["cases"]}
 SAMPLED = 29
@@ -77,7 +76,7 @@ def test_identity_layers_bound_the_next_depth() -> None:
     assert longer.residual <= 1e-6
     assert point.identity == pytest.approx(longer.norm, rel=1e-9)
     assert point.cost <= longer.norm * (1 + 1e-9)
-    assert "at depth 4 the network costs no more" in dict(answer.describe())["composition"]
+    assert "at depth 4 the cost is at most that of the depth before" in dict(answer.describe())["composition"]
     told = answer.summary()
     told["curve"][1]["cost"] = 1e3  # type: ignore[index]
     assert "no minimum" in dict(depth_words.pairs(told))["composition"]
@@ -108,7 +107,7 @@ def test_a_penalty_has_a_curve_but_no_limit() -> None:
         assert point.cost == pytest.approx(evaluate(point.result.problem, found.network(point.depth)).total)
         assert point.result.lower <= point.cost
     cheapest = min(p.cost for p in found.curve)
-    assert f"costs {cheapest:.7g}"[:10] in found._repr_html_()
+    assert f"lowest cost found at these depths, {cheapest:.7g}"[:40] in found._repr_html_()
 
 
 def test_families_are_narrow_and_no_cheaper_than_the_curve() -> None:
@@ -554,7 +553,7 @@ def test_nothing_but_a_run_of_depth_is_replaced(tmp_path: Path, run: Run) -> Non
     other = ("depth", tmp_path / "data.npz", "--depths", "2", "--out", tmp_path / "twin", "--resume")
     covopt.depth(LINE, LINE, depths=[2], ranks=[], time_limit=1).save(tmp_path / "twin")
     code, _, err = run(*other)
-    assert (code, "another question" in err) == (2, True)
+    assert (code, "another problem" in err) == (2, True)
 
 
 def test_an_interrupted_search_keeps_what_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from covopt.model.weights import evaluate
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, remember
 from covopt.runtime.loop import Certificate
-from covopt.studies.path.between import mixed_bounds
 from covopt.studies.path.check import _is_proved
-from covopt.studies.path.envelope import Envelope
+from covopt.studies.path.envelope import Envelope, mixed_bounds
 from covopt.studies.path.folds import folds_of
 from covopt.studies.path.lam_max import _deep_end, _Family, _norms_of, lam_max
 from covopt.studies.path.path_search import Point
@@ -322,7 +321,7 @@ def test_a_stored_path_comes_back_and_proves_itself(found: covopt.Path, tmp_path
     assert len(more.points) == 9
     assert set(found.lams) <= set(more.lams)
     assert (more.largest_gap or 1.0) <= (found.largest_gap or 0.0)
-    with pytest.raises(ProblemError, match="another question"):
+    with pytest.raises(ProblemError, match="another problem"):
         covopt.path(X, 2.0 * Y, init=back)
 
 

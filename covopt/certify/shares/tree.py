@@ -1,0 +1,209 @@
+"""Branch and bound over cells of shares, best first (MATH.md section 5).
+
+A cell is cut where the neurons of the first layer disagree most on the shares: in the network that the programme's
+multipliers describe, each of them has shares of its own, by its paths. The cut is at their mean.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from covopt.certify.shares.cells import INTERVAL, SCALE, Cell, Cut
+from covopt.certify.shares.prices import Instance, Prices
+from covopt.certify.shares.programme import EITHER, ON, Paths, solve
+
+
+@dataclass
+class Node:
+    """A cell, the best prices that are known for it, and its halves if it was cut.
+
+    Attributes:
+        cell: the cell.
+        bound: that its prices prove, at least that of the cell it came from.
+        prices: its own, or those of the cell it came from.
+        paths: the network of its programme; None if that was not solved.
+        cut: where it was cut; halves: the two cells.
+    """
+
+    cell: Cell
+    bound: float
+    prices: Prices
+    paths: Paths | None = None
+    cut: Cut | None = None
+    halves: tuple[Node, ...] = ()
+
+    def preorder(self) -> Iterator[Node]:
+        """Yield this node, then those below it."""
+        yield self
+        for half in self.halves:
+            yield from half.preorder()
+
+
+@dataclass
+class Search:
+    """The search for a proof.
+
+    Attributes:
+        instance: the problem.
+        precision: the relative accuracy of a cell's prices.
+        worth: end where twice the nodes would take less than this part off what the bound lacks; 0: never.
+        most: nodes at most.
+        meet: takes the network of the lowest bound, early and again after four times the nodes, and returns the goal.
+        splits: of a cell, at most.
+        neurons: of the dictionary that programmes hold so far.
+    """
+
+    instance: Instance
+    precision: float
+    worth: float
+    most: int
+    meet: Callable[[Paths], float] = lambda _: math.inf
+    splits: int = 6
+    neurons: Int[np.ndarray, " _"] = field(default_factory=lambda: np.zeros(0, dtype=int))
+
+    def __post_init__(self) -> None:
+        values = self.instance.atoms.values
+        largest = np.argmax(values / np.maximum(values.max(axis=0), 1e-300), axis=1)
+        spread = np.arange(0, values.shape[1], max(1, values.shape[1] // 8))
+        self.neurons = np.unique(np.concatenate([largest, spread]))
+
+    def run(self, goal: float, stop: Callable[[], bool]) -> Node:
+        """Return the tree: its least bound is at least `goal` unless it ends before."""
+        N, P = len(self.instance.targets), len(self.instance.kinds.signs)
+        root, before = self._node(Cell(), Prices(self.instance.targets, np.zeros((P, N))), goal), -1.0
+        while root.bound > before and not stop():  # L often has the signs of Y; where a sign is wrong, L_i ends at 0
+            root, before = self._node(Cell(), root.prices, goal), root.bound * (1.0 + self.precision)
+        queue, count, lacks, due, met = [(root.bound, 0, root)], 1, math.inf, 64, 0
+        while queue[0][0] < goal and not stop():
+            paths = queue[0][2].paths
+            if count >= 4 * met and paths is not None:
+                goal, met = min(goal, self.meet(paths)), count
+                continue
+            if count >= self.most:
+                break
+            if count >= due:
+                if goal - queue[0][0] > (1.0 - self.worth) * lacks and self.worth:
+                    break
+                lacks, due = goal - queue[0][0], 2 * due
+            node = queue[0][2]
+            cut = self._cut(node, goal)
+            cells = None if cut is None else node.cell.halves(cut)
+            if cells is None:
+                break
+            heapq.heappop(queue)
+            node.cut, node.halves = cut, tuple(self._node(cell, node.prices, goal) for cell in cells)
+            for half in node.halves:
+                heapq.heappush(queue, (half.bound, count, half))
+                count += 1
+        return root
+
+    # -- the prices of a cell -----------------------------------------------------------------------------------
+
+    def _scale(self, cell: Cell) -> float:
+        low, high = cell.scale
+        return 1.0 if math.isinf(high) else math.sqrt(low * high) if low > 0.0 else high
+
+    def _node(self, cell: Cell, prices: Prices, goal: float) -> Node:
+        """Return a cell with the best prices of its own, or those of the cell that it came from."""
+        node = Node(cell, self.instance.value(cell, prices), prices)
+        for _ in range(12):
+            if node.bound >= goal:
+                break
+            signs = _signs(prices.multipliers)
+            solved = solve(self.instance, cell, signs, self.neurons, self._scale(cell), 0.1 * self.precision)
+            if solved is None:
+                break
+            own, node.paths = solved
+            bound = self.instance.value(cell, own)
+            unproved = math.isinf(cell.scale[1]) and not self.instance.is_homogeneous  # by any prices
+            if bound > node.bound or unproved:
+                node.bound, node.prices = bound, own
+            if not self._added(self.instance.asks(cell, own)[:-2]):
+                break
+        return node
+
+    def _added(self, asks: Float[np.ndarray, " J"]) -> bool:
+        """Add neurons that the prices do not reach; return False if there are none."""
+        reached = asks[self.neurons].max()
+        peaks = (asks >= np.roll(asks, 1)) & (asks >= np.roll(asks, -1)) & (asks > (1.0 + self.precision) * reached)
+        new = np.flatnonzero(peaks)
+        new = np.setdiff1d(new[np.argsort(-asks[new])][:6], self.neurons)
+        self.neurons = np.union1d(self.neurons, new)
+        return len(new) > 0
+
+    # -- where a cell is cut ------------------------------------------------------------------------------------
+
+    def _cut(self, node: Node, goal: float) -> Cut | None:
+        """Return the cut that settles the largest disagreement; None if there is none."""
+        cell, (low, high) = node.cell, node.cell.scale
+        if not self.instance.is_homogeneous:
+            if math.isinf(high):
+                return Cut(0, SCALE, goal)
+            middle = self._scale(cell)
+            near = replace(cell, scale=(middle * (1.0 - 1e-9), middle * (1.0 + 1e-9)))
+            if low == 0.0 or self.instance.value(near, node.prices) - node.bound > 0.3 * (goal - node.bound):
+                return Cut(0, SCALE, 0.25 * high if low == 0.0 else middle)
+        if node.paths is not None:
+            cuts = [*self._interval_cuts(cell, node.paths), *self._new_splits(cell, node.paths)]
+            score, cut = max(cuts, key=lambda scored: scored[0], default=(0.0, None))
+            if score > 0.0:
+                return cut
+        widest = max(cell.splits, key=lambda split: split.high - split.low, default=None)
+        if widest is None or widest.high - widest.low < 1e-6:
+            return None
+        return Cut(cell.splits.index(widest), INTERVAL, 0.5 * (widest.low + widest.high))
+
+    def _interval_cuts(self, cell: Cell, paths: Paths) -> Iterator[tuple[float, Cut]]:
+        """Yield cuts of the intervals so far, with the disagreement on them."""
+        labels, weights = paths.merged.labels, np.abs(paths.weights)
+        for k, split in enumerate(cell.splits):
+            if split.high - split.low < 1e-3:
+                continue
+            new, both = cell.below(k)
+            parts, shares = _parts(weights, np.isin(labels, new), np.isin(labels, both))
+            mean, spread = _mean_and_spread(np.clip(parts, split.low, split.high), shares)
+            margin = 0.15 * (split.high - split.low)
+            yield spread, Cut(k, INTERVAL, float(np.clip(mean, split.low + margin, split.high - margin)))
+
+    def _new_splits(self, cell: Cell, paths: Paths) -> Iterator[tuple[float, Cut]]:
+        """Yield divisions of the classes so far, with the disagreement on the new ones' shares."""
+        if len(cell.splits) >= self.splits:
+            return
+        merged, weights = paths.merged, np.abs(paths.weights)
+        S = self.instance.atoms.values
+        values = paths.weights @ np.vstack([S.T, np.full(len(S), self.instance.hidden_bias)])
+        states = np.where(merged.states == EITHER, values > 0.0, merged.states == ON)
+        features = np.vstack([merged.signs > 0.0, states.T])
+        border = np.abs(values) < 1e-3 * np.abs(values).max(axis=1, keepdims=True)
+        for place, feature in itertools.product(range(cell.classes), range(len(features))):
+            own, has = merged.labels == place, features[feature]
+            if not (own & has).any() or not (own & ~has).any():
+                continue
+            mean, spread = _mean_and_spread(*_parts(weights, own & has, own))
+            # Neurons on the border of the feature may change sides at no cost.
+            loose = weights[own & border[:, feature - 1]].sum() / (weights[own].sum() + 1e-12) if feature else 0.0
+            # 0.7: a split has one more class, whose programmes take longer.
+            yield 0.7 * spread * (1.0 - loose), Cut(place, feature, float(np.clip(mean, 0.2, 0.8)))
+
+
+def _signs(multipliers: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    """Return the signs of the multipliers that are not near 0."""
+    return np.sign(multipliers) * (np.abs(multipliers) > 1e-3 * np.abs(multipliers).max())
+
+
+def _parts(weights: Float[np.ndarray, "R J"], new: np.ndarray, both: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the part of each first-layer neuron's paths that some kinds have, and the weight of the neuron in it."""
+    total, paths = weights.sum(axis=0) + 1e-12, weights[both].sum(axis=0)
+    return weights[new].sum(axis=0) / (paths + 1e-12), paths / total.sum()
+
+
+def _mean_and_spread(parts: np.ndarray, shares: np.ndarray) -> tuple[float, float]:
+    mean = float((shares * parts).sum() / (shares.sum() + 1e-12))
+    return mean, float((shares * np.abs(parts - mean)).sum())
