@@ -13,7 +13,8 @@ import math
 import os
 import sys
 import time
-from decimal import Context, Decimal
+from collections.abc import Callable
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement, product
 from operator import mul
@@ -303,10 +304,12 @@ class Run:  # the files of a solve: result.json as `stated`, the problem and the
 
     def dual(self, point: Any, t: Fraction) -> Fraction:  # D(t Lambda) from below, V = 2 lam t Lambda (MATH.md 4)
         sums = [t * sum(column) for column in zip(*point)]
-        total = -self.lam * self.beta**2 * dot(sums, sums)
         need(not self.free or not any(sums), "a bound for free biases needs a Lambda with columns of sum 0")
-        for row, y, q in zip(point, self.Y, self.q):
-            v = [2 * self.lam * t * x for x in row]
+        return self.conjugate(over(point, 1 / (2 * self.lam * t))) - self.lam * self.beta**2 * dot(sums, sums)
+
+    def conjugate(self, V: Any) -> Fraction:  # -C*(-V) from below
+        total = Fraction(0)
+        for v, y, q in zip(V, self.Y, self.q):
             if self.fits or self.loss == "mse" or self.delta is not None:
                 need(self.delta is None or max(map(abs, v)) <= q * self.delta, "Lambda is outside the domain of C*")
                 total += sum(a * Fraction(b) - self.misfit * abs(a) for a, b in zip(v, y))
@@ -627,35 +630,331 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
     return bound, f"at every sample's breakpoint, {how}" if run.free else how
 
 
-def from_data(run: Run, kind: str, *_: Any) -> tuple[Fraction, str]:  # exact fits, and mse with two layers (MATH.md 5)
+# Bounds from the data alone, for every depth (MATH.md 5, "Bounds for every depth"). rho stands for prod_l |W_l|_F.
+
+
+def below_root(x: Fraction) -> Fraction:
+    return x / (root(x) or 1)  # sqrt(x) from below, to about 100 bits
+
+
+def squares(A: Rows, unit: Any) -> Rows:  # A^T A / unit, of whole numbers
+    return [[Fraction(x, unit) for x in row] for row in gram(turned(A), turned(A))]
+
+
+def singular(M: Rows) -> list[Fraction]:
+    """Lower bounds on the roots of the eigenvalues of a positive semi-definite M, in falling order.
+
+    For any V, lambda_i(M) >= lambda_i(V M V^T) / |V V^T|_op, and for V M V^T = S (I + E) S with a diagonal S it is at
+    least (1 - |E|_op) S_ii^2 / |V V^T|_op (Ostrowski, twice). Jacobi's rotations V, thrice, make E small, also where
+    S_ii is. Rows with next to nothing on the diagonal are left out (Cauchy)."""
+    stretch, common = Fraction(1), math.lcm(*(x.denominator for row in M for x in row))
+    A = [[int(x * common) for x in row] for row in M]
+    for _ in range(3):
+        most = max((row[i] for i, row in enumerate(A)), default=0)
+        J = [i for i, row in enumerate(A) if row[i] << 100 > most]
+        A = [[A[i][j] for j in J] for i in J]
+        V = [[round(x * 2.0**60) for x in row] for row in eigen(over(A, most))[1]]
+        A, stretch = gram(gram(V, A), V), stretch * max((sum(map(abs, row)) for row in gram(V, V)), default=1)
+    d = [row[i] for i, row in enumerate(A)]
+    rests = (
+        sum(Fraction(abs(x), math.isqrt(d[i] * d[j])) for j, x in enumerate(A[i]) if j != i) for i in range(len(d))
+    )
+    factor = max(1 - max(rests, default=Fraction(0)), Fraction(0)) / stretch / common
+    return sorted((below_root(x * factor) for x in d), reverse=True)
+
+
+def least_of(run: Run, lines: list[tuple[Fraction, Fraction]]) -> tuple[Fraction, Fraction]:
+    """Return the least max(0, b - g rho) + lam L rho^(2/L) of all rho >= 0, rounded down, and its rho.
+
+    Between two breakpoints of the highest line the sum is concave, and it is least at one of them."""
+    (b, g), rho, values = (
+        max([*lines, (Fraction(0), Fraction(0))], key=lambda line: (line[0], -line[1])),
+        Fraction(0),
+        [],
+    )
+    while True:
+        values.append((b - g * rho + run.lam * run.depth * power(rho**2, run.depth), rho))
+        flatter = [((b - c) / (g - f), f, c) for c, f in [*lines, (Fraction(0), Fraction(0))] if f < g]
+        if not flatter:
+            return min(values)
+        rho, g, b = min(flatter)
+
+
+def threshold(values: list[float], tau: float) -> float:  # t with sum_i (values_i - t)_+ = tau, of falling values
+    sums = [sum(values[:k]) for k in range(1, len(values) + 1)]
+    return max([0.0, *((total - tau) / k for k, total in enumerate(sums, start=1))])
+
+
+class Outputs:
+    """Lines b - g rho below C(F), from |H D F|_* <= |H D X|_op rho, with D = diag(q)^(1/2), and H = I if not centred.
+
+    mse: the least |D (F - Y)|^2 with |H D F|_* <= tau is that of the singular values s_i of H D Y alone, and convex in
+    tau; its tangents are b = sum_i 2 s_i m_i - m_i^2, m_i = min(s_i, theta), with slope 2 theta.
+    cross-entropy: for p in the simplex, with the column means of Y if centred, b is the entropy of p, and the slope is
+    |D (p - Y)|_op. The p near the minimiser for this tau come from accelerated projected gradients, in floats."""
+
+    def __init__(self, run: Run, centred: bool) -> None:
+        self.run, self.centred, self.a = run, centred, root(top(covariance(run.X, run.q, centred)))
+        used = [not centred or any(column) for column in zip(*run.Y)]  # a class without samples has p = 0
+        self.Y = [[y for y, used_ in zip(row, used) if used_] for row in run.Y]
+        self.values = singular(covariance(run.Y, run.q, centred)) if run.loss == "mse" else []
+        self.F = [[0.0] * sum(used) for _ in self.Y]  # D F
+
+    def line(self, rho: Fraction) -> tuple[Fraction, Fraction]:
+        tau = float(rho * self.a)
+        if self.run.loss != "mse":
+            return self.entropy(tau)
+        theta = Fraction(threshold([*map(float, self.values)], tau))
+        return sum((2 * s * m - m**2 for s in self.values for m in [min(s, theta)]), Fraction(0)), 2 * theta * self.a
+
+    def entropy(self, tau: float) -> tuple[Fraction, Fraction]:
+        q, mean, p = self.run.q, [dot(self.run.q, column) for column in zip(*self.Y)], []
+        for row in self.nearest(tau):
+            whole = [round(x * 2.0**60) for x in row]
+            whole[whole.index(max(whole))] += (1 << 60) - sum(whole)
+            p.append([Fraction(x, 1 << 60) for x in whole])
+        if self.centred:
+            off = [a - dot(q, column) for a, column in zip(mean, zip(*p))]
+            p = [[x + o for x, o in zip(row, off)] for row in p]
+            share = max(-x / (a - x) if x < 0 else Fraction(0) for row in p for x, a in zip(row, mean))
+            p = [[x + share * (a - x) for x, a in zip(row, mean)] for row in p]
+        b = -sum(t * (sum(x * ln(x) for x in row if x) + 2 * MARGIN * len(row)) for t, row in zip(q, p))
+        gaps = turned(plus(p, self.Y, -1))
+        weighed = [[t * x for t, x in zip(q, column)] for column in gaps]
+        return b, root(top(gram(weighed, gaps))) * self.a
+
+    def nearest(self, tau: float) -> Rows:
+        roots, Y = [math.sqrt(t) for t in self.run.q], [[*map(float, row)] for row in self.Y]
+        ahead, last, momentum = self.F, self.F, 1.0
+        for _ in range(200):
+            P = [softmax([x / r for x in row]) for row, r in zip(ahead, roots)]
+            Z = [[f - 2.0 * r * (x - y) for f, x, y in zip(*rows)] for r, *rows in zip(roots, ahead, P, Y)]
+            new, following = self.shrunk(Z, roots, tau), 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+            ahead = plus(new, plus(new, last, -1), (momentum - 1.0) / following)
+            last, momentum = new, following
+        self.F = last
+        return [softmax([x / r for x in row]) for row, r in zip(last, roots)]
+
+    def shrunk(self, Z: Rows, roots: list[float], tau: float) -> Rows:  # the nearest with |H Z|_* <= tau
+        means = [dot(roots, column) * self.centred for column in zip(*Z)]
+        parts = [[r * a for a in means] for r in roots]
+        Z = plus(Z, parts, -1)
+        values, U = eigen(gram(turned(Z), turned(Z)))
+        sizes = [math.sqrt(max(x, 0.0)) for x in values]
+        theta = threshold(sorted(sizes, reverse=True), tau)
+        factors, columns = [1.0 - theta / s if s > theta else 0.0 for s in sizes], turned(U)
+        K = [[sum(f * x * y for f, x, y in zip(factors, *both)) for both in ((u, v) for v in columns)] for u in columns]
+        return plus(gram(Z, K), parts)
+
+
+def softmax(row: list[float]) -> list[float]:
+    terms = [math.exp(x - max(row)) for x in row]
+    return [x / sum(terms) for x in terms]
+
+
+class Lines:  # the lines of a loss, with more where the sum is least
+    def __init__(self, run: Run) -> None:
+        self.run, self.own = run, [Outputs(run, centred) for centred in ((True,) if run.beta else (True, False))]
+        self.lines: list[tuple[Fraction, Fraction]] = []
+
+    def bound(self, others: list[tuple[Fraction, Fraction]], least: Fraction, end: float) -> Fraction:
+        (bound, rho), idle = least_of(self.run, self.lines + others), 0
+        while bound < least and idle < 5:
+            self.lines += [outputs.line(rho) for outputs in self.own]
+            before, (bound, rho), _ = bound, least_of(self.run, self.lines + others), in_time(end)
+            idle = 0 if bound > before * (1 + Fraction(1, 10**9)) else idle + 1
+        return bound
+
+
+def spectral(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    how, bound = "singular values, and pairs of samples that are to fit (MATH.md 5)", Fraction(0)
+    if not run.fits:
+        return Lines(run).bound([], least, end), "singular values, and lines below the loss (MATH.md 5)"
+    for centred in (True,) if run.beta else (True, False):
+        a, values = root(top(covariance(run.X, run.q, centred))), singular(covariance(run.Y, run.q, centred))
+        total = sum((max(s - run.misfit * root(Fraction(run.m)), 0) for s in values), Fraction(0))
+        bound = max(bound, run.depth * power((total / a) ** 2, run.depth) if a else 0)
+    rows = [[[Fraction(t) for t in a] for a in A + [[0.0] * len(A[0])] * (not run.beta)] for A in (run.X, run.Y)]
+    for (x, y), (u, v) in combinations(zip(*rows), 2):
+        near, far = (sum(((p - q) ** 2 for p, q in zip(*ends)), Fraction(0)) for ends in ((x, u), (y, v)))
+        short = max(Fraction(0), below_root(far) - 2 * run.misfit * root(Fraction(run.m)))
+        if near:
+            bound = max(bound, Fraction(run.depth) * power(short**2 / near, run.depth))
+    return bound, how
+
+
+class Edges:
+    """The stored edges between samples: row e of B has s at sample i and -t at sample j, s, t >= 0, s = t with biases.
+
+    So B^T B has no positive entry off its diagonal, and B 1 = 0 with biases; then |B sigma(Z)|_F <= |B Z|_F."""
+
+    def __init__(self, run: Run) -> None:
+        self.N, self.pairs = run.N, array(run.certificate, "pairs", 2, 2, "iu")
+        sizes = array(run.certificate, "sizes", 2, 2)
+        good = len(self.pairs) == len(sizes) > 0 and all(0 <= k < run.N for pair in self.pairs for k in pair)
+        good &= all(min(both) >= 0 and not (run.beta and both[0] != both[1]) for both in sizes)
+        good &= not any(i == j and both[1] for (i, j), both in zip(self.pairs, sizes))
+        need(good, "the stored edges do not fit the data")
+        self.sizes, self.e = scaled(sizes)
+
+    def rows(self, A: Rows) -> Rows:  # 2^e B A
+        return [[s * x - t * y for x, y in zip(A[i], A[j])] for (i, j), (s, t) in zip(self.pairs, self.sizes)]
+
+    def back(self, W: Rows) -> Rows:  # 2^e B^T W
+        out = [[0 * x for x in W[0]] for _ in range(self.N)]
+        for (i, j), (s, t), row in zip(self.pairs, self.sizes, W):
+            out[i] = [a + s * x for a, x in zip(out[i], row)]
+            out[j] = [a - t * x for a, x in zip(out[j], row)]
+        return out
+
+    def form(self) -> Rows:  # 4^e B^T B
+        Q = unit(self.N, 0)
+        for (i, j), (s, t) in zip(self.pairs, self.sizes):
+            for a, b, x in ((i, i, s * s), (j, j, t * t), (i, j, -s * t), (j, i, -s * t)):
+                Q[a][b] += x
+        return Q
+
+    def on(self, A: Any) -> Rows:  # (B A)^T B A
+        rows, e = scaled(A)
+        return squares(self.rows(rows), 4 ** (e + self.e))
+
+
+def reached(run: Run, edges: Edges, proves: Callable[[Fraction], bool], bits: int, end: float) -> bool:
+    """Return True if proves(a) for an a that is at least the reach max |B sigma(Xt w)| of all unit w.
+
+    That is |B X|_op, or, of few inputs, about the largest a with proves(a) if cones of directions prove it."""
+    low, high = Fraction(0), root(top(edges.on(run.X)))
+    if proves(high):
+        return True
+    X, e = scaled([[*row, run.beta] for row in run.X])
+    frame = Frame(X, e, over(turned(edges.rows(unit(run.N))), Fraction(2**edges.e)))
+    if len(frame.Q) > 3 or run.slope == 1:
+        return False
+    for _ in range(bits):
+        middle = (low + high) / 2
+        low, high = (middle, high) if proves(middle) else (low, middle)
+    return low > 0 and below(frame, low, run.slope, end)
+
+
+def least_product(f: list[Fraction]) -> Fraction:
+    """Return a lower bound on g(f)^2, g = min (sum_i x_i) (sum_i f_i^2 / x_i)^(1/2) of 0 < x_i <= x_1 = 1, f falling.
+
+    If the first k of x are 1 and x_i = kappa f_i for the others, g^2 = (k + kappa T)^2 (S + T / kappa), which falls and
+    then rises in kappa. Between two kappas about the least one it is at least the first factor at the lower one times
+    the second at the upper one."""
+    values = []
+    for k, last in enumerate(f, start=1):
+        S, T = sum(x**2 for x in f[:k]), sum(f[k:])
+        if not T:
+            values.append(k * k * S)
+            continue
+        ends, square = (1 / last if k > 1 else Fraction(0), 1 / f[k]), T**2 + 8 * S * k
+        low, high = (min(max((r - T) / (4 * S), ends[0]), ends[1]) for r in (below_root(square), root(square)))
+        values.append((k + low * T) ** 2 * (S + T / high))
+    return min(values, default=Fraction(0))
+
+
+def ridge(run: Run, f: list[Fraction], a: Fraction, b: Fraction, least: Fraction, end: float) -> bool:
+    """Return True if sum_i A_i / (w_i + B) + c (sum_i w_i / s)^(2 / (L - 1)) >= least for 0 <= w_i <= w_1 = s^2.
+
+    Here A_i = lam f_i^2, B = lam b^2, c = (L - 1) lam a^(-2 / (L - 1)). The tree has cells of s and of x = T / s with
+    T = sum_i w_i / s. On a cell the concave power of T is at least its chord, w_i / s is at least w_i / s at the upper
+    end of s, and the least of each w_i is explicit. Numbers are decimals of 60 digits: `least` is raised by more than
+    their rounding. It is refused at a point below `least`."""
+    if not f or not a:
+        return least <= 0
+    with localcontext(DECIMAL):
+        n, lam, tiny = run.depth - 1, decimal(run.lam), Decimal("1e-30")
+        A, B = [lam * decimal(x) ** 2 for x in f], lam * decimal(b) ** 2
+        goal, c = decimal(least) * (1 + tiny), n * lam * (-2 * decimal(a).ln() / n).exp()
+
+        def risen(T: Decimal) -> Decimal:  # T^(2 / (L - 1))
+            return (2 * T.ln() / n).exp() if T and n > 2 else T
+
+        most = ((goal / c).ln() * n / 2).exp() * (1 + tiny)  # beyond it c s^(2 / (L - 1)) is enough
+        cells = [(Decimal(0), most, Decimal(1), Decimal(len(f) if n > 2 else 1))]
+        while cells:
+            (s, t, x, y), _ = cells.pop(), in_time(end)
+            steep = c * (risen(t * y) - risen(s * x)) / (t * y - s * x) * (1 - tiny)
+            w = [min(max((p * t / steep).sqrt() - B, Decimal(0)), t**2) for p in A[1:]]
+            fits = sum((p / (v + B) + steep / t * v for p, v in zip(A[1:], w)), A[0] / (t**2 + B))
+            if fits + c * risen(s * x) - steep * s * x + steep * s >= goal:
+                continue
+            middle = (s + t) / 2
+            u = [middle**2, *(min(v, middle**2) for v in w)]
+            if sum(p / (v + B) for p, v in zip(A, u)) + c * risen(sum(u) / middle) < goal:
+                return False
+            if not s or (t - s) / s > ((y - x) / x) ** 2:
+                cells += [(s, middle, x, y), (middle, t, x, y)]
+            else:
+                cells += [(s, t, x, (x + y) / 2), (s, t, (x + y) / 2, y)]
+    return True
+
+
+def flow_lines(run: Run, edges: Edges, eta: Fraction) -> list[tuple[Fraction, Fraction]]:
+    """(b, |W|_op) of each stored flow W: C(F) >= -C*(-V) - <V, F>, V = B^T W, |<V, F>| <= |W|_op |B F|_* (MATH.md 5).
+
+    B has the edges and, if eta > 0, the N rows of eta H. In cross-entropy the means of the rows of W are taken out."""
+    lines: list[tuple[Fraction, Fraction]] = []
+    for flow in array(run.certificate, "flows", 3, run.m):
+        need(len(flow) == len(edges.pairs) + run.N * (eta > 0), "the stored flows do not fit the data")
+        W, e = scaled(flow)
+        if run.loss == "cross_entropy":
+            W = [[run.m * x - sum(row) for x in row] for row in W]
+        one = (run.m if run.loss == "cross_entropy" else 1) << e
+        V = over(edges.back(W), Fraction(one << edges.e))
+        if eta:
+            own = W[len(edges.pairs) :]
+            means = [Fraction(sum(column), run.N) if run.beta else Fraction(0) for column in zip(*own)]
+            V = plus(V, [[(x - a) / one for x, a in zip(row, means)] for row in own], eta)
+        lines.append((run.conjugate(V), root(top(squares(W, one**2)))))
+    return lines
+
+
+def laplacian(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    edges, bits = Edges(run), 50
+    if "flows" in run.certificate:
+        (eta,), lines = array(run.certificate, "spread", 1), Lines(run)
+        need(not run.fits and eta >= 0, "flows of this size prove nothing")
+        flows, how = flow_lines(run, edges, Fraction(eta)), "flows on edges between samples (MATH.md 5)"
+        added = Fraction(eta) ** 2 * top(covariance(run.X, [Fraction(1)] * run.N, bool(run.beta)))
+
+        def proves(a: Fraction) -> bool:
+            return lines.bound([(b, w * root(a**2 + added)) for b, w in flows], least, end) >= least
+    else:
+        need(run.loss != "cross_entropy", "the stored edges come without their flows")
+        sums = sum((s + t) ** 2 for s, t in edges.sizes)
+        missed = run.misfit * root(Fraction(run.m)) * root(Fraction(sums, 4**edges.e))
+        f, how = (
+            [x - missed for x in singular(edges.on(run.Y)) if x > missed],
+            "edges between samples (MATH.md 5, ranks)",
+        )
+        if run.fits:
+            square = least_product(f) if run.slope >= 0 else sum(f, Fraction(0)) ** 2
+
+            def proves(a: Fraction) -> bool:
+                return not a or run.depth * power(square / a**2, run.depth) >= least
+        else:
+            need(run.slope >= 0, "edges without flows prove nothing at a negative slope")
+            roots, bits = [root(1 / q) for q in run.q], 20
+            Q = [[x * r * s / 4**edges.e for x, s in zip(row, roots)] for row, r in zip(edges.form(), roots)]
+            stretch = root(top(Q))
+
+            def proves(a: Fraction) -> bool:
+                return ridge(run, f, a, stretch, least, end)
+
+    need(reached(run, edges, proves, bits, end), "the stored edges do not prove the bound")
+    return least, how
+
+
+DEEP = {"spectral": spectral, "laplacian": laplacian}
+
+
+def from_data(run: Run, kind: str, least: Fraction, end: float) -> tuple[Fraction, str]:
     need(kind == "spectral" or run.depth > 2, f"the certificate {kind} comes without its dual point")
-    supported = kind == "spectral" and not run.free and (run.fits or (run.loss == "mse" and run.depth == 2))
+    supported = kind in DEEP and not run.free and run.loss in ("interpolate", "mse", "cross_entropy")
     need(supported, f"the bound {kind} of {run.loss} at depth {run.depth} is not known here", UNCHECKED)
-    bound = max(spectral(run, centred) for centred in ((True,) if run.beta else (True, False)))
-    if run.fits:
-        rows = [[[Fraction(t) for t in a] for a in A + [[0.0] * len(A[0])] * (not run.beta)] for A in (run.X, run.Y)]
-        for (x, y), (u, v) in combinations(zip(*rows), 2):
-            near, far = (sum(((p - q) ** 2 for p, q in zip(*ends)), Fraction(0)) for ends in ((x, u), (y, v)))
-            short = max(Fraction(0), far / (root(far) or 1) - 2 * run.misfit * root(Fraction(run.m)))
-            if near:
-                bound = max(bound, Fraction(run.depth) * power(short**2 / near, run.depth))
-    return bound, "singular values, and pairs of samples that are to fit (MATH.md 5)"
-
-
-def spectral(run: Run, centred: bool) -> Any:  # |H D F|_* <= a prod |W_l|_F; dual points 2 q_i (y_i - mean) K
-    S, a = covariance(run.Y, run.q, centred), root(top(covariance(run.X, run.q, centred)))
-    (values, U), theta = eigen(S), float(run.lam / a) if a else math.inf
-    sizes = [math.sqrt(x) if x > 1e-14 * max(values) else math.inf for x in values]
-    factors = [1.0 / s if run.fits else min(1.0, theta / s if s < math.inf else 1.0) for s in sizes]
-    K = [[Fraction(sum(u[i] * u[j] * f for f, u in zip(factors, U))) for j in range(run.m)] for i in range(run.m)]
-    KSK, trace = gram(K, gram(K, S)), sum(dot(s, k) for s, k in zip(S, K))
-    size = root(top(KSK)) * a
-    if not size:
-        return Fraction(0) if run.fits else 2 * trace - sum(KSK[i][i] for i in range(run.m))
-    if run.fits:
-        return run.depth * power(max(Fraction(0), trace / size - run.m * run.misfit / a) ** 2, run.depth)
-    part = min(Fraction(1), run.lam / size)
-    return 2 * part * trace - part**2 * sum(KSK[i][i] for i in range(run.m))
+    return DEEP[kind](run, least, end)
 
 
 def listed(directory: Path, name: str) -> Any:  # the summary, once the files are those that it lists
