@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from itertools import combinations, combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement, pairwise, product
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -819,15 +819,14 @@ class Edges:
         return squares(self.rows(rows), 4 ** (e + self.e))
 
 
-def reached(run: Run, edges: Edges, proves: Callable[[Fraction], bool], bits: int, end: float) -> bool:
-    """Return True if proves(a) for an a that is at least the reach max |B sigma(Xt w)| of all unit w.
+def reached(run: Run, point: Rows, high: Fraction, proves: Callable[[Fraction], bool], bits: int, end: float) -> bool:
+    """Return True if proves(a) for an a that is at least max |P^T sigma(Xt w)| of all unit w, P = `point` (N, k).
 
-    That is |B X|_op, or, of few inputs, about the largest a with proves(a) if cones of directions prove it."""
-    low, high = Fraction(0), root(top(edges.on(run.X)))
+    That is `high`, or, of few inputs, about the largest a with proves(a) if cones of directions prove it."""
     if proves(high):
         return True
-    X, e = scaled([[*row, run.beta] for row in run.X])
-    frame = Frame(X, e, over(turned(edges.rows(unit(run.N))), Fraction(2**edges.e)))
+    (X, e), low = scaled([[*row, run.beta] for row in run.X]), Fraction(0)
+    frame = Frame(X, e, point)
     if len(frame.Q) > 3 or run.slope == 1:
         return False
     for _ in range(bits):
@@ -943,11 +942,201 @@ def laplacian(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
             def proves(a: Fraction) -> bool:
                 return ridge(run, f, a, stretch, least, end)
 
-    need(reached(run, edges, proves, bits, end), "the stored edges do not prove the bound")
+    point = over(turned(edges.rows(unit(run.N))), Fraction(1 << edges.e))
+    need(reached(run, point, root(top(edges.on(run.X))), proves, bits, end), "the stored edges do not prove the bound")
     return least, how
 
 
-DEEP = {"spectral": spectral, "laplacian": laplacian}
+def angle(run: Run, *_: Any) -> tuple[Fraction, str]:  # R >= 2 L (Phi(y_i, y_j) / Phi(x_i, x_j))^(1/L)
+    pair, bound = array(run.certificate, "pair", 1, 2, "iu"), Fraction(0)
+    good = run.fits and run.slope == 0 == run.beta and all(0 <= k < run.N for k in pair)
+    need(good, "the stored pair does not fit the data, or no angle bounds this problem")
+    (u, v), (y, z) = ([[*map(Fraction, A[k])] for k in pair] for A in (run.X, run.Y))
+    inputs, outputs = (([dot(a, a) * dot(b, b), dot(a, b)]) for a, b in ((u, v), (y, z)))
+    shift = run.misfit * root(Fraction(run.m))
+    moved = shift * (size([y]) + size([z]) + shift)
+    above = inputs[0] - max(inputs[1], Fraction(0)) ** 2  # Phi^2: of an obtuse angle |u|^2 |v|^2, else the area's
+    under = below_root(outputs[0] - (outputs[1] ** 2 if outputs[1] >= -moved else 0)) - moved
+    if above > 0 < under:
+        bound = 2 * run.depth * power(below_root(under**2 / above), run.depth)
+    return bound, "the angle between two samples (MATH.md 5)"
+
+
+def solved(G: Rows, R: Rows) -> Rows:  # G^-1 R, of a positive definite G, exactly
+    rows = [[*map(Fraction, g), *r] for g, r in zip(G, R)]
+    for k in range(len(G)):
+        head = [x / rows[k][k] for x in rows[k]]
+        rows = [head if i == k else [x - row[k] * h for x, h in zip(row, head)] for i, row in enumerate(rows)]
+    return [row[len(G) :] for row in rows]
+
+
+def linear(run: Run, *_: Any) -> tuple[Fraction, str]:
+    """R >= L sum_i (s_i(P Y) / |P X|_op)^(2/L) for any P, with P 1 = 0 if there is a bias.
+
+    P is near the pseudo-inverse of H X: for independent columns C = H X_J, H X = C K and P = K^T (K K^T)^-1 C^+."""
+    need(run.fits and run.slope == 1, "no linear map bounds this problem")
+    G, e = covariance(run.X, [Fraction(1)] * run.N, bool(run.beta)), scaled(run.X)[1]
+    J, how = pivots([[int(x * run.N * 4**e) for x in row] for row in G])[0], "the least linear map (MATH.md 5)"
+    means = [sum(map(Fraction, column)) / run.N if run.beta else 0 for column in zip(*run.X)]
+    H, GJ = [[Fraction(row[j]) - means[j] for row in run.X] for j in J], [[G[i][j] for j in J] for i in J]
+    K = solved(GJ, [G[j] for j in J])
+    exact = gram(turned(K), turned(solved(gram(K, K), solved(GJ, H))))
+    largest = max((abs(x) for row in exact for x in row), default=Fraction(0))
+    if not largest:
+        return Fraction(0), how
+    P = [[round(x / largest * 2**200) for x in row] for row in exact]
+    P = [[run.N * x - sum(row) for x in row] for row in P] if run.beta else P
+    (X, _), (Y, f) = scaled(run.X), scaled(run.Y)
+    reach = root(top(squares(gram(P, turned(X)), 4**e)))
+    missed = root(top(gram([[Fraction(x) for x in row] for row in P], P))) * run.misfit * root(Fraction(run.N * run.m))
+    values = [s - missed for s in singular(squares(gram(P, turned(Y)), 4**f)) if s > missed]
+    return sum((run.depth * power((s / reach) ** 2, run.depth) for s in values), Fraction(0)), how
+
+
+def grown(budgets: list[Decimal], heights: list[Decimal]) -> list[Decimal]:
+    """Return max_s (B - s) h(s) of each B, from above, where h is the chords of the rising `heights`.
+
+    On a chord it is that of a parabola. The best s rises with B, because (B - s) h(s) has the cross derivative h'."""
+    slopes = [(h - g) / (b - a) for (a, b), (g, h) in zip(pairwise(budgets), pairwise(heights))]
+    values, stack = [Decimal(0)] * len(budgets), [(1, len(budgets) - 1, 0, len(slopes) - 1)]
+
+    def most(B: Decimal, j: int) -> Decimal:
+        s, base = budgets[j], heights[j]
+        if slopes[j]:
+            s = min(max((B + s - base / slopes[j]) / 2, s), budgets[j + 1])
+        return (B - s) * (base + slopes[j] * (s - budgets[j]))
+
+    while stack:
+        low, high, first, last = stack.pop()
+        if low <= high:
+            k = (low + high) // 2
+            value, j = max((most(budgets[k], j), j) for j in range(first, min(last, k - 1) + 1))
+            values[k] = value * (1 + Decimal("1e-40"))
+            stack += [(low, k - 1, first, j), (k + 1, high, j, last)]
+    return values
+
+
+def convexity(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    """Multipliers of one sign: <Lambda, F>^2 <= M^2 T_L(|W|^2) with M >= max |Lambda^T sigma(Xt w)|.
+
+    T_1(B) = B, T_{l+1}(B) = max_s (B - s) (T_l(s) + q / M^2), q = beta^2 |Lambda^T 1|^2. An exact fit reaches the
+    signal <Lambda, Y>; C(F) >= (signal - <Lambda, F>)_+^2 / sum_i (|Lambda_i|^2 / q_i) for mse, in each cell of B."""
+    how, L = "multipliers of one sign (MATH.md 5)", run.depth
+    point = [[Fraction(x) for x in row] for row in array(run.certificate, "multipliers", 2, run.m)]
+    signs = all(min(column) >= 0 or max(column) <= 0 for column in zip(*point))
+    good = len(point) == run.N and signs and run.slope == 0 and (run.fits or run.loss == "mse")
+    need(good, "the stored multipliers change sign, or do not fit the data")
+    signal = sum(x * Fraction(y) - run.misfit * abs(x) for rows in zip(point, run.Y) for x, y in zip(*rows))
+    added = run.beta**2 * sum(sum(column) ** 2 for column in zip(*point))
+    weight = sum(dot(row, row) / q for row, q in zip(point, run.q))
+    most, points = least if run.fits else least / run.lam, 2000
+    need(signal > 0 < least, "the stored multipliers prove nothing")
+
+    def proves(M: Fraction) -> bool:
+        if not M:
+            return True
+        in_time(end)
+        with localcontext(DECIMAL):
+            q, goal, up = decimal(added / M**2), decimal(signal / M), 1 + Decimal("1e-40")
+            budgets = [decimal(most) * up * k / points for k in range(points + 1)]
+            if not q:
+                values = [(B / L) ** L * up for B in budgets]
+            else:
+                values = [((B + q) ** 2 / 4 if q < B else B * q) * up for B in budgets]
+                for _ in range(L - 2):
+                    values = grown(budgets, [t + q for t in values])
+            if run.fits:
+                return values[-1] <= goal**2
+            unit = decimal(M**2 / weight)
+            cells = zip(budgets, values[1:])
+            missing = ((max(goal - t.sqrt(), Decimal(0)) ** 2 * unit, B) for B, t in cells)
+            return all(cost + decimal(run.lam) * B >= decimal(least) * up for cost, B in missing)
+
+    high = root(top(gram(turned(point), turned(point))) * top(squares(*with_bias(run))))
+    need(
+        reached(run, point, high, proves, 50 if run.fits else 20, end), "the stored multipliers do not prove the bound"
+    )
+    return least, how
+
+
+def with_bias(run: Run) -> tuple[Rows, int]:  # Xt in whole numbers, and the unit of their squares
+    X, e = scaled([[*row, run.beta] for row in run.X])
+    return X, 4**e
+
+
+def inside(corners: list[Any], off: list[Decimal]) -> Decimal:  # area of what is farther than off_i from side i
+    polygon = corners
+    for (x, y), (u, v), far in zip(corners, corners[1:] + corners[:1], off):
+        a, b = y - v, u - x
+        values = [a * (p - x) + b * (q - y) - far * (a * a + b * b).sqrt() for p, q in polygon]
+        cut: list[Any] = []
+        for k, (value, corner) in enumerate(zip(values, polygon)):
+            if (value > 0) != (values[k - 1] > 0):
+                part = values[k - 1] / (values[k - 1] - value)
+                cut.append([s + part * (t - s) for s, t in zip(polygon[k - 1], corner)])
+            if value > 0:
+                cut.append(corner)
+        polygon = cut
+    return sum((p * s - q * r for (p, q), (r, s) in zip(polygon, polygon[1:] + polygon[:1])), Decimal(0)) / 2
+
+
+def loop(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    """R >= L (mu^(2/L) + (V / (A mu))^(2/L)) for a mu >= |y_i - y_i+1| / |x_i - x_i+1| of a loop of samples.
+
+    V is the area of the points farther than delta_i = (mu^2 |x_i - x_i+1|^2 - |y_i - y_i+1|^2)^(1/2) / 2 from each side
+    of the convex polygon of outputs in a plane, A that of the fan of inputs. It is proved for each cell of mu."""
+    order, plane = array(run.certificate, "loop", 1, None, "iu"), array(run.certificate, "plane", 2, run.m)
+    good = run.fits and len(order) > 2 == len(plane) and all(0 <= k < run.N for k in order)
+    need(good, "the stored loop does not fit the data")
+    X, Y, plane = (
+        [[Fraction(x) for x in row] for row in A] for A in ([run.X[k] for k in order], [run.Y[k] for k in order], plane)
+    )
+    missed, length = run.misfit * root(Fraction(run.m)), root(top(gram(plane, plane)))
+    need(length, "the stored plane is none")
+    corners = [[x / length for x in row] for row in gram(Y, plane)]
+    sides = [[b - a for a, b in zip(*both)] for both in zip(corners, corners[1:] + corners[:1])]
+    following = sides[1:] + sides[:1]
+    convex = all(a * d - b * c > 0 for (a, b), (c, d) in zip(sides, following))
+    rises = [(b, a) < (0, 0) <= (d, c) for (a, b), (c, d) in zip(sides, following)]  # turns past the first axis
+    need(convex and sum(rises) == 1, "the outputs of the stored loop are not convex in its plane")
+    steps, jumps = ([dot(d, d) for d in plus(A, A[1:] + A[:1], -1)] for A in (X, Y))
+    jumps = [max(below_root(d) - 2 * missed, Fraction(0)) ** 2 for d in jumps]
+    mean = [sum(column) / len(X) for column in zip(*X)]
+    spokes = [[x - a for x, a in zip(row, mean)] for row in X]
+    areas = (dot(u, u) * dot(v, v) - dot(u, v) ** 2 for u, v in zip(spokes, spokes[1:] + spokes[:1]))
+    steepest = max((below_root(d / s) if s else Fraction(0)) for d, s in zip(jumps, steps))
+    with localcontext(DECIMAL):
+        L, A, goal = run.depth, decimal(sum(map(root, areas), Fraction(0)) / 2), decimal(least) * (1 + Decimal("1e-30"))
+        polygon, unit_ = (
+            [[decimal(x) for x in row] for row in corners],
+            decimal(max(abs(x) for row in corners for x in row)),
+        )
+        pairs, extra = (
+            [(decimal(s), decimal(d)) for s, d in zip(steps, jumps)],
+            2 * decimal(missed) + unit_ * Decimal("1e-40"),
+        )
+        need(A > 0, "the stored loop bounds no area")
+        up = 1 + Decimal("1e-50")
+
+        def risen(x: Decimal) -> Decimal:  # x^(2 / L)
+            return (2 * x.ln() / L).exp() if x > 0 else Decimal(0)
+
+        cells = [(decimal(steepest), ((goal / L).ln() * L / 2).exp())]
+        while cells:
+            (low, high), _ = cells.pop(), in_time(end)
+            if low >= high:
+                continue
+            off = [max(high * high * s * up - d, Decimal(0)).sqrt() / 2 + extra for s, d in pairs]
+            last = risen(inside(polygon, off) / (A * high))
+            if L * (risen(low) + last) < goal:
+                need(L * (risen(high) + last) >= goal, "the stored loop does not prove the bound")
+                middle = (low + high) / 2
+                cells += [(low, middle), (middle, high)]
+    return least, "the area inside a loop of samples (MATH.md 5)"
+
+
+DEEP = {"spectral": spectral, "laplacian": laplacian, "angle": angle, "linear": linear}
+DEEP |= {"convexity": convexity, "loop": loop}
 
 
 def from_data(run: Run, kind: str, least: Fraction, end: float) -> tuple[Fraction, str]:
