@@ -558,6 +558,84 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int: 
     return count
 
 
+def grouped(run: Run, frame: Frame, point: Rows, goal: Fraction) -> bool:
+    """Check multipliers c of samples and M of groups, the columns of A (MATH.md 4, way 5): h^2 <= tau |w|^2.
+
+    With z = R w, q = |z| / 2 and L = ((1 - slope) Gamma, A), h^2 <= w^T T w + 2 q^T L J w + q^T L D L^T q - q^T C q.
+    For u = L^T q, q^T C q >= u^T W^-1 u >= |v|^2, where W = L^T C^-1 L <= K K^T and u = K v. It is enough that
+    tau |w|^2 - w^T T w - 2 v^T K^T J w + |v|^2 - v^T K^T D K v is semi-definite in (w, v). Any c > 0, M >= 0 do."""
+    c, labels = array(run.certificate, "diagonal", 1), array(run.certificate, "labels", 1, None, "iu")
+    shared, target = array(run.certificate, "shared", 3), frame.inside(goal)
+    good = len(shared) == 3 and len(shared[0]) == len(shared[0][0]) and len(c) == len(labels) == run.N
+    k = len(shared[0]) if good else 0
+    need(good and min(c) > 0 and all(0 <= g < k for g in labels), "the stored multipliers do not fit the samples")
+    need(k + run.m + len(frame.Q) <= 400, "it takes too long beyond 400 groups, outputs and inputs", UNCHECKED)
+    used, longest = [i for i, s in enumerate(frame.s) if s], max(abs(x) for row in point for x in row)
+    if target <= 0 or not used:
+        return target > 0
+    square = (Fraction(2) ** (math.frexp(float(longest))[1] - 1) / frame.gauge) ** 2  # c, M are for a Lambda of size 1
+    # M as multiples of a small number, and the three sums of the form in q and z.
+    unit_ = Fraction(max(1e-300, *(x for part in shared for row in part for x in row))) / 2**70
+    pp, nn, pn = ([[max(round(Fraction(x) / unit_), 0) * unit_ * square for x in row] for row in M] for M in shared)
+    pp, nn, cross = over(plus(pp, turned(pp)), 2), over(plus(nn, turned(nn)), 2), plus(pn, turned(pn))
+    even, odd = plus(plus(pp, nn), cross), plus(plus(pp, nn), cross, -1)
+    mixed = plus(plus(pp, nn, -1), plus(turned(pn), pn, -1))
+    # C, its inverse from above, and the rows of Gamma, R and A, of the samples that are not 0.
+    C = [Fraction(c[i]) * Fraction(frame.s[i]) ** 2 * square for i in used]
+    inverse = [Fraction(1.0 / float(x)) * (1 + Fraction(1, 2**50)) for x in C]
+    need(all(x * y >= 1 for x, y in zip(C, inverse)), "the stored multipliers are not in range")
+    Gamma = over([frame.gamma[i] for i in used], Fraction(2**GBITS))
+    R, members = over([frame.R[i] for i in used], Fraction(2**RBITS)), [labels[i] for i in used]
+    A = [Fraction(frame.s[i]) for i in used]
+
+    def summed(rows: Rows) -> Rows:  # A^T rows
+        sums = [[Fraction(0)] * len(rows[0]) for _ in range(k)]
+        for g, a, row in zip(members, A, rows):
+            sums[g] = [x + a * y for x, y in zip(sums[g], row)]
+        return sums
+
+    bent = over(Gamma, 1 / (1 - run.slope))
+    weighed = [[t * x for x in row] for t, row in zip(inverse, bent)]
+    corner, sides = gram(turned(weighed), turned(bent)), summed(weighed)
+    W = [[*row, *column] for row, column in zip(corner, turned(sides))]
+    squares_ = [row[0] for row in summed([[t * a] for t, a in zip(inverse, A)])]
+    W += [
+        [*side, *(x if g == j else Fraction(0) for j in range(k))] for g, (side, x) in enumerate(zip(sides, squares_))
+    ]
+    out, B = over(gram(turned(Gamma), turned(R)), 1 / (1 + run.slope)), summed(R)
+    J = over([*out, *gram(mixed, turned(B))], 2)
+    T = gram(turned([[t * x for x in row] for t, row in zip(C, R)]), turned(R))
+    T = over(plus(plus(T, gram(turned(out), turned(out))), gram(gram(turned(B), odd), turned(B))), 4)
+    # Powers of two that bring W and tau near 1; K from floats, with K K^T - W dominated by its diagonal.
+    n, rank = len(W), len(frame.Q)
+    b = [Fraction(2) ** -round(0.5 * math.log2(float(row[i]))) if row[i] else Fraction(1) for i, row in enumerate(W)]
+    W = [[x * s * t for x, t in zip(row, b)] for row, s in zip(W, b)]
+    L = cholesky([[float(x) + (i == j) * n * 2.0**-49 for j, x in enumerate(row)] for i, row in enumerate(W)])[0]
+    if L is None:
+        return False
+    K = [[round(x * 2.0**60) for x in row] + [0] * (n - len(row)) for row in L]
+    above = plus(over(gram(K, K), Fraction(2**120)), W, -1)
+    if not all(2 * row[i] >= sum(map(abs, row)) for i, row in enumerate(above)):
+        return False
+    D = [[Fraction(i == j) if j < run.m else Fraction(0) for j in range(n)] for i in range(run.m)]
+    D += [[Fraction(0)] * run.m + row for row in even]
+    (D, d), (J, e) = (
+        scaled([[x / s / t for x, t in zip(row, b)] for row, s in zip(D, b)]),
+        scaled([[x / s for x in row] for row, s in zip(J, b)]),
+    )
+    f = Fraction(2) ** -round(math.log2(float(target)))
+    core = over(gram(gram(turned(K), D), turned(K)), Fraction(1 << 120 + d))
+    coupling = over(gram(turned(K), turned(J)), Fraction(1 << 60 + e) / f)
+    S = plus(unit(rank, target**2 * f**2), over(T, 1 / f**2), -1)
+    S = [[*row, *(-x for x in column)] for row, column in zip(S, turned(coupling))]
+    S += [[*(-x for x in row), *rest] for row, rest in zip(coupling, plus(unit(n, Fraction(1)), core, -1))]
+    small = Fraction(1, 2**42)
+    lost = shortfall(
+        [[round((x - small * (i == j)) * 2**100) for j, x in enumerate(row)] for i, row in enumerate(S)], 1 << 100
+    )
+    return lost is not None and lost + Fraction(len(S), 1 << 100) <= small
+
+
 def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/completely-positive.md; why
     A, proof = array(opened(directory / "matrix.npz"), "A", 2), opened(directory / "proof.npz")
     (M, _), n, empty = scaled(A), s["order"], [s[name] is None for name in ("lower", "upper", "atoms", "residual")]
@@ -611,8 +689,8 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
         t -= width * (run.dual(point, t - width) >= least)
     (X, e), C = scaled([row if run.free else [*row, run.beta] for row in run.X]), turned(point)
     bound, goal, pieced = run.dual(point, t), 1 / t, not run.free and "splits" in run.certificate
-    need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
-    own = ["spectral", *SEARCHED] if run.free else PIECES if pieced else SEARCHED
+    shared = not run.free and "shared" in run.certificate
+    own = ["spectral", *SEARCHED] if run.free else PIECES if pieced else ["groups"] if shared else SEARCHED
     need(kind in own, f"a certificate {kind} of two layers does not come with these arrays")
     if run.slope == 1:
         need(top(gram(gram(C, turned(X)), gram(C, turned(X)))) <= goal**2 * 4**e, ABOVE)
@@ -620,6 +698,9 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
     if pieced:
         pieces = relaxation(run, Frame(X, e, point), goal, deadline)
         return bound, f"the doubly non-negative relaxation, in {pieces} pieces that cover all directions (MATH.md 4)"
+    if shared:
+        need(grouped(run, Frame(X, e, point), point, goal), "the stored multipliers do not prove the maximum")
+        return bound, "multipliers that groups of samples share (MATH.md 4)"
     if run.free and kind == "spectral":
         bent = (1 - run.slope) / 2 if run.skip else 1  # of the linear half a skip leaves nothing
         need(top(gram(C, C)) * top(covariance(run.X, [Fraction(1)] * run.N, True)) * bent**2 <= goal**2, ABOVE)
