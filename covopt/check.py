@@ -833,6 +833,11 @@ def softmax(row: list[float]) -> list[float]:
     return [x / sum(terms) for x in terms]
 
 
+def shortened(x: Fraction) -> Fraction:  # from below, to about 160 bits
+    unit_ = Fraction(2) ** (160 + x.denominator.bit_length() - x.numerator.bit_length())
+    return math.floor(x * unit_) / unit_
+
+
 class Lines:  # the lines of a loss, with more where the sum is least
     def __init__(self, run: Run) -> None:
         self.run, self.own = run, [Outputs(run, centred) for centred in ((True,) if run.beta else (True, False))]
@@ -840,10 +845,13 @@ class Lines:  # the lines of a loss, with more where the sum is least
 
     def bound(self, others: list[tuple[Fraction, Fraction]], least: Fraction, end: float) -> Fraction:
         (bound, rho), idle = least_of(self.run, self.lines + others), 0
-        while bound < least and idle < 5:
-            self.lines += [outputs.line(rho) for outputs in self.own]
-            before, (bound, rho), _ = bound, least_of(self.run, self.lines + others), in_time(end)
+        while bound < least and idle < 3:
+            in_time(end)
+            new = [outputs.line(rho) for outputs in self.own]
+            lines = self.lines + [(shortened(b), -shortened(-g)) for b, g in new]
+            before, (bound, rho) = bound, least_of(self.run, lines + others)
             idle = 0 if bound > before * (1 + Fraction(1, 10**9)) else idle + 1
+            self.lines = lines if bound > before else self.lines
         return bound
 
 
@@ -953,8 +961,8 @@ def ridge(run: Run, f: list[Fraction], a: Fraction, b: Fraction, least: Fraction
 
         most = ((goal / c).ln() * n / 2).exp() * (1 + tiny)  # beyond it c s^(2 / (L - 1)) is enough
         cells = [(Decimal(0), most, Decimal(1), Decimal(len(f) if n > 2 else 1))]
-        while cells:
-            (s, t, x, y), _ = cells.pop(), in_time(end)
+        for s, t, x, y in cells:  # which grows, so that the widest cells come first
+            in_time(end)
             steep = c * (risen(t * y) - risen(s * x)) / (t * y - s * x) * (1 - tiny)
             w = [min(max((p * t / steep).sqrt() - B, Decimal(0)), t**2) for p in A[1:]]
             fits = sum((p / (v + B) + steep / t * v for p, v in zip(A[1:], w)), A[0] / (t**2 + B))
@@ -1013,7 +1021,7 @@ def laplacian(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
             square = least_product(f) if run.slope >= 0 else sum(f, Fraction(0)) ** 2
 
             def proves(a: Fraction) -> bool:
-                return not a or run.depth * power(square / a**2, run.depth) >= least
+                return a > 0 and run.depth * power(square / a**2, run.depth) >= least
         else:
             need(run.slope >= 0, "edges without flows prove nothing at a negative slope")
             roots, bits = [root(1 / q) for q in run.q], 20
@@ -1115,7 +1123,7 @@ def convexity(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
 
     def proves(M: Fraction) -> bool:
         if not M:
-            return True
+            return False
         in_time(end)
         with localcontext(DECIMAL):
             q, goal, up = decimal(added / M**2), decimal(signal / M), 1 + Decimal("1e-40")
@@ -1203,8 +1211,8 @@ def loop(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
             return (2 * x.ln() / L).exp() if x > 0 else Decimal(0)
 
         cells = [(decimal(steepest), ((goal / L).ln() * L / 2).exp())]
-        while cells:
-            (low, high), _ = cells.pop(), in_time(end)
+        for low, high in cells:  # which grows
+            in_time(end)
             if low >= high:
                 continue
             off = [max(high * high * s * up - d, Decimal(0)).sqrt() / 2 + extra for s, d in pairs]

@@ -1,0 +1,257 @@
+"""`covopt-check` on bounds from the data, of every depth, and on shared multipliers: proved, or refused if forged."""
+
+import itertools
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import editing
+import numpy as np
+import pytest
+import torch
+from editing import Change, certified, forged, holds
+from forging import of_solve
+
+import covopt
+from covopt import check as checker
+from covopt.answer.result import Result
+from covopt.certify.deep.angle import Angle
+from covopt.certify.deep.convexity import Convexity
+from covopt.certify.deep.flows import Laplacian
+from covopt.certify.deep.linear import Linear
+from covopt.certify.deep.loop import Loop
+from covopt.certify.deep.ranks import least_product, least_relative_loss
+from covopt.certify.proof import Proof, Target
+from covopt.certify.relaxation.grouping import Grouped
+from covopt.certify.spectral import Spectral
+from covopt.runtime.loop import Status
+
+PROVED, REFUSED, UNREAD, UNCHECKED = range(4)
+DEADLINE = 600.0
+PLAIN = {name: lambda path: path.write_bytes(b"") for name in ("figure.png", "report.html")}
+RNG = np.random.default_rng(3)
+X, Y = RNG.standard_normal((12, 12)), RNG.standard_normal((12, 3))
+CLASSES = np.eye(3)[np.arange(12) % 3]
+ANGLES = np.arange(8)[:, None] * np.pi / 4
+RING = np.concatenate([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
+LINES = ("flows", "spectral")
+"""Kinds for which the checker makes lines below the loss of its own, and may prove a little more than is stated."""
+SAMPLED = 7
+"""Of the forgeries of a run, one in so many."""
+ASK: dict[str, tuple[type[Proof], np.ndarray, np.ndarray, dict[str, object]]] = {
+    "edges": (Laplacian, X[:5, :4], Y[:5], {"bias": 0.0, "time_limit": 5.0}),
+    "edges, bias": (Laplacian, X[:5, :4], Y[:5], {}),
+    "edges, cones": (Laplacian, X[:5, :2], Y[:5, :2], {"bias": 0.0}),
+    "edges, leaky": (Laplacian, X[:5, :4], Y[:5], {"activation": "leaky:-0.3"}),
+    "ridge": (Laplacian, X[:6, :4], Y[:6], {"lam": 3e-2}),
+    "flows, one input": (Laplacian, X[:6, :1], Y[:6, :1], {"lam": 3e-2, "bias": 0.0}),
+    "ridge, weights": (Laplacian, X[:5, :4], Y[:5], {"lam": 3e-2, "depth": 4, "sample_weight": np.arange(1.0, 6.0)}),
+    "flows": (Laplacian, X[:6, :4], Y[:6], {"lam": 2e-2, "activation": "leaky:-0.3", "bias": 0.0}),
+    "flows, entropy": (Laplacian, X[:6, :4], CLASSES[:6], {"lam": 2e-2, "loss": "cross_entropy"}),
+    "flows, cones": (Laplacian, X[:6, :1], CLASSES[:6], {"lam": 2e-2, "loss": "cross_entropy", "bias": 0.0}),
+    "spectral": (Spectral, X[:6, :4], Y[:6], {"lam": 2e-2, "depth": 4}),
+    "spectral, fit": (Spectral, X[:6, :4], Y[:6], {"bias": 0.0}),
+    "spectral, entropy": (Spectral, X[:, :5], CLASSES, {"lam": 5e-2, "loss": "cross_entropy", "depth": 2}),
+    "linear": (Linear, X[:5], Y[:5], {"activation": "linear"}),
+    "linear, rank": (Linear, X[:, [0, 1, 1]], X[:, :2] @ Y[:2], {"activation": "linear", "bias": 0.0}),
+    "angle": (Angle, X[:5, :2], Y[:5, :1], {"bias": 0.0}),
+    "loop": (Loop, RING, RING, {"depth": 8}),
+    "convexity": (Convexity, X[:, :2], np.ones((12, 1)), {"lam": 1e-2}),
+    "convexity, fit": (Convexity, X[:4, :2], np.abs(Y[:4, :1]), {"depth": 4}),
+    "convexity, no bias": (Convexity, X[:4, :2], np.abs(Y[:4, :2]), {"bias": 0.0}),
+    "groups": (Grouped, X, Y, {"lam": 3e-2, "depth": 2}),
+    "groups, leaky": (Grouped, X, Y, {"lam": 3e-2, "depth": 2, "bias": 0.0, "activation": "leaky:0.1"}),
+    "groups, entropy": (Grouped, X[:, :6], CLASSES, {"lam": 3e-2, "depth": 2, "loss": "cross_entropy"}),
+}
+
+
+def solved(kind: type[Proof], inputs: np.ndarray, targets: np.ndarray, options: dict[str, object]) -> Result:
+    """A rough network with the bound that `solve` would prove of this kind."""
+    asked: dict[str, object] = {"depth": 3, "certify": "none", "time_limit": 0.3} | options
+    result = covopt.solve(inputs, targets, **asked)  # type: ignore[arg-type]
+    proved = kind.prove(result.problem, Target(cost=result.cost, gap=1e-3, time_limit=60.0))
+    assert proved is not None
+    proof = proved.proof
+    assert 0.0 < proof.lower < (result.cost if math.isfinite(result.cost) else math.inf)
+    last = replace(result.history[-1], lower=proof.lower)
+    status = Status.CONVERGED if math.isfinite(result.cost) else Status.UNSOLVED
+    return replace(result, lower=proof.lower, certificate=kind.kind, proof=proof, status=status, history=[last])
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("runs")
+    for name, ask in ASK.items():
+        solved(*ask).save(where / name, others=PLAIN)
+    return where
+
+
+@pytest.mark.parametrize("name", ASK)
+def test_it_proves_what_verify_passes(stored: Path, name: str) -> None:
+    assert covopt.verify(stored / name).passed
+    code, told = checker.check(stored / name, DEADLINE)
+    assert code == PROVED, told
+    stated = json.loads((stored / name / "result.json").read_text())
+    assert told["bound"] >= stated["lower"] - 2e-9 * (stated["cost"] or stated["lower"])
+
+
+def test_a_bound_of_a_solve_is_proved(tmp_path: Path) -> None:
+    """As `solve` itself ends, with the best of all kinds."""
+    for number, options in enumerate(({"lam": 1e-2}, {"bias": 0.0}, {"lam": 1e-2, "activation": "linear"})):
+        result = covopt.solve(X[:4, :2], Y[:4, :2], depth=3, time_limit=3.0, **options)  # type: ignore[arg-type]
+        result.save(tmp_path / str(number), others=PLAIN)
+        code, told = checker.check(tmp_path / str(number), DEADLINE)
+        assert code == PROVED, told
+
+
+def raised(part: float) -> Change:
+    """A higher bound, to which the gap fits."""
+    lower = lambda s: s["lower"] * (1.0 + part)  # noqa: E731
+    gap = lambda s: None if s["cost"] is None else 1.0 - lower(s) / s["cost"]  # noqa: E731
+    return forged(editing.states("result.json", lower=lower, gap=gap, target=None), certified)
+
+
+def arrays(file: str, **changes: object) -> Change:
+    return forged(holds(file, **changes))
+
+
+TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
+    *((name, raised(1e-3)) for name in ASK if name.split(",")[0] not in LINES),
+    *((name, raised(5e-2)) for name in ASK if name.split(",")[0] in LINES),
+    *((name, arrays("problem.npz", Y=lambda Y: 0.9 * Y)) for name in ASK if "entropy" not in name),
+    *((name, arrays("problem.npz", X=lambda X: X * 1.1 + 0.3)) for name in ("edges", "ridge", "angle")),
+    *((name, forged(editing.states("result.json", cost=lambda s: 0.99 * s["cost"]))) for name in ("ridge", "flows")),
+    ("edges", arrays("certificate.npz", sizes=lambda s: -s)),
+    ("edges", arrays("certificate.npz", sizes=lambda s: s[:-1])),
+    ("edges", arrays("certificate.npz", sizes=lambda s: s[::-1])),
+    ("edges", arrays("certificate.npz", sizes=lambda s: 0.0 * s)),
+    ("edges", arrays("certificate.npz", pairs=lambda p: p[::-1])),
+    ("edges", arrays("certificate.npz", pairs=lambda p: 0 * p)),
+    ("edges", arrays("certificate.npz", pairs=lambda p: p + 100)),
+    ("edges", arrays("certificate.npz", pairs=lambda p: p - 1)),
+    ("edges, bias", arrays("certificate.npz", sizes=lambda s: s * np.array([1.0, 0.9]))),
+    ("edges, cones", arrays("certificate.npz", sizes=lambda s: s[:, ::-1])),
+    ("ridge, weights", arrays("problem.npz", weights=lambda w: w[::-1])),
+    ("flows", arrays("certificate.npz", flows=lambda f: 0.5 * f)),
+    ("flows", arrays("certificate.npz", flows=lambda f: f[:, :-1])),
+    ("flows", arrays("certificate.npz", flows=None)),
+    ("flows", arrays("certificate.npz", spread=lambda s: s - 1.0)),
+    ("flows, entropy", arrays("certificate.npz", flows=lambda f: 3.0 * f)),
+    ("flows, entropy", arrays("certificate.npz", flows=lambda f: f[:, ::-1])),
+    ("flows, entropy", arrays("certificate.npz", flows=None, spread=None)),
+    ("flows, cones", arrays("certificate.npz", spread=lambda s: np.append(s, s))),
+    ("linear", arrays("problem.npz", activation=np.array("relu"))),
+    ("angle", arrays("certificate.npz", pair=lambda p: p * 0)),
+    ("angle", arrays("certificate.npz", pair=lambda p: p + 5)),
+    ("angle", arrays("problem.npz", bias=np.array(0.5))),
+    ("loop", arrays("certificate.npz", loop=lambda p: p[::-1])),
+    ("loop", arrays("certificate.npz", loop=lambda p: np.append(p, p))),
+    ("loop", arrays("certificate.npz", loop=lambda p: p[[0, 2, 4, 6, 1, 3, 5, 7]])),
+    ("loop", arrays("certificate.npz", plane=lambda p: 0.0 * p)),
+    ("convexity", arrays("certificate.npz", multipliers=lambda M: 0.0 * M + np.array([[1.0], [-1.0]] * 6))),
+    ("convexity, fit", arrays("certificate.npz", multipliers=lambda M: -M)),
+    ("convexity, fit", arrays("certificate.npz", multipliers=lambda M: M[:-1])),
+    ("convexity, no bias", arrays("certificate.npz", multipliers=lambda M: M[::-1])),
+    ("groups", arrays("certificate.npz", diagonal=lambda c: 0.9 * c)),
+    ("groups", arrays("certificate.npz", diagonal=lambda c: -c)),
+    ("groups", arrays("certificate.npz", shared=lambda M: 0.0 * M)),
+    ("groups", arrays("certificate.npz", shared=lambda M: -M)),
+    ("groups", arrays("certificate.npz", shared=lambda M: 2.0 * M)),
+    ("groups", arrays("certificate.npz", labels=lambda g: 0 * g)),
+    ("groups", arrays("certificate.npz", labels=lambda g: g + 1)),
+    ("groups", arrays("certificate.npz", labels=lambda g: g[:-1])),
+    ("groups", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
+    ("groups", forged(editing.states("result.json", certificate="exact"), certified)),
+    ("edges", forged(editing.states("result.json", certificate="convexity"), certified)),
+]
+
+
+def test_what_was_tampered_with_is_refused(stored: Path, tmp_path: Path) -> None:
+    missed = []
+    for place, (name, change) in enumerate(TAMPERED):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        shutil.copytree(stored / name, tmp_path / "run")
+        change(tmp_path / "run")
+        code, told = checker.check(tmp_path / "run", DEADLINE)
+        if code not in (REFUSED, UNREAD) or not told["why"]:
+            missed.append((place, name, code, told))
+    assert missed == []
+
+
+@pytest.mark.parametrize(("name", "other"), [("ridge", "flows"), ("edges", "edges, bias"), ("groups", "groups, leaky")])
+def test_a_forged_run_is_not_proved(stored: Path, tmp_path: Path, name: str, other: str) -> None:
+    forgeries = [forgery for forgery in of_solve(stored / name, stored / other) if forgery.cost_or_bound]
+    assert len(forgeries) > 50
+    for number, forgery in enumerate(forgeries[::SAMPLED]):
+        forgery.write(tmp_path / str(number))
+        assert checker.check(tmp_path / str(number), 5.0)[0] != PROVED, forgery.name
+
+
+def matrix(A: np.ndarray) -> list[list[Fraction]]:
+    return [[Fraction(x) for x in row] for row in A.tolist()]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_singular_values_are_bounded_from_below(seed: int) -> None:
+    """Of matrices with singular values over 14 orders of magnitude, in whole numbers so that they are known."""
+    rng = np.random.default_rng(seed)
+    B = matrix(rng.standard_normal((4, 4)) * 10.0 ** -rng.uniform(0, 7, 4))
+    bounds = checker.singular(checker.gram(B, B))
+    exact = np.linalg.svd(np.array(B, dtype=np.float64), compute_uv=False)
+    assert len(bounds) == 4
+    for bound, value in zip(bounds, exact, strict=True):
+        assert value * (1.0 - 1e-9) - 1e-15 * exact[0] <= float(bound) <= value + 1e-15 * exact[0]
+    thin = checker.singular(checker.gram([row[:2] for row in B], [row[:2] for row in B]))
+    assert len([x for x in thin if x > Fraction(1, 10**12)]) <= 2
+
+
+@pytest.mark.parametrize("f", [(3.0,), (1.0, 1.0), (5.0, 2.0, 1e-3), (1.0, 0.9, 0.8, 0.7, 0.1)])
+def test_the_least_product_is_that_of_the_package(f: tuple[float, ...]) -> None:
+    product, _ = least_product(torch.tensor(f, dtype=torch.float64))
+    exact = checker.least_product([Fraction(x) for x in f])
+    assert float(exact) == pytest.approx(product**2, rel=1e-12)
+    for kappa, k in itertools.product(np.geomspace(1e-3, 1e3, 200), range(1, len(f) + 1)):  # points of the minimum
+        x = np.minimum(1.0, kappa * np.array(f))
+        x[:k] = 1.0
+        assert x.sum() ** 2 * (np.square(f) / x).sum() >= float(exact) * (1.0 - 1e-12)
+
+
+@pytest.mark.parametrize("depth", [3, 4, 7])
+def test_cells_prove_the_least_loss_and_nothing_above_it(stored: Path, depth: int) -> None:
+    run = checker.Run(stored / "ridge")
+    run.depth = depth
+    f, a, b = [Fraction(3), Fraction(2), Fraction(1, 2)], Fraction(7), Fraction(2)
+    squares, lam = np.array([9.0, 4.0, 0.25]), float(run.lam)
+    total, e = squares.sum() / 4.0, 2.0 / (depth - 1)
+    c = (depth - 1) * lam ** (depth / (depth - 1)) * 3.5**-e / total
+    least, _ = least_relative_loss(torch.from_numpy(squares / squares.sum()), math.log(c), e)
+    end = time.monotonic() + DEADLINE
+    assert checker.ridge(run, f, a, b, Fraction(least * total), end)
+    assert not checker.ridge(run, f, a, b, Fraction(least * total * 1.001), end)
+
+
+def test_the_growth_is_that_of_the_recurrence() -> None:
+    """Against the largest signal of a budget that is shared by random search."""
+    rng, L, q = np.random.default_rng(0), 4, 0.3
+    budgets = [checker.Decimal(4 * k) / 400 for k in range(401)]
+    values = [((B + checker.Decimal(q)) ** 2 / 4 if q < B else B * checker.Decimal(q)) for B in budgets]
+    for _ in range(L - 2):
+        values = checker.grown(budgets, [t + checker.Decimal(q) for t in values])
+    parts = rng.dirichlet(np.ones(L), 100_000) * 4.0
+    signal = parts[:, 0]
+    for layer in range(1, L):
+        signal = parts[:, layer] * (signal + q)
+    assert signal.max() <= float(values[-1]) <= signal.max() * 1.02
+
+
+def test_too_many_columns_are_said_to_be_unchecked(tmp_path: Path) -> None:
+    wide = np.random.default_rng(0).standard_normal((5, 201))
+    asked = {"lam": 0.1, "certify": "fast", "max_iterations": 3}
+    covopt.solve(wide, Y[:5], **asked).save(tmp_path / "wide", others=PLAIN)  # type: ignore[arg-type]
+    code, told = checker.check(tmp_path / "wide", DEADLINE)
+    assert (code, told["why"]) == (UNCHECKED, "this check takes too long for matrices of more than 200 columns")
