@@ -94,7 +94,7 @@ def test_it_runs_alone_and_without_covopt(stored: Path, tmp_path: Path) -> None:
     }
     modules = {node.module for node in ast.walk(ast.parse(FILE.read_text())) if isinstance(node, ast.ImportFrom)}
     assert imported | modules <= sys.stdlib_module_names | {"numpy"}
-    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 760
+    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 1380
 
 
 def test_it_proves_what_verify_passes(checker: ModuleType, stored: Path) -> None:
