@@ -2,8 +2,9 @@
 
 It imports nothing of covopt, and of NumPy only what opens .npz files; a copy of it runs alone: `python check.py RUN`.
 Proofs are made of integers and fractions, with roots, exp and ln rounded outwards; floats only guess where to look. The
-theorems are those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. The bound is D(t Lambda), t <= T
-about the least that gives what is stated; h(w) = |Lambda^T sigma(Xt w)| <= 1 / t for unit w proves it.
+theorems are those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. With a dual point the bound is
+D(t Lambda), t <= T about the least that gives what is stated; h(w) = |Lambda^T sigma(Xt w)| <= 1 / t for unit w proves
+it. Without one, and for three layers and more, it follows from the data (MATH.md 5), by what the file holds.
 Exit codes: 0 proved, 1 refused, 2 cannot be read, 3 something is not checked."""
 
 import argparse
