@@ -881,7 +881,7 @@ class Outputs:
             p = [[x + o for x, o in zip(row, off)] for row in p]
             share = max(-x / (a - x) if x < 0 else Fraction(0) for row in p for x, a in zip(row, mean))
             p = [[x + share * (a - x) for x, a in zip(row, mean)] for row in p]
-        b = -sum(t * (sum(x * ln(x) for x in row if x) + 2 * MARGIN * len(row)) for t, row in zip(q, p))
+        b: Any = -sum(t * (sum(x * ln(x) for x in row if x) + 2 * MARGIN * len(row)) for t, row in zip(q, p))
         gaps = turned(plus(p, self.Y, -1))
         weighed = [[t * x for t, x in zip(q, column)] for column in gaps]
         return b, root(top(gram(weighed, gaps))) * self.a
@@ -944,7 +944,7 @@ def spectral(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
     for centred in (True,) if run.beta else (True, False):
         a, values = widest(run.X, run.q, centred), singular(covariance(run.Y, run.q, centred))
         total = sum((max(s - run.misfit * root(Fraction(run.m)), 0) for s in values), Fraction(0))
-        bound = max(bound, run.depth * power((total / a) ** 2, run.depth) if a else 0)
+        bound = max(bound, Fraction(run.depth) * power((total / a) ** 2, run.depth)) if a else bound
     rows = [[[Fraction(t) for t in a] for a in A + [[0.0] * len(A[0])] * (not run.beta)] for A in (run.X, run.Y)]
     for (x, y), (u, v) in combinations(zip(*rows), 2):
         near, far = (sum(((p - q) ** 2 for p, q in zip(*ends)), Fraction(0)) for ends in ((x, u), (y, v)))
@@ -1159,7 +1159,7 @@ def linear(run: Run, *_: Any) -> tuple[Fraction, str]:
         return Fraction(0), how
     P = [[round(x / largest * 2**200) for x in row] for row in exact]
     P = [[run.N * x - sum(row) for x in row] for row in P] if run.beta else P
-    (X, _), (Y, f) = scaled(run.X), scaled(run.Y)
+    X, (Y, f) = scaled(run.X)[0], scaled(run.Y)
     reach = root(top(squares(gram(P, turned(X)), 4**e)))
     missed = root(top(gram([[Fraction(x) for x in row] for row in P], P))) * run.misfit * root(Fraction(run.N * run.m))
     values = [s - missed for s in singular(squares(gram(P, turned(Y)), 4**f)) if s > missed]
