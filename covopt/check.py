@@ -175,11 +175,12 @@ def singular(M: Rows) -> list[Fraction]:
     stretch, common = Fraction(1), math.lcm(*(x.denominator for row in M for x in row))
     A = [[int(x * common) for x in row] for row in M]
     for _ in range(3):
+        most = max((row[i] for i, row in enumerate(A)), default=0) or 1
+        V = [[round(x * 2.0**60) for x in row] for row in eigen(over(A, most))[1]]
+        A, stretch = gram(gram(V, A), V), stretch * max((sum(map(abs, row)) for row in gram(V, V)), default=1)
         most = max((row[i] for i, row in enumerate(A)), default=0)
         J = [i for i, row in enumerate(A) if row[i] << 100 > most]
         A = [[A[i][j] for j in J] for i in J]
-        V = [[round(x * 2.0**60) for x in row] for row in eigen(over(A, most))[1]]
-        A, stretch = gram(gram(V, A), V), stretch * max((sum(map(abs, row)) for row in gram(V, V)), default=1)
     d = [row[i] for i, row in enumerate(A)]
     rests = (
         sum(Fraction(abs(x), math.isqrt(d[i] * d[j])) for j, x in enumerate(A[i]) if j != i) for i in range(len(d))
