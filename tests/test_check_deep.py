@@ -80,6 +80,8 @@ def solved(kind: type[Proof], inputs: np.ndarray, targets: np.ndarray, options: 
     assert 0.0 < proof.lower < (result.cost if math.isfinite(result.cost) else math.inf)
     last = replace(result.history[-1], lower=proof.lower)
     status = Status.CONVERGED if math.isfinite(result.cost) else Status.UNSOLVED
+    if result.target is not None and result.cost - proof.lower <= result.target * result.cost:
+        status = Status.OPTIMAL
     return replace(result, lower=proof.lower, certificate=kind.kind, proof=proof, status=status, history=[last])
 
 
