@@ -2,8 +2,9 @@
 
 It imports nothing of covopt, and of NumPy only what opens .npz files; a copy of it runs alone: `python check.py RUN`.
 Proofs are made of integers and fractions, with roots, exp and ln rounded outwards; floats only guess where to look. The
-theorems are those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. The bound is D(t Lambda), t <= T
-about the least that gives what is stated; h(w) = |Lambda^T sigma(Xt w)| <= 1 / t for unit w proves it.
+theorems are those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. With a dual point the bound is
+D(t Lambda), t <= T about the least that gives what is stated; h(w) = |Lambda^T sigma(Xt w)| <= 1 / t for unit w proves
+it. Without one, and for three layers and more, it follows from the data (MATH.md 5), by what the file holds.
 Exit codes: 0 proved, 1 refused, 2 cannot be read, 3 something is not checked."""
 
 import argparse
@@ -31,7 +32,7 @@ ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
 Rows = list[list[Any]]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
-KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian shares convexity angle loop linear none".split()]
+KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear none".split()]
 STATUSES = "unsolved optimal converged tolerance memory_limit time_limit iteration_limit interrupted".split()
 ASKED = {"loss": "U", "activation": "U", "depth": "iu", "bias": "fiuU", "lam": "fiu"}  # and the kinds of numpy
 NUMBERS, COUNTS = "cost fit norm residual lower gap target".split(), "order atoms lower upper".split()
@@ -50,6 +51,9 @@ def need(condition: object, sentence: str, code: int = REFUSED) -> None:
 
 def in_time(end: float) -> None:
     need(time.monotonic() < end, "the proof takes longer than the time limit", UNCHECKED)
+
+
+# ---- Exact arithmetic: whole numbers and fractions, with roots, exp and ln rounded outwards.
 
 
 def dot(a: Any, b: Any) -> Any:
@@ -154,6 +158,48 @@ def eigen(S: Rows) -> tuple[list[float], Rows]:  # eigenvalues, eigenvectors in 
     return [A[a][a] for a in range(n)], V
 
 
+def below_root(x: Fraction) -> Fraction:
+    return x / (root(x) or 1)  # sqrt(x) from below, to about 100 bits
+
+
+def squares(A: Rows, unit: Any) -> Rows:  # A^T A / unit, of whole numbers
+    return [[Fraction(x, unit) for x in row] for row in gram(turned(A), turned(A))]
+
+
+def singular(M: Rows) -> list[Fraction]:
+    """Lower bounds on the roots of the eigenvalues of a positive semi-definite M, in falling order.
+
+    For any V, lambda_i(M) >= lambda_i(V M V^T) / |V V^T|_op, and for V M V^T = S (I + E) S with a diagonal S it is at
+    least (1 - |E|_op) S_ii^2 / |V V^T|_op (Ostrowski, twice). Jacobi's rotations V, thrice, make E small, also where
+    S_ii is. Rows with next to nothing on the diagonal are left out (Cauchy)."""
+    stretch, common = Fraction(1), math.lcm(*(x.denominator for row in M for x in row))
+    A = [[int(x * common) for x in row] for row in M]
+    for _ in range(3):
+        most = max((row[i] for i, row in enumerate(A)), default=0) or 1
+        V = [[round(x * 2.0**60) for x in row] for row in eigen(over(A, most))[1]]
+        A, stretch = gram(gram(V, A), V), stretch * max((sum(map(abs, row)) for row in gram(V, V)), default=1)
+        most = max((row[i] for i, row in enumerate(A)), default=0)
+        J = [i for i, row in enumerate(A) if row[i] << 100 > most]
+        A = [[A[i][j] for j in J] for i in J]
+    d = [row[i] for i, row in enumerate(A)]
+    rests = (
+        sum(Fraction(abs(x), math.isqrt(d[i] * d[j])) for j, x in enumerate(A[i]) if j != i) for i in range(len(d))
+    )
+    factor = max(1 - max(rests, default=Fraction(0)), Fraction(0)) / stretch / common
+    return sorted((below_root(x * factor) for x in d), reverse=True)
+
+
+def solved(G: Rows, R: Rows) -> Rows:  # G^-1 R, of a positive definite G, exactly
+    rows = [[*map(Fraction, g), *r] for g, r in zip(G, R)]
+    for k in range(len(G)):
+        head = [x / rows[k][k] for x in rows[k]]
+        rows = [head if i == k else [x - row[k] * h for x, h in zip(row, head)] for i, row in enumerate(rows)]
+    return [row[len(G) :] for row in rows]
+
+
+# ---- Copositive matrices.
+
+
 def pivots(M: Rows) -> tuple[list[int], bool]:  # J with M_J > 0, and whether M is semi-definite of rank |J| (Bareiss)
     M, remaining, J, last = [*M], [*range(len(M))], [], 1
     while remaining and (head := M[k := max(remaining, key=lambda i: M[i][i])])[k] > 0:
@@ -198,6 +244,9 @@ def between(lines: list[tuple[int, int]]) -> bool:  # whether a t + b < 0 for al
     low = max([Fraction(0), *(Fraction(-b, a) for a, b in lines if a < 0)])
     high = min((Fraction(-b, a) for a, b in lines if a > 0), default=math.inf)
     return low < high and all(a or b < 0 for a, b in lines)
+
+
+# ---- The files of a solve, its cost, and the dual bound of two layers.
 
 
 def covariance(rows: Any, shares: list[Fraction], centred: bool) -> Rows:  # sum_i q_i x_i x_i^T, or of x_i - mean
@@ -337,6 +386,9 @@ class Run:  # the files of a solve: result.json as `stated`, the problem and the
         return point
 
 
+# ---- The maximum of h over all directions, by cones (MATH.md 4).
+
+
 def orthonormal(rows: Rows, tiny: float) -> tuple[Rows, Rows]:  # Q = T rows, without those within tiny of others' span
     Q, T = [], []
     for place, row in enumerate(rows):
@@ -450,6 +502,9 @@ def decided(cone: Any, mixed: Any, gamma: Any, size: Any, kink: int, square: int
             for u, a, c, s in terms
         ]
     )
+
+
+# ---- The same by relaxations: on pieces of the sphere, and with multipliers that groups share (MATH.md 4).
 
 
 def piece(frame: Frame, tau: Any, slope: Fraction, states: Any, cuts: Any, values: Any, interval: Any) -> bool:
@@ -636,6 +691,50 @@ def grouped(run: Run, frame: Frame, point: Rows, goal: Fraction) -> bool:
     return lost is not None and lost + Fraction(len(S), 1 << 100) <= small
 
 
+# ---- A stored cp-rank (docs/completely-positive.md).
+
+
+def has_factor(S: Rows, B: Rows, J: list[int]) -> bool:
+    """Return True if S, semi-definite of rank |J|, is B'^T B' for a B' >= 0 near B, of its shape (Newton, Kantorovich).
+
+    S = U^T M U with M = S_JJ, and C = B_J. If D -> C^T D + D^T C on the entries that may move has the least singular
+    value s, and 4 off < s^2 with off = |M - C^T C|, a D with |D| <= 2 off / s has (C + D)^T (C + D) = M, and
+    B' = (C + D) U. Where J is everything, zeros of B stay, and S must be 0 where no two positive entries meet; else all
+    entries move."""
+    if len(J) == len(S):
+        C, U, r = B, unit(len(S), Fraction(1)), root(Fraction(1, 2))
+        pairs = sorted(
+            {(i, j) for row in B for i, x in enumerate(row) for j, y in enumerate(row[i:], start=i) if x and y}
+        )
+        if any(x for i, row in enumerate(S) for j, x in enumerate(row) if (min(i, j), max(i, j)) not in pairs):
+            return False
+        need(len(pairs) <= 200, "an exact factor takes too long to prove for so many entries", UNCHECKED)
+        # The adjoint: twice the entries of B F that may move, for F = E_ii or r (E_ij + E_ji), r^2 just above 1 / 2.
+        rows = [
+            [
+                2
+                * ((row[i] if k == j else 0) + (row[j] if k == i else 0))
+                * (r if i != j else Fraction(1, 2))
+                * (x > 0)
+                for row in B
+                for k, x in enumerate(row)
+            ]
+            for i, j in pairs
+        ]
+        count, factor = len(pairs), 1 / (2 * r * r)
+    else:
+        C = [[row[j] for j in J] for row in B]
+        U = solved([[S[i][j] for j in J] for i in J], [S[i] for i in J])
+        rows, count, factor = turned(C), len(J), Fraction(4)
+    values, M = singular(gram(rows, rows)), [[S[i][j] for j in J] for i in J] if len(J) < len(S) else S
+    off = size(plus(M, gram(turned(C), turned(C)), -1))
+    if len(values) < count or 4 * off >= values[-1] ** 2 * factor:
+        return False
+    radius = 2 * off / below_root(values[-1] ** 2 * factor)
+    rooms = [radius * root(dot(column, column)) for column in turned(U)]
+    return all(x >= t or (not x and len(J) == len(S)) for row in gram(C, turned(U)) for x, t in zip(row, rooms))
+
+
 def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/completely-positive.md; why
     A, proof = array(opened(directory / "matrix.npz"), "A", 2), opened(directory / "proof.npz")
     (M, _), n, empty = scaled(A), s["order"], [s[name] is None for name in ("lower", "upper", "atoms", "residual")]
@@ -670,8 +769,10 @@ def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/com
     if s["exact"]:  # of order at most 4, or no triangles and a semi-definite comparison matrix
         signs = scaled([[x if i == j else -x for j, x in enumerate(row)] for i, row in enumerate(S)])[0]
         ends = [lower] * (flat and len(part) == n and pivots(signs)[1]) + [lower if n < 4 or lower < 3 else n] * (n < 5)
-        need(ends, "that A itself has a factor is proved here at order 4 and without triangles only", UNCHECKED)
         need(semi and min(map(min, S), default=0) >= 0, "A is not completely positive")
+        if B and has_factor(S, B, J):
+            ends += [len(B), *([6 if n == 5 else n * (n + 1) // 2 - 4] * (n > 4))]
+        need(ends, "no exact factor near B is proved, and no theorem gives one", UNCHECKED)
         upper = min(ends)
     elif s["verdict"] == CP:
         need(B and off <= tolerance * norm * (1 + TOLERANCE), "the factor misses the matrix by more than the tolerance")
@@ -681,6 +782,9 @@ def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/com
     good = s["upper"] is None and s["verdict"] == "undecided" if upper == math.inf else s["verdict"] == CP
     need(good and (upper == math.inf or s["upper"] >= upper), f"{upper} atoms are proved to do, not {s['upper']}", code)
     return "the rank, or edges of a graph without triangles; a factor within the tolerance, or a theorem"
+
+
+# ---- Two layers (MATH.md 4).
 
 
 def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[Fraction, str]:  # D is concave in t
@@ -711,37 +815,16 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
     return bound, f"at every sample's breakpoint, {how}" if run.free else how
 
 
-# Bounds from the data alone, for every depth (MATH.md 5, "Bounds for every depth"). rho stands for prod_l |W_l|_F.
+# ---- Bounds from the data alone, of every depth (MATH.md 5, "Bounds for every depth"); rho stands for prod_l |W_l|_F.
 
 
-def below_root(x: Fraction) -> Fraction:
-    return x / (root(x) or 1)  # sqrt(x) from below, to about 100 bits
-
-
-def squares(A: Rows, unit: Any) -> Rows:  # A^T A / unit, of whole numbers
-    return [[Fraction(x, unit) for x in row] for row in gram(turned(A), turned(A))]
-
-
-def singular(M: Rows) -> list[Fraction]:
-    """Lower bounds on the roots of the eigenvalues of a positive semi-definite M, in falling order.
-
-    For any V, lambda_i(M) >= lambda_i(V M V^T) / |V V^T|_op, and for V M V^T = S (I + E) S with a diagonal S it is at
-    least (1 - |E|_op) S_ii^2 / |V V^T|_op (Ostrowski, twice). Jacobi's rotations V, thrice, make E small, also where
-    S_ii is. Rows with next to nothing on the diagonal are left out (Cauchy)."""
-    stretch, common = Fraction(1), math.lcm(*(x.denominator for row in M for x in row))
-    A = [[int(x * common) for x in row] for row in M]
-    for _ in range(3):
-        most = max((row[i] for i, row in enumerate(A)), default=0)
-        J = [i for i, row in enumerate(A) if row[i] << 100 > most]
-        A = [[A[i][j] for j in J] for i in J]
-        V = [[round(x * 2.0**60) for x in row] for row in eigen(over(A, most))[1]]
-        A, stretch = gram(gram(V, A), V), stretch * max((sum(map(abs, row)) for row in gram(V, V)), default=1)
-    d = [row[i] for i, row in enumerate(A)]
-    rests = (
-        sum(Fraction(abs(x), math.isqrt(d[i] * d[j])) for j, x in enumerate(A[i]) if j != i) for i in range(len(d))
-    )
-    factor = max(1 - max(rests, default=Fraction(0)), Fraction(0)) / stretch / common
-    return sorted((below_root(x * factor) for x in d), reverse=True)
+def widest(X: Any, shares: list[Fraction], centred: bool) -> Fraction:  # |H D X|_op from above, by its smaller side
+    if len(X[0]) <= len(X):
+        return root(top(covariance(X, shares, centred)))
+    rows, roots = [[*map(Fraction, row)] for row in X], [root(q) for q in shares]
+    means = [dot(shares, column) / sum(shares) * centred for column in zip(*rows)]
+    Z = [[r * (x - a) for x, a in zip(row, means)] for r, row in zip(roots, rows)]
+    return root(top(gram(Z, Z)))
 
 
 def least_of(run: Run, lines: list[tuple[Fraction, Fraction]]) -> tuple[Fraction, Fraction]:
@@ -775,7 +858,7 @@ class Outputs:
     |D (p - Y)|_op. The p near the minimiser for this tau come from accelerated projected gradients, in floats."""
 
     def __init__(self, run: Run, centred: bool) -> None:
-        self.run, self.centred, self.a = run, centred, root(top(covariance(run.X, run.q, centred)))
+        self.run, self.centred, self.a = run, centred, widest(run.X, run.q, centred)
         used = [not centred or any(column) for column in zip(*run.Y)]  # a class without samples has p = 0
         self.Y = [[y for y, used_ in zip(row, used) if used_] for row in run.Y]
         self.values = singular(covariance(run.Y, run.q, centred)) if run.loss == "mse" else []
@@ -799,7 +882,7 @@ class Outputs:
             p = [[x + o for x, o in zip(row, off)] for row in p]
             share = max(-x / (a - x) if x < 0 else Fraction(0) for row in p for x, a in zip(row, mean))
             p = [[x + share * (a - x) for x, a in zip(row, mean)] for row in p]
-        b = -sum(t * (sum(x * ln(x) for x in row if x) + 2 * MARGIN * len(row)) for t, row in zip(q, p))
+        b: Any = -sum(t * (sum(x * ln(x) for x in row if x) + 2 * MARGIN * len(row)) for t, row in zip(q, p))
         gaps = turned(plus(p, self.Y, -1))
         weighed = [[t * x for t, x in zip(q, column)] for column in gaps]
         return b, root(top(gram(weighed, gaps))) * self.a
@@ -860,9 +943,9 @@ def spectral(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
     if not run.fits:
         return Lines(run).bound([], least, end), "singular values, and lines below the loss (MATH.md 5)"
     for centred in (True,) if run.beta else (True, False):
-        a, values = root(top(covariance(run.X, run.q, centred))), singular(covariance(run.Y, run.q, centred))
+        a, values = widest(run.X, run.q, centred), singular(covariance(run.Y, run.q, centred))
         total = sum((max(s - run.misfit * root(Fraction(run.m)), 0) for s in values), Fraction(0))
-        bound = max(bound, run.depth * power((total / a) ** 2, run.depth) if a else 0)
+        bound = max(bound, Fraction(run.depth) * power((total / a) ** 2, run.depth)) if a else bound
     rows = [[[Fraction(t) for t in a] for a in A + [[0.0] * len(A[0])] * (not run.beta)] for A in (run.X, run.Y)]
     for (x, y), (u, v) in combinations(zip(*rows), 2):
         near, far = (sum(((p - q) ** 2 for p, q in zip(*ends)), Fraction(0)) for ends in ((x, u), (y, v)))
@@ -870,6 +953,9 @@ def spectral(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
         if near:
             bound = max(bound, Fraction(run.depth) * power(short**2 / near, run.depth))
     return bound, how
+
+
+# ---- Edges between samples, and flows on them (laplacian).
 
 
 class Edges:
@@ -903,9 +989,10 @@ class Edges:
                 Q[a][b] += x
         return Q
 
-    def on(self, A: Any) -> Rows:  # (B A)^T B A
+    def on(self, A: Any, least: bool = False) -> Rows:  # (B A)^T B A, or the smaller of it and B A (B A)^T
         rows, e = scaled(A)
-        return squares(self.rows(rows), 4 ** (e + self.e))
+        image = self.rows(rows)
+        return squares(turned(image) if least and len(image) < len(A[0]) else image, 4 ** (e + self.e))
 
 
 def reached(run: Run, point: Rows, high: Fraction, proves: Callable[[Fraction], bool], bits: int, end: float) -> bool:
@@ -1005,7 +1092,7 @@ def laplacian(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
         (eta,), lines = array(run.certificate, "spread", 1), Lines(run)
         need(not run.fits and eta >= 0, "flows of this size prove nothing")
         flows, how = flow_lines(run, edges, Fraction(eta)), "flows on edges between samples (MATH.md 5)"
-        added = Fraction(eta) ** 2 * top(covariance(run.X, [Fraction(1)] * run.N, bool(run.beta)))
+        added = (Fraction(eta) * widest(run.X, [Fraction(1)] * run.N, bool(run.beta))) ** 2
 
         def proves(a: Fraction) -> bool:
             return lines.bound([(b, w * root(a**2 + added)) for b, w in flows], least, end) >= least
@@ -1032,8 +1119,14 @@ def laplacian(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
                 return ridge(run, f, a, stretch, least, end)
 
     point = over(turned(edges.rows(unit(run.N))), Fraction(1 << edges.e))
-    need(reached(run, point, root(top(edges.on(run.X))), proves, bits, end), "the stored edges do not prove the bound")
+    need(
+        reached(run, point, root(top(edges.on(run.X, True))), proves, bits, end),
+        "the stored edges do not prove the bound",
+    )
     return least, how
+
+
+# ---- Two samples, linear maps, multipliers of one sign, and loops.
 
 
 def angle(run: Run, *_: Any) -> tuple[Fraction, str]:  # R >= 2 L (Phi(y_i, y_j) / Phi(x_i, x_j))^(1/L)
@@ -1049,14 +1142,6 @@ def angle(run: Run, *_: Any) -> tuple[Fraction, str]:  # R >= 2 L (Phi(y_i, y_j)
     if above > 0 < under:
         bound = 2 * run.depth * power(below_root(under**2 / above), run.depth)
     return bound, "the angle between two samples (MATH.md 5)"
-
-
-def solved(G: Rows, R: Rows) -> Rows:  # G^-1 R, of a positive definite G, exactly
-    rows = [[*map(Fraction, g), *r] for g, r in zip(G, R)]
-    for k in range(len(G)):
-        head = [x / rows[k][k] for x in rows[k]]
-        rows = [head if i == k else [x - row[k] * h for x, h in zip(row, head)] for i, row in enumerate(rows)]
-    return [row[len(G) :] for row in rows]
 
 
 def linear(run: Run, *_: Any) -> tuple[Fraction, str]:
@@ -1075,7 +1160,7 @@ def linear(run: Run, *_: Any) -> tuple[Fraction, str]:
         return Fraction(0), how
     P = [[round(x / largest * 2**200) for x in row] for row in exact]
     P = [[run.N * x - sum(row) for x in row] for row in P] if run.beta else P
-    (X, _), (Y, f) = scaled(run.X), scaled(run.Y)
+    X, (Y, f) = scaled(run.X)[0], scaled(run.Y)
     reach = root(top(squares(gram(P, turned(X)), 4**e)))
     missed = root(top(gram([[Fraction(x) for x in row] for row in P], P))) * run.misfit * root(Fraction(run.N * run.m))
     values = [s - missed for s in singular(squares(gram(P, turned(Y)), 4**f)) if s > missed]
@@ -1233,6 +1318,9 @@ def from_data(run: Run, kind: str, least: Fraction, end: float) -> tuple[Fractio
     supported = kind in DEEP and not run.free and run.loss in ("interpolate", "mse", "cross_entropy")
     need(supported, f"the bound {kind} of {run.loss} at depth {run.depth} is not known here", UNCHECKED)
     return DEEP[kind](run, least, end)
+
+
+# ---- What is stated, and the verdict.
 
 
 def listed(directory: Path, name: str) -> Any:  # the summary, once the files are those that it lists
