@@ -1,7 +1,7 @@
 """The representation cost of ReLU networks, the width that data need, and proofs of both.
 
-Only the public names are handed on, each when it is first asked for: `import covopt` alone loads no torch. It asks the
-threads of PyTorch to sleep while they wait (`linalg.waiting`), which they do where covopt is imported first.
+Public names are loaded when they are first used, so `import covopt` alone loads no torch. It makes the
+threads of PyTorch sleep while they wait (`linalg.waiting`), which they do where covopt is imported first.
 """
 
 from __future__ import annotations

@@ -133,8 +133,8 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
         0.001
 
     Args:
-        lams: the values; None: `n_lams` of them from lam_max, the least lam at which no hidden neurons are needed, down
-            to `eps` times it.
+        lams: the values; None: `n_lams` of them from lam_max, the smallest lam at which no hidden neurons are needed,
+            down to `eps` times it.
         n_lams, eps: see lams.
         cv: folds, a splitter of scikit-learn, or pairs of row numbers; None: 5.
         time_limit: seconds, seven tenths of them for the folds.

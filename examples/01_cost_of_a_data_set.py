@@ -2,7 +2,7 @@
 What does a data set cost?
 ==========================
 
-The representation cost of data is the least sum of squared weights of a network that fits them exactly. Here are
+The representation cost of data is the smallest sum of squared weights of a network that fits them exactly. Here are
 twelve points on a line. With one input and a bias, covopt goes through every activation pattern, so that the answer is
 exact.
 """

@@ -26,7 +26,7 @@ print(answer.lower_reason)
 # One network of width N = 6, with W_1 a multiple of I, costs N^2 + N = 42.
 
 found = covopt.plateau(np.eye(6), A, bias=0.0, widths=[5, 6, 7, 8, 9], starts=2, time_limit=8)
-print(f"R = {found.level:.6f}; the least cost for each width:")
+print(f"R = {found.level:.6f}; the lowest cost for each width:")
 print("   ".join(f"{width}: {cost:.4f}" for width, cost in found.curve if width in (6, 7, 8, 9)))
 print(f"neurons of an optimal network: {found.exact.lower.width} to {found.exact.upper.width}")
 

@@ -86,7 +86,7 @@ def verify(directory: Path, stated: Summary, rounding: float) -> Verification:
     unchecked += loose(directory, SUMMARY, stated)
     text = "The cost is what the stored network costs"
     if stated["cost"] is None:
-        text = "The stored network does not answer the question, as is stated"
+        text = "The stored network does not fit exactly, as is stated"
     text += ", and the stored certificate proves the bound" if proved is not None else ", and no bound is stated"
     return Verification(True, f"{text}; not checked: {', '.join(unchecked)}.", result.cost, proved, unchecked)
 
@@ -203,7 +203,7 @@ def history(result: Result, stated: Summary) -> Sentences:
     if not (all(math.isfinite(t) and t >= 0.0 for t in times) and all(a <= b for a, b in pairwise(times))):
         yield "history.csv goes back in time."
     if stated["seconds"] is not None and times[-1] > stated["seconds"]:
-        yield "history.csv goes on after the seconds that result.json states."
+        yield "history.csv continues after the seconds that result.json states."
     if not all(a.iteration <= b.iteration for a, b in pairwise(lines)):
         yield "history.csv counts its rounds backwards."
     bounds = [line.lower for line in lines if line.lower is not None]

@@ -146,7 +146,7 @@ def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], l
         name_line(axes, f"{curve.name} {min(*curve.starts, lines[-1].cost, np.inf):.7g}", color, row)
     if lower is not None:
         axes.axhline(lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--")
-        name_line(axes, f"proved bound {down(lower, 7)}", BOUND_COLOR, len(drawn))
+        name_line(axes, f"lower bound {down(lower, 7)}", BOUND_COLOR, len(drawn))
     points = [p for _, lines, _ in drawn for p in lines]
     bound = np.array([] if lower is None else [lower])
     _choose_scales(axes, np.array([p.seconds for p in points]), np.array([p.cost for p in points]), bound)
@@ -197,7 +197,7 @@ def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
         bound = np.array([p.lower for p in proved], dtype=float)
         times = np.array([p.seconds for p in proved])
         axes.plot(times, bound, color=BOUND_COLOR, linewidth=1.6, marker=_marker(proved), markersize=4)
-        name_line(axes, f"proved bound {down(float(bound[-1]), 7)}", BOUND_COLOR, row=1)
+        name_line(axes, f"lower bound {down(float(bound[-1]), 7)}", BOUND_COLOR, row=1)
     _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
     axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10, loc="left")
     _dress(axes, "cost")

@@ -172,7 +172,7 @@ def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:
         RecordError: the run holds no network that solves its problem.
     """
     if not np.isfinite(result.cost):
-        raise RecordError("The run holds no network that answers its question; solve again.")
+        raise RecordError("The run holds no network that fits exactly; solve again.")
     F = result.scores(X)
     if not _has_classes(result):
         return Predictions(F if result.coding is None else result.coding.outputs(F))

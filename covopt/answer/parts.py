@@ -18,9 +18,9 @@ from covopt.records.svg import Picture
 # Hidden layers whose figures are drawn, and samples up to which those of every sample are.
 LAYERS, CROWD = 4, 2000
 REPEATED = ("lam", "loss", "depth", "bias", "skip", "activation", "method", "certify", "seed")
-"""The options of a solve that its summary keeps."""
+"""The options of a solve that its summary contains."""
 OTHERS = {"plateau": ("method",), "compare": ("method",), "validate": ("method", "depth")}
-"""Those that are no options of the call."""
+"""Options among these that the call does not have."""
 
 
 def asked(s: Summary, origin: Origin) -> Pairs:
@@ -49,26 +49,26 @@ def asked(s: Summary, origin: Origin) -> Pairs:
 
 
 def title(s: Summary) -> str:
-    """Return the data's name and number of rows."""
-    return f"{s['data'] or 'Data'}, {s['rows']} row{'' if s['rows'] == 1 else 's'}"
+    """Return the data's name, its rows, its targets and its scale."""
+    return record.data_of(s)
 
 
 def facts(s: Summary) -> Pairs:
     """Return the numbers of a solve's result."""
     cost, lower, gap = s["cost"], s["lower"], s["gap"]
     pairs = [
-        ("cost of the network", number(cost, 8)),
-        ("proved lower bound", bound(lower)),
+        ("cost", number(cost, 8)),
+        ("lower bound", bound(lower)),
         ("gap", "unknown" if gap is None else percent_at_most(float(str(gap)))),
-        ("hidden neurons", words.neurons_of(s["widths"]).partition(" neuron")[0].replace("no", "0")),
-        ("|W|²", number(s["norm"], 6)),
+        ("width", words.neurons_of(s["widths"]).partition(" neuron")[0].replace("no", "0")),
+        ("norm |W|²", number(s["norm"], 6)),
     ]
     if s["loss"] == "interpolate":
-        pairs.append(("largest deviation from Y", number(s["residual"], 3)))
+        pairs.append(("residual (max |F − Y|)", number(s["residual"], 3)))
     else:
-        pairs.append(("loss without penalty", number(s["fit"], 6)))
+        pairs.append(("fit (loss without penalty)", number(s["fit"], 6)))
     held_out = words.tested(s)
-    return [*pairs, ("time", f"{number(s['seconds'], 3)} s"), *([("on held-out data", held_out)] if held_out else [])]
+    return [*pairs, ("time", f"{number(s['seconds'], 3)} s"), *([("held-out", held_out)] if held_out else [])]
 
 
 def notes(s: Summary) -> list[str]:
@@ -94,7 +94,7 @@ def in_python(s: Summary, run: str, call: str = "solve", network: str | None = N
 
 
 def made(name: str, s: Summary, origin: Origin) -> dict[str, Any]:
-    """Return what every page says of how its answer was made: command, check, versions, machine and seed, and when."""
+    """Return how the answer was made, for every page: command, check, versions, machine, seed and date."""
     machine = origin.machine or {"covopt": str(s["version"])}
     return {
         "check": shlex.join(["covopt", "verify", name]),
@@ -125,7 +125,7 @@ def timing(result: Result) -> Section:
     """Return the table of the time of a solve."""
     other = result.seconds - sum(seconds for phase, seconds in result.timing.items() if phase != "reading")
     phases = result.timing | {"everything else": max(0.0, other)}
-    rows = [[phase, f"{seconds:.2f}"] for phase, seconds in phases.items()]
+    rows = [[phase, round(phases[phase], 2)] for phase in sorted(phases, key=phases.__getitem__, reverse=True)]
     return Section("Time", tables=[Table("Seconds of each phase", ["phase", "seconds"], rows)] if result.timing else [])
 
 
@@ -146,8 +146,8 @@ def layers(result: Result) -> Section:
     if reports:
         columns += ["|Mᵀs|", "gap", "merging groups"]
         text.append(
-            "|Mᵀs| above 1: a neuron is missing, to first order. Gap: solving this layer alone can gain no more, as a"
-            " part of the cost. Merging groups: sets of neurons that could be one each. None of this proves that"
+            "|Mᵀs| above 1: a neuron is missing, to first order. Gap: solving this layer alone lowers the cost by at"
+            " most this part. Merging groups: sets of neurons that could each be one neuron. None of this proves that"
             " the whole network is at a minimum."
         )
     drawn: list[Picture] = []

@@ -61,8 +61,8 @@ def convergence(history: Sequence[Progress], audited: float | None = None) -> Pi
             axes.axhline(audited, color=CURVE_COLORS[2], linewidth=1.2, linestyle=":")
             name_line(axes, f"audited network {audited:.7g}", CURVE_COLORS[2], row=2 if proved else 1)
 
-    bound = ", and the best proved bound." if proved else "; no bound is proved."
-    alt = "Cost and proved lower bound against time."
+    bound = ", and the best lower bound." if proved else "; no lower bound is proved."
+    alt = "Cost and lower bound against time."
     return picture(draw, alt=alt, caption=f"The cost of the best network so far{bound}")
 
 
@@ -73,8 +73,8 @@ def gap(history: Sequence[Progress]) -> Picture | None:
         return None
     return picture(
         lambda figure: draw_gap(figure.subplots(), points),
-        alt="The relative gap between cost and proved bound against time.",
-        caption="The proved gap: how far below the cost the minimum could be, as a part of the cost.",
+        alt="The gap between cost and lower bound against time.",
+        caption="The gap: how far below the cost the minimum could be, relative to the cost.",
     )
 
 

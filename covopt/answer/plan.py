@@ -167,13 +167,11 @@ def _resumed(problem: Problem, options: SolveOptions, resume: bool) -> SolveOpti
     checkpoint = options.checkpoint
     if checkpoint is None:
         if resume:
-            raise ProblemError(
-                "There is nothing to go on from without a checkpoint; give its file, or leave resume out."
-            )
+            raise ProblemError("There is nothing to resume without a checkpoint; give its file, or leave resume out.")
         return options
     if options.method != "cone" or problem.depth > 2 or problem.free:
         raise ProblemError(
-            "The state of a solve is kept for two layers by the method cone with a number as the bias; leave the"
+            "The state of a solve can be stored for two layers, the method cone and penalised biases only; leave the"
             " checkpoint out."
         )
     checkpoint.about(_question(problem, options), resume)

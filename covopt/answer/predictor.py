@@ -45,7 +45,7 @@ class Predictor(Answer):
     """A network with the problem that it was solved for.
 
     Attributes:
-        problem, weights: the question, and W_1 ... W_L.
+        problem, weights: what was solved, and W_1 ... W_L.
         history: cost, bound and width over time.
         columns, coding: names of the inputs, and how the data were scaled and coded, where they are known.
     """

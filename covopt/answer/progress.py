@@ -39,7 +39,7 @@ class ProgressLine:
         self._latest: Progress | None = None
 
     def follow(self, progress: Progress) -> None:
-        """Show this progress from now on; a callback for `covopt.solve`."""
+        """Show this progress; a callback for `covopt.solve`."""
         self._latest, self._since = progress, time.perf_counter()
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ def telling_needs(following: bool) -> Iterator[None]:
 
 @contextmanager
 def _telling(line: ProgressLine, in_place: bool) -> Iterator[None]:
-    """Print the line every few seconds in this block, as long as somebody reads it; `in_place` over the one before."""
+    """Print the line every few seconds in this block, while it is read; `in_place` over the one before."""
     ended = threading.Event()
 
     def tell() -> None:

@@ -87,7 +87,7 @@ class Result(Predictor):
         data, scale: the name of the data set and how it was scaled, where they are known.
         targets: what its targets were taken for; shuffle: the seed that drew its rows; columns: names of its inputs.
         coding: how its data were scaled and coded, where that is known.
-        test: the network on held-out data: `data`, `rows`, `loss`, and `accuracy` or `r2`; it bounds nothing.
+        test: the network on held-out data: `data`, `rows`, `loss`, and `accuracy` or `r2`; no bound on the minimum.
         decided: what `unique` found, once it has been asked for.
     """
 
@@ -163,7 +163,7 @@ class Result(Predictor):
             ProblemError: no verdict, no two layers, or a network of another problem.
         """
         if other is not None and not isinstance(other, Result):
-            raise ProblemError(f"other is {shown(other)}; give a Result of the same question.")
+            raise ProblemError(f"other is {shown(other)}; give a Result of the same problem.")
         ends = None if other is None else [W.double() for W in other.weights]
         networks = segments.segment(self.problem.double(), self._double(), ends, steps)
         return [[W.cpu().numpy() for W in weights] for weights in networks]

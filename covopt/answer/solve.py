@@ -92,17 +92,17 @@ def solve(
             as one batch.
         certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks),
             else the spectral one; full: also branch and bound over cones of directions up to rank 6 (8 with one
-            output), in turns with the solver until the gap or the time limit is reached, and beyond that the doubly
+            output), alternating with the solver until the gap or the time limit is reached, and beyond that the doubly
             non-negative relaxation with branches on signs; auto: the same with the time that the search leaves, and no
             longer than it pays. Depth >= 3 has bounds from the data alone, and auto is fast there.
         gap: stop at this proved relative gap.
         tol: end the method cone once rounds gain little, with the status `tolerance`: two layers when two rounds in a
             row each lowered the cost by less than tol of it, where no exact oracle knows the gap; more layers when a
             pass over all of them did. A rule of the rounds, not of the clock, so that the answer is repeatable. None:
-            the rounds go on until nothing is found.
+            the rounds end when they find nothing.
         time_limit: seconds.
         max_iterations: rounds of the method; None sets no limit. Unlike the time limit it leaves the answer repeatable,
-            but for how long a proof of auto or full goes on.
+            except for the length of a proof of auto or full.
         seed: of the search.
         device: where to compute; None follows X.
         init: a Result, or weights [W_1, ..., W_L], to start from.
@@ -123,8 +123,8 @@ def solve(
         checkpoint: a new file for the state of the search, for two layers by the method cone with a number as the bias;
             it is replaced as a whole, after a round or within a cycle of mini-batch training, and at the end.
         checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
-        resume: go on from the state in `checkpoint`, with the same problem and seed; the seconds before count. Another
-            number of processes may go on. Bounds are proved again.
+        resume: continue from the state in `checkpoint`, with the same problem and seed; the seconds before count.
+            The number of processes may differ. Bounds are proved again.
         memory_limit: GB (1e9 bytes) that this process may take, about: where the estimate of the need is above it, the
             search tries fewer starts at a time, random batches take the place of rounds on all samples, or less is
             proved, and a warning says which. It does not count what a user's own program takes later. None: no limit;

@@ -19,7 +19,7 @@ SLACK = 1e-9
 SENTENCES = {
     "J23a Prop. 4": "some hidden layer has s_2 / s_1 of {smaller:.3g} (of Z, less its mean where there is a bias), by"
     " the norm at most {larger:.3g}",
-    "J23a Prop. 4, as printed": "L^(1/4) times the least s_2 / s_1 of Z in the hidden layers is {smaller:.3g}",
+    "J23a Prop. 4, as printed": "L^(1/4) times the smallest s_2 / s_1 of Z in the hidden layers is {smaller:.3g}",
     "J23b Thm. 7": "the squared sizes of the inputs of the layers sum to {smaller:.4g} (mean over samples), by the"
     " trace of the kernel at most {larger:.4g}",
     "J23b Cor. 8": "the next singular value of Z / sqrt N beyond the k of the bottleneck is {smaller:.3g} (mean over"

@@ -20,11 +20,11 @@ class Verification:
     """The verdict on a stored run's files.
 
     Attributes:
-        passed: whether they prove what the run says, as far as that is checked.
+        passed: whether they prove what the run states and what is checked.
         message: one sentence.
         cost: recomputed from the stored weights.
         lower: the bound that the stored certificate proves; None where none is stated, or it is not proved.
-        unchecked: what the run says besides, entries and files, which nothing in its files proves.
+        unchecked: entries and files of the run that nothing in its files proves.
     """
 
     passed: bool

@@ -15,16 +15,14 @@ SHORT = 7
 """The significant digits of a result's own words."""
 OPTIMAL = "optimal"
 """The status of a run whose proved gap is within its target."""
-# Ends further apart than this, relative, are not called close.
-CLOSE = 0.01
 
 
 def question(s: Summary) -> str:
     """State the problem in one sentence."""
     network = f"{_activation(str(s['activation']))} networks of depth {s['depth']} and any width, {_bias(s)}"
     if s["loss"] == "interpolate":
-        return f"The representation cost R: the least sum of squared weights |W|² over {network} that fit Y exactly."
-    return f"The least value of {_fit(s)} + λ |W|² over {network}, with λ = {s['lam']:g}."
+        return f"The representation cost R: the smallest sum of squared weights |W|² of {network} that fit Y exactly."
+    return f"The minimum of {_fit(s)} + λ |W|² over {network}, with λ = {s['lam']:g}."
 
 
 def _fit(s: Summary) -> str:
@@ -43,8 +41,8 @@ def answer(s: Summary) -> str:
     cost, lower = s["cost"], s["lower"]
     name = "R" if s["loss"] == "interpolate" else "The minimum"
     if cost is None:
-        proved = "" if lower is None else f"; what is proved is that {_low(name)} is at least {down(lower)}"
-        return f"No network that answers the question was found{proved}."
+        proved = "" if lower is None else f"; {_low(name)} is at least {down(lower)} (proved)"
+        return f"No network that fits exactly was found{proved}."
     if cost == 0.0:
         return (
             f"{name} is 0: {_found(s)} costs nothing."
@@ -53,16 +51,11 @@ def answer(s: Summary) -> str:
         )
     subject, misses = _found(s), _misses(s)
     if lower is None or lower <= 0.0:
-        unknown = f"Nothing is proved about how much lower {_low(name)} could be."
-        return f"{name} is at most {up(cost)}, which {subject} costs{misses}. {unknown}"
-    low, high = interval(lower, cost)
-    text = f"{name} is between {low} and {high}"
-    if s["status"] == OPTIMAL and is_constant(s["widths"]):
-        return f"{text}; no neurons are needed to come within {percent_at_most((cost - lower) / lower)} of it{misses}."
-    if cost - lower <= CLOSE * cost:
-        return f"{text}; {subject} comes within {percent_at_most((cost - lower) / lower)} of it{misses}."
-    apart = f"the proved ends are {percent_at_most((cost - lower) / cost, 2)} apart"
-    return f"{text}: {subject} reaches the upper end{misses}, and {apart}."
+        unknown = "No lower bound is proved."
+        return f"{name} is at most {up(cost)}, the cost of {subject}{misses}. {unknown}"
+    low, high, gap = *interval(lower, cost), (cost - lower) / cost
+    text = f"{name} is between {low} and {high}, a gap of {percent_at_most(gap)}"
+    return f"{text}; the upper end is the cost of {subject}{misses}."
 
 
 def short(s: Summary) -> str:
@@ -82,7 +75,7 @@ def short(s: Summary) -> str:
 
 
 def status(s: Summary) -> str:
-    """State why a run ended, as a sentence; empty where it ran to its end."""
+    """State why a run ended, as a sentence; empty if it ran to its end."""
     return STATUSES[str(s["status"])][1]
 
 
@@ -114,29 +107,29 @@ def proof(s: Summary) -> str:
 
 
 def better_bound(s: Summary) -> str:
-    """State what would prove more than a spectral bound or none; empty otherwise."""
+    """State what could raise a spectral bound, or give one; empty for other bounds."""
     kind, way = str(s["certificate"]), str(s.get("attainable", "none"))
     if kind not in ("spectral", "none") or way == "none" or s["cost"] == 0.0:
         return ""
     if s["certify"] == "none":
-        return "No bound was asked for; --certify auto looks for one."
+        return "No bound was requested; --certify auto computes one."
     if way == "spectral":
-        scope = "for one sample" if s["depth"] > 2 else "for so many samples of so many inputs"
-        return f"No tighter one is known {scope}: neither --certify full nor more time raises it."
+        scope = "for one sample" if s["depth"] > 2 else "for data of this size"
+        return f"No tighter one is known {scope}; neither --certify full nor more time raises it."
     if s["depth"] > 2:
         return f"{_capital(CERTIFICATES[way].way)}: more time may prove more."
     if s["method"] != "cone":
         return f"{_capital(CERTIFICATES[way].way)}: --method cone may prove more."
     if s["certify"] == "fast" and way != "exact":
         return f"{_capital(CERTIFICATES[way].way)}: --certify full and enough time may prove more."
-    return f"{_capital(CERTIFICATES[way].way)}, but proved no more in this time: --certify full and more time may."
+    return f"{_capital(CERTIFICATES[way].way)}, but proved no more in this time; --certify full and more time may."
 
 
 def pairs(s: Summary) -> Pairs:
     """Return a solve as labelled lines, with what would prove more than a spectral bound."""
     pairs, more = describe(s), better_bound(s)
     place = [label for label, _ in pairs].index("certificate") + 1
-    held_out = [("test", tested(s))] if s.get("test") else []
+    held_out = [("held-out", tested(s))] if s.get("test") else []
     optima = [("optima", text)] if (text := optima_in_words(s)) else []
     return [*pairs[:place], *([("better bound", more)] if more else []), *pairs[place:], *optima, *held_out]
 
@@ -156,11 +149,11 @@ def tested(s: Summary) -> str:
     scores = ["no network to test" if loss is None else f"{name} {loss:.6g}"]
     scores += [] if accuracy is None else [f"accuracy {accuracy:.4g}"]
     scores += [] if r2 is None else [f"R² {r2:.4g}"]
-    return f"{', '.join(scores)} on {counted(test['rows'], 'row')} of {test['data']}; this bounds nothing"
+    return f"{', '.join(scores)} on {counted(test['rows'], 'row')} of {test['data']}"
 
 
 def is_constant(widths: object) -> bool:
-    """Return True if networks of these widths are constant, as an empty layer blocks inputs."""
+    """Return True if a layer is empty, so that the network ignores its inputs."""
     return isinstance(widths, list) and 0 in widths
 
 
@@ -195,9 +188,9 @@ def _activation(name: str) -> str:
 def _bias(s: Summary) -> str:
     beta = s["bias"]
     if s.get("skip"):
-        return "with free biases and a free linear function of the inputs"
+        return "with unpenalised biases and an unpenalised linear function of the inputs"
     if beta == FREE:
-        return "with free biases"
+        return "with unpenalised biases"
     return "without bias" if beta == 0 else "with bias" if beta == 1 else f"with bias β = {beta:g}"
 
 

@@ -64,6 +64,6 @@ def compare_command(
         print_table(study.COLUMNS, comparison.rows())
         if tested is not None:
             scores = ((name, words.tested(result.summary())) for name, result in comparison.results.items())
-            print("\n" + "\n".join(printable(f"test of {name}: {text}") for name, text in scores))
+            print("\n" + "\n".join(printable(f"{name} on held-out data: {text}") for name, text in scores))
 
     output.deliver(comparison, show_answer, "The comparison", dataset, ended=comparison.interrupted)

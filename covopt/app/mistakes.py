@@ -84,7 +84,7 @@ def _complaint(error: Any, where: str) -> str:
 
 
 def _meant(error: Any) -> str:
-    """Return the option that is meant by one that does not exist; "" if nobody can tell."""
+    """Return the option that is meant by one that does not exist; "" if that is unclear."""
     options = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
     word = error.option_name.lstrip("-")
     for option, words in OPTIONS.items():

@@ -209,11 +209,11 @@ class Output:
             self.check()
             return None if init is None else runs.load(init)
         if self.out is None or self.force or init is not None:
-            raise RecordError(f"--resume goes on from the run in DIR of --out; give --out DIR, without {barred}.")
+            raise RecordError(f"--resume continues the run in DIR of --out; give --out DIR, without {barred}.")
         storing.check_free(self.out, force=True)
         start = runs.load(self.out)
         if not isinstance(start, kind):  # the new run would replace it
-            raise RecordError(f"{self.out} holds no {what} to go on from; choose another directory.")
+            raise RecordError(f"{self.out} holds no {what} to continue; choose another directory.")
         return start
 
     def deliver(

@@ -60,6 +60,6 @@ def plateau_command(
     def show_answer() -> None:
         print_pairs(answer.describe())
         print()
-        print_table(("width", "cost", "above the level"), answer.rows())
+        print_table(("width", "cost", "above the lowest cost"), answer.rows())
 
     output.deliver(answer, show_answer, "The plateau", dataset, ended=answer.status is Status.INTERRUPTED)

@@ -98,8 +98,8 @@ def solve_command(
 ) -> None:
     """Find the minimum over networks of depth L: the best network, and a proved lower bound.
 
-    With --lam this is the minimum of the loss with weight decay; without it, the least squared norm of the weights of
-    a network that fits exactly. Processes that torchrun starts share the rows.
+    With --lam this is the minimum of the loss with weight decay; without it, the smallest squared norm of the weights
+    of a network that fits exactly. Processes that torchrun starts share the rows.
     """
     with interruptible(), joined(solving.device) as place:
         from covopt.answer import held_out, stored, words

@@ -15,7 +15,7 @@ equal to the rounded G_i that the conjugate was evaluated at; it is off by 8 rou
 |Xt|_F of which may be in M. The loss says itself how far rounding moves c*(G_i).
 
 `interpolate` is bounded over all networks whose misfit is allowed (`Problem.allowed_misfit`), so that b falls by
-2 eps |Lambda|_1: of rows that float64 hardly tells apart, with targets that differ as little, nothing is proved.
+2 eps |Lambda|_1: of rows that float64 cannot distinguish, with targets that differ as little, nothing is proved.
 
 The bound holds for the numbers as they are stored. What rounding could add to the evaluation of D is subtracted, and
 where Lambda has to be moved by Delta to make p a point of the simplex, M grows by |Delta|_F |Xt|_F, which is at least
@@ -52,7 +52,7 @@ from covopt.runtime.loop import Certificate
 # What one product may lose below the smallest normal number, absolute.
 UNDERFLOW = 2.0**-1021
 PARABOLAS = (MeanSquaredError, Interpolation)
-"""The losses whose D(t Lambda) is a parabola in t; not what somebody derives from them."""
+"""The losses whose D(t Lambda) is a parabola in t; their subclasses need not have one."""
 MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
 
 
@@ -108,7 +108,7 @@ class DualProof(Proof):
             raise ProblemError("The stored dual point has NaN or infinite entries; certify the run again.")
 
     def bound(self, problem: Problem) -> float:
-        """Return the bound at the dual point, its maximum proved anew."""
+        """Return the bound at the dual point, after proving its maximum again."""
         return self.certified(problem)[1]
 
     def holds(self, problem: Problem, lower: float, rounding: float) -> bool:
@@ -153,7 +153,7 @@ def dual_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -
     off = distance(problem, Lambda)
     if not math.isfinite(off):
         return nothing(Lambda)
-    entropy = type(problem.loss) is CrossEntropy  # not what somebody derives from it
+    entropy = type(problem.loss) is CrossEntropy  # a subclass need not have it
     of_loss = _entropy_bound if entropy else _parabola_bound if type(problem.loss) in PARABOLAS else _concave_bound
     bound = of_loss(problem, Lambda, widened(problem, off, maximum))
     if bound is None or not 0.0 < bound.lower < math.inf:

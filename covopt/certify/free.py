@@ -1,6 +1,6 @@
 """Bounds for two layers with free biases, which the penalty is not on (MATH.md section 4).
 
-The output bias is free, so that D(Lambda) is finite only where Lambda^T 1 = 0, and it is then D of the same question
+The output bias is free, so that D(Lambda) is finite only where Lambda^T 1 = 0, and it is then D of the same problem
 without biases. The constraint on Lambda is M = max h(w, b) <= 1 over |w| = 1 and every b,
 
     h(w, b) = |Lambda^T sigma(X w + b 1)|.
@@ -10,11 +10,11 @@ Lambda^T 1 = 0. So the maximum lies at a breakpoint, and there the neuron sees t
 
     M = max_j max_w |Lambda^T sigma((X - 1 x_j^T) w)|,
 
-N questions without bias of the rank of the centred inputs: each has its exact oracle, or a tree of cones of its own.
+N problems without bias of the rank of the centred inputs: each has its exact oracle, or a tree of cones of its own.
 And sigma, which is 1-Lipschitz, widens no sample variance: with H = I - 1 1^T / N, M <= |Lambda|_op |H X|_op. Derived.
 
 With a free linear skip D is finite only where Lambda^T X = 0 too. Then h is 0 beyond the last breakpoint, so that the
-same questions prove M; and as the linear half of sigma_a(z) = ((1 + a) z + (1 - a) |z|) / 2 is lost on Lambda, the last
+same problems prove M; and as the linear half of sigma_a(z) = ((1 + a) z + (1 - a) |z|) / 2 is lost on Lambda, the last
 bound holds with the factor (1 - a) / 2.
 """
 
@@ -65,7 +65,7 @@ class FreeNorms(DualProof):
 
 
 def prove(problem: Problem, Lambda: Float[Tensor, "N m"], seconds: float, gap: float) -> Proved:
-    """Return the best proof at Lambda' within so many seconds, and the neurons that its trees met."""
+    """Return the best proof at Lambda' within this number of seconds, and the neurons that its trees met."""
     deadline = time.perf_counter() + seconds
     target = Target(Lambda, gap=gap, stop=lambda: time.perf_counter() >= deadline)
     best = Proved(Unproved(0.0))

@@ -1,4 +1,4 @@
-"""How near functions of one variable with few linear pieces come to given values, from below and in exact arithmetic.
+"""Bound from below the distance of functions of one variable with few linear pieces from given values, exactly.
 
 A continuous piecewise linear f with at most k pieces is affine on each of k runs of consecutive samples (a sample at a
 kink belongs to either side). So
@@ -11,7 +11,7 @@ where the pieces of different runs need not meet. The least squares of a run wit
 
 in integers, since floating-point numbers are integers times a power of two (with weights w, the sums are those of
 w a b, w a and w b, and n is the sum of w); one division rounds, and is turned down.
-The best runs come from dynamic programming. Of many samples only runs that begin and end with blocks are told apart: a
+The best runs come from dynamic programming. For many samples only runs that begin and end with blocks are compared: a
 block within which two runs meet counts as free, which makes the bound smaller, not wrong.
 
 Source: Bai, Perron, Computation and analysis of multiple structural change models (2003), for the runs.
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 def least_squares(
     x: Float[np.ndarray, " N"], T: Float[np.ndarray, "N m"], most: int, weight: Float[np.ndarray, " N"] | None = None
 ) -> list[float]:
-    """For k = 1 ... `most` a lower bound on sum_i w_i |f(x_i) - t_i|^2 over continuous f: R -> R^m of k linear pieces.
+    """Return lower bounds on sum_i w_i |f(x_i) - t_i|^2 over continuous f: R -> R^m of k = 1 ... `most` linear pieces.
 
     Args:
         x: where the samples are, in any order; finite.

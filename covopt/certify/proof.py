@@ -38,7 +38,7 @@ class Target:
         Lambda: the solver's dual point (N, m); None where a proof needs the data alone.
         cost: of the best network.
         gap: the relative gap that the bound should reach.
-        time_limit: seconds; a proof that ends early has a lower bound, which is proved like any other.
+        time_limit: seconds; a proof that ends early has a lower bound that is proved like any other.
         starts: the active neurons' directions (S, n_0 + 1).
         refuted: the proof may end at the first direction with h above this, which belongs to a worse network.
         worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
@@ -81,8 +81,8 @@ class Proof(ABC):
     Attributes:
         lower: the bound, at least 0; exactly 0 where nothing is proved.
         kind: the name of this kind in files and reports.
-        biases, losses, depths: those that it knows how to bound; without losses, all that `suits` allows. A loss that
-            somebody derives from one of these is another one.
+        biases, losses, depths: those that it knows how to bound; without losses, all that `suits` allows. A
+            subclass of such a loss counts as another loss.
         alternates: True if the kind alternates with a search, which continues from the violating directions.
         loose: True if its bounds stay below the last digits of the cost.
         effort: the order in which proofs from the data alone are tried.
@@ -124,7 +124,7 @@ class Proof(ABC):
 
     @abstractmethod
     def bound(self, problem: Problem) -> float:
-        """Return the lower bound that the arrays prove, computed anew without a solver; 0 if they prove nothing.
+        """Return the lower bound that the arrays prove, recomputed without a solver; 0 if they prove nothing.
 
         Raises:
             ProblemError: arrays are missing or do not fit the problem.

@@ -54,7 +54,7 @@ def read_proof(certificate: Certificate, problem: Problem, lower: float, arrays:
 
     Args:
         certificate: the kind that the file states.
-        problem: the question.
+        problem: to bound.
         lower: the bound that it states.
         arrays: what it holds; those that the kind does not need are ignored.
 
@@ -69,7 +69,7 @@ def read_proof(certificate: Certificate, problem: Problem, lower: float, arrays:
 
 
 def spectral_proof(problem: Problem, seconds: float) -> Proof:
-    """Return the bound for networks of every depth, not improved any more after so many seconds.
+    """Return the bound for networks of every depth, not improved after `seconds`.
 
     It is 0, and unproved, for losses without such a bound.
     """
@@ -88,7 +88,7 @@ def data_proof(problem: Problem, seconds: float) -> Proof:
     """Return the best bound that needs the data alone: the spectral one, and for three layers and more its rivals.
 
     Args:
-        problem: the question.
+        problem: to bound.
         seconds: time limit for improving the bounds, at least 0.05.
     """
     stop = _stop(seconds)
@@ -122,9 +122,9 @@ def agreed(problem: Problem, weights: Weights, cost: float, lower: float) -> flo
     """Return the bound, at most the cost of a network where rounding alone put it above.
 
     Args:
-        problem: the question.
+        problem: to bound.
         weights: of the network.
-        cost: what it costs; NaN where no network answers the question.
+        cost: what it costs; NaN if no network fits.
         lower: a bound that is stated to be proved.
 
     Raises:

@@ -46,7 +46,7 @@ EXACTLY = "donot_use_mm_for_euclid_dist"
 
 @dataclass(frozen=True)
 class RankOne:
-    """What is known of networks that pass one dimension.
+    """Bounds on networks that pass one dimension.
 
     Attributes:
         multipliers: p (n,) of the n different targets, in the order of their rows; they prove the lower end.
@@ -97,7 +97,7 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
         multipliers: any; order: of the points on the path.
 
     Raises:
-        ValueError: they are not of so many points, or `order` is not one.
+        ValueError: they are not for this number of points, or `order` is not one.
     """
     points, d = _points(problem)
     n = len(points)
@@ -230,7 +230,7 @@ def _shortest(d: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _greedy(d: NDArray[np.float64], start: int) -> NDArray[np.int64]:
-    """To the nearest point that is left, again and again."""
+    """Return the order that always moves to the nearest remaining point."""
     unvisited, order = np.ones(len(d), dtype=bool), [start]
     unvisited[start] = False
     while len(order) < len(d):

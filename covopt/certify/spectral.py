@@ -17,13 +17,13 @@ this holds as it stands, since D sigma(Z) = sigma(D Z), the bias columns are mul
 sum of w_i w_j |s_i - s_j|^2 over the pairs, over the sum of w. C(F) is a function of D F. So X, Y, F and G are below
 what D makes of them; for `interpolate` w = 1.
 
-`interpolate` gives L (|H Y|_* / a)^(2/L) itself; else the least phi(tau) + lam L (tau / a)^(2/L) is the bound.
+`interpolate` gives L (|H Y|_* / a)^(2/L) itself; else the smallest phi(tau) + lam L (tau / a)^(2/L) is the bound.
 
 **The scalar problem.** phi is convex, and any G = H G gives a line below it: C(F) >= <G, F> - C*(G), which is at least
 -C*(G) - tau |G|_op.
 The power of tau is concave (L >= 2), so line plus power is concave and over an interval least at one of its ends. Cut
-tau >= 0 at the crossings of the lines and take on each interval the line whose lower end is highest: the least of these
-is a true bound wherever the cuts are. Lines are added where it sits. They come from one parameter theta >= 0:
+tau >= 0 at the crossings of the lines and take on each interval the line whose lower end is highest: the smallest of
+these is a true bound wherever the cuts are. Lines are added where it sits. They come from one parameter theta >= 0:
 * mse: G = -(2/N) U min(s, theta) V^T, H Y = U diag(s) V^T: exactly the tangents of phi.
 * cross_entropy: G = D (p - Y)/N, p = softmax(F) for a rough minimiser F of C(F) + theta |H F|_*, p corrected so that
   d^T G = 0. Whatever the accuracy of F, -C*(G) is the weighted mean entropy of p, and the line is true.
@@ -88,7 +88,7 @@ class Spectral(Proof):
 
 @dataclass(frozen=True)
 class SpectralOptions:
-    """How hard the bound is worked on.
+    """The effort for the bound.
 
     Attributes:
         lines: lines below phi at the start, theta falling geometrically from its largest value.
@@ -116,9 +116,9 @@ def spectral_bound(
     network fits them.
 
     Args:
-        problem: the question.
+        problem: to bound.
         options: how hard to work.
-        rank: bound only networks with at most so many neurons in the last hidden layer; None: all.
+        rank: bound only networks with at most this number of neurons in the last hidden layer; None: all.
         stop: asked between two lines of cross_entropy, whose lines take long, and between the pairs of samples of
             exact fits; once it says so, none is added.
     """

@@ -1,7 +1,7 @@
 """Decide whether a matrix is completely positive, and how few atoms it takes.
 
 `cp_rank` proves both ends of its answer. A (n, n) is completely positive if A = B^T B = sum_k b_k b_k^T with B (r, n)
->= 0; the least r is its cp-rank. The steps are:
+>= 0; the smallest r is its cp-rank. The steps are:
 
 1. A matrix with a negative entry or eigenvalue is not completely positive.
 2. A is scaled by powers of two (no digit is lost) to a diagonal between 1/2 and 2 and split into the connected

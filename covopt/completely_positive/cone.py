@@ -41,7 +41,7 @@ class Membership:
     """The verdict on a pair of covariances in the cone S, with neurons or a witness.
 
     Attributes:
-        verdict: `realisable` within the residual; `not realisable`, which is proved; or `undecided`.
+        verdict: `realisable` within the residual; `not realisable` (proved); or `undecided`.
         Z: neurons that realise the pair, one in each column (N, n), or None.
         residual: the larger of |K - Z Z^T| and |S - sigma(Z) sigma(Z)^T|, over |K|, or None; S = Ks - beta^2 11^T.
         witness: separates the pair from S, or None: a `SeparatingPair`, or a copositive matrix that separates
@@ -148,7 +148,7 @@ def representations_of(
     if answer.Z is not None:
         return answer.Z
     if answer.verdict is Realisable.NO:
-        raise ProblemError("No neurons have these covariances, which is proved; see covopt.in_cone for the witness.")
+        raise ProblemError("No neurons have these covariances (proved); see covopt.in_cone for the witness.")
     raise ProblemError(
         f"No neurons with these covariances were found in {time_limit:g} seconds; give a longer time limit."
     )

@@ -204,7 +204,7 @@ def _upper(A: Matrix, B: Float[np.ndarray, "r n"], proved: bool) -> End:
     """Return the upper end by the factor's atoms, or by a theorem if it is lower."""
     # Theorems need the rank of the matrix that is proved to be completely positive: A, or else B^T B.
     theorem = general_bound(len(A), most_rank(A)) if proved else general_bound(len(A), min(B.shape), B)
-    ends = [End(len(B), "a factor with so many atoms", ByFactor(B)), theorem]
+    ends = [End(len(B), "a factor with this number of atoms", ByFactor(B)), theorem]
     return min(ends, key=lambda end: end.value)
 
 

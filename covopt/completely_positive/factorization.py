@@ -119,7 +119,7 @@ def newton(
     """Take Newton steps of least norm that preserve every sign on a support; None if they miss the goal.
 
     `linearised` returns the derivative of the equations in the entries of the support, and their residuals. The steps
-    end if a residual below `stalled` hardly falls.
+    end if a residual below `stalled` barely falls.
     """
     signs, point = np.where(support, np.sign(point), 0.0), np.where(support, point, 0.0)
     last, steps = np.inf, 12
@@ -235,13 +235,13 @@ def proves(A: Matrix, B: Atoms) -> bool:
 
     B' has B's shape. Let A = U^T M U with M = A[J, J] positive definite and U = M^{-1} A[J, :], the identity on J: J is
     everything where A is positive definite by a margin, and comes from exact elimination where A is exact data. With C
-    = B[:, J] and eps = |M - C^T C|, let sigma be the least singular value of D -> C^T D + D^T C on the entries that may
-    move. A right inverse T of it has norm 1 / sigma, and D -> T (M - C^T C - D^T D) maps the ball of radius rho = 2 eps
-    / sigma into itself and contracts it if 4 eps < sigma^2. Its fixed point D makes (C + D)^T (C + D) = M, and B' = (C
-    + D) U has B'^T B' = A. B' >= 0 if the entries that move are at least rho |u_j|, u_j the columns of U.
+    = B[:, J] and eps = |M - C^T C|, let sigma be the smallest singular value of D -> C^T D + D^T C on the entries that
+    may move. A right inverse T of it has norm 1 / sigma, and D -> T (M - C^T C - D^T D) maps the ball of radius rho = 2
+    eps / sigma into itself and contracts it if 4 eps < sigma^2. Its fixed point D makes (C + D)^T (C + D) = M, and B' =
+    (C + D) U has B'^T B' = A. B' >= 0 if the entries that move are at least rho |u_j|, u_j the columns of U.
 
     For J = everything, the zeros of B are held, provided that entries of A are exactly zero where no two positive
-    entries of B meet, and all others move; sigma^2 is the least eigenvalue of the derivative's Gram matrix. Else all
+    entries of B meet, and all others move; sigma^2 is the smallest eigenvalue of the derivative's Gram matrix. Else all
     entries move, sigma^2 = 4 lambda_min(C^T C), and B must be positive.
 
     Rounding is added to eps and taken off sigma^2; floating point, not interval arithmetic.

@@ -31,7 +31,7 @@ def is_exact_data(A: Float[np.ndarray, "n m"]) -> bool:
 
 
 def integers(A: Float[np.ndarray, "n m"]) -> Whole:
-    """Return A times the least power of two, 1 or more, that makes it whole."""
+    """Return A times the smallest power of two, 1 or more, that makes it whole."""
     return scaled_integers(A, [0] * A.shape[0], [0] * A.shape[1])
 
 

@@ -1,6 +1,6 @@
 """An interval for Rank_sigma(K, Ks), the fewest neurons that realise a pair of covariances.
 
-Rank_sigma(K, Ks) is the least n with Z (N, n), Z Z^T = K and sigma(Z) sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq.
+Rank_sigma(K, Ks) is the smallest n with Z (N, n), Z Z^T = K and sigma(Z) sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq.
 4.1). With S = Ks - beta^2 11^T:
 
 * n >= rank(K) and n >= rank(S); for the ReLU also n >= cp-rank(S), as sigma(Z) >= 0. Where K = S, every z is

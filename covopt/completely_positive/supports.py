@@ -69,7 +69,7 @@ class Copositive(StrEnum):
 
 @dataclass(frozen=True)
 class Copositivity:
-    """The sign of x^T C x for x >= 0, as far as it is proved.
+    """The proved sign of x^T C x for x >= 0, if any.
 
     Attributes:
         verdict: proved in exact arithmetic, unless it is `undecided`.
@@ -99,7 +99,7 @@ def copositivity(C: ArrayLike | torch.Tensor, *, time_limit: float = 60.0) -> Co
     """Decide in exact arithmetic whether x^T C x >= 0 for all x >= 0.
 
     Args:
-        C: a symmetric matrix (n, n). The question is hard in n; orders up to 25 take seconds.
+        C: a symmetric matrix (n, n). The problem is hard in n; orders up to 25 take seconds.
         time_limit: seconds after which the verdict is `undecided`; Ctrl-C ends it as well.
 
     Returns:
@@ -245,12 +245,12 @@ def _removed(M: Table, choose: Callable[[Matrix], int], most: int, definite: boo
 
 
 def _heaviest(weights: Matrix) -> int:
-    """Return the place of the row with the least sum."""
+    """Return the place of the row with the smallest sum."""
     return int(weights.sum(axis=1).argmin())
 
 
 def _outermost(weights: Matrix) -> int:
-    """Return the place of the largest entry of the eigenvector for the least eigenvalue."""
+    """Return the place of the largest entry of the eigenvector for the smallest eigenvalue."""
     return int(np.abs(np.linalg.eigh(weights)[1][:, 0]).argmax())
 
 

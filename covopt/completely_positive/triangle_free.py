@@ -35,7 +35,7 @@ def comparison_matrix(A: Matrix) -> Matrix:
 
 
 def perron(A: Matrix) -> tuple[float, Float[np.ndarray, " n"]]:
-    """Return the least eigenvalue of the comparison matrix and its positive eigenvector."""
+    """Return the smallest eigenvalue of the comparison matrix and its positive eigenvector."""
     values, vectors = np.linalg.eigh(comparison_matrix(A))
     d = np.abs(vectors[:, 0])
     return float(values[0]), np.maximum(d, np.finfo(np.float64).tiny)

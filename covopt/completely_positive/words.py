@@ -37,7 +37,7 @@ def answer(s: Summary) -> str:
     """Return a sentence with the verdict and the interval."""
     lower, upper = s["lower"], s["upper"]
     if s["verdict"] == NOT:
-        return "A is not completely positive, which is proved: a copositive matrix C has ⟨A, C⟩ < 0."
+        return "A is not completely positive (proved): a copositive matrix C has ⟨A, C⟩ < 0."
     if s["verdict"] != POSITIVE:
         return f"Whether A is completely positive is not decided; if it is, its cp-rank is at least {lower}."
     if not s["exact"]:
@@ -47,7 +47,7 @@ def answer(s: Summary) -> str:
             f" cp-rank is at least {lower}."
         )
     rank = f"is {lower}" if lower == upper else f"is between {lower} and {upper}"
-    return f"A is completely positive, and its cp-rank {rank}, which is proved."
+    return f"A is completely positive, and its cp-rank {rank} (proved)."
 
 
 def proof(s: Summary) -> str:

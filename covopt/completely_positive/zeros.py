@@ -1,9 +1,9 @@
 """The exact cp-rank of a matrix that is a sum over the zeros of a copositive matrix.
 
 Let C be copositive and <A, C> = 0. In A = sum_k b_k b_k^T, b_k >= 0, every b_k^T C b_k is 0. Where the zeros of C are
-finitely many rays z_1, ..., z_m, the cp-rank of A is the least number of positive w_i in A = sum_i w_i z_i z_i^T with
-w >= 0. If the z_i z_i^T are linearly independent, w is the only solution; with one dependency among them, the solutions
-are a segment, and one of its ends has the fewest. All of this is decided in whole numbers and fractions.
+finitely many rays z_1, ..., z_m, the cp-rank of A is the smallest number of positive w_i in A = sum_i w_i z_i z_i^T
+with w >= 0. If the z_i z_i^T are linearly independent, w is the only solution; with one dependency among them, the
+solutions are a segment, and one of its ends has the fewest. All of this is decided in whole numbers and fractions.
 
 **Zeros.** C is semi-definite on the support S of a zero, so that the zeros with support in S are the x >= 0 in the
 kernel of C_S, a cone, and each is a sum of zeros whose supports hold no support of another: the minimal ones. C_S is
@@ -80,7 +80,7 @@ def prove(A: Matrix, C: Matrix, deadline: float = math.inf) -> tuple[Float[np.nd
 
 
 def _whole(C: Matrix) -> Matrix | None:
-    """Return the least whole multiple of C, if its entries are simple fractions of one entry."""
+    """Return the smallest whole multiple of C, if its entries are simple fractions of one entry."""
     largest = float(np.abs(C).max())
     if not 0.0 < largest < math.inf:
         return None

@@ -140,7 +140,7 @@ def _in_float64(module: nn.Module, X: Tensor) -> nn.Module | None:
     """Return a copy of a module in float64; None if it cannot be made or called."""
     try:
         copied = copy.deepcopy(module).double()
-    except Exception:  # a module of somebody's own may raise anything
+    except Exception:  # a user's own module may raise anything
         return None
     return None if _outputs_of(copied, X) is None else copied
 
@@ -152,7 +152,7 @@ def _outputs_of(module: nn.Module, X: Tensor) -> NDArray[np.float64] | None:
     try:
         with torch.no_grad(), autocast(like.device.type, enabled=False), fork_rng(own):
             answered = module.eval()(X.to(like))
-    except Exception:  # a module of somebody's own may raise anything
+    except Exception:  # a user's own module may raise anything
         return None
     finally:
         for part, training in modes.items():

@@ -42,7 +42,7 @@ class Network:
     Attributes:
         weights: W_1 ... W_L, shapes (n_l, n_{l-1} + 1), finite, L >= 2.
         slope: the activation's slope a; None if the source does not give it.
-        stored: the least precise floating type of the stored weights; float64 for integers.
+        stored: the smallest precise floating type of the stored weights; float64 for integers.
     """
 
     weights: list[Float64[np.ndarray, "_ _"]]

@@ -1,6 +1,6 @@
 """The row space of the inputs, and the error of computing in its coordinates.
 
-With orthonormal rows Q (k, d) that span the row space of X as far as the rank rule keeps directions, P = X Q^T, every
+With orthonormal rows Q (k, d) that span the directions of the row space of X that the rank rule keeps, P = X Q^T, every
 x_i^T w is p_i^T (Q w) up to what Q does not span. Two numbers bound that error, whatever Q is:
 
     neglected >= |X - P Q|_F     and     stretch >= |Q|_2,

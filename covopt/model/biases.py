@@ -158,7 +158,7 @@ def check_penalised(bias: object) -> None:
         ProblemError: they are free.
     """
     if isinstance(bias, str) and bias == FREE:
-        raise ProblemError("Free biases are not for this question so far; give the amount of bias as a number.")
+        raise ProblemError("Free biases are not supported for this problem; give the amount of bias as a number.")
 
 
 def read_biases(bias: object, skip: object, loss: Loss) -> Biases:

@@ -237,7 +237,7 @@ class Passage:
             if layer > 1:
                 J = J * self.activation.derivative(self.Z[layer - 2].values[rows])[:, None, :]
                 J, exponents = _normalised(J, exponents)
-            # Between layers `log_off` is what reaches x; what is handed on there is not used with it.
+            # Between layers `log_off` is what reaches x; what is passed on there is not used with it.
             yield Jacobians(J, exponents, torch.exp(log_off - LOG_2 * exponents.double()))
 
 

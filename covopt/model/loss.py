@@ -2,8 +2,8 @@
 
 See MATH.md sections 1 and 4. A loss knows nothing of the other samples: C(F) = sum_i q_i c(F_i, Y_i) with the shares
 q_i of the samples, 1/N or those of their weights, is put together by `Problem` (problem.py) and, for some of the rows,
-by `mean_loss`. So nobody can forget the weights. The dual needs c*(G) = sup_F <G, F> - c(F) as well: C*(G) = sum_i q_i
-c*(G_i / q_i).
+by `mean_loss`. So no caller can forget the weights. The dual needs c*(G) = sup_F <G, F> - c(F) as well: C*(G) = sum_i
+q_i c*(G_i / q_i).
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class Logistic:
 class Interpolation:
     """c(F) = 0 if F = Y, else +infinity: the representation cost itself.  c*(G) = <G, Y>.
 
-    Equality is judged by nobody: `values` are 0, and the residual max |F - Y| is reported beside the cost.
+    Equality is not checked here: `values` are 0, and the residual max |F - Y| is reported beside the cost.
     """
 
     name: str = "interpolate"

@@ -39,7 +39,7 @@ class Noise:
         spread: (mean_S |grad L_S^lam - grad L^lam|^2)^(1/2), what batches alone move; rms^2 = gradient^2 + spread^2.
         floor: what the rms cannot fall below at weights of this norm and these inputs.
         deviation: (tr Sigma)^(1/2), of the gradients of single samples.
-        decay: 2 lam |W|, the part of a step that is weight decay, in which the others are told.
+        decay: 2 lam |W|, the part of a step that is weight decay, the unit in which the others are reported.
     """
 
     gradient: float

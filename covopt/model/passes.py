@@ -1,7 +1,7 @@
 """Passes over the samples with memory for one chunk of rows.
 
 They compute sums, largest values and triangles over rows. A network's hidden representations (N, n_l) are never held
-for all samples, only outputs (N, n_L) are. `parts_of` splits a question into those of consecutive rows; C and its
+for all samples, only outputs (N, n_L) are. `parts_of` splits a problem into those of consecutive rows; C and its
 gradient are the sums of the parts' own, each times n / N.
 """
 
@@ -18,7 +18,7 @@ from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, carried, inputs_from, outputs, preactivations, pulled_back
 
 CHUNK = 4096
-"""Rows of a chunk; up to so many, passes do what whole matrices would, bit for bit."""
+"""Rows of a chunk; up to this number, passes compute what whole matrices would, bit for bit."""
 MANY = 2e9
 """Samples times weights, above which no computation takes hundreds of passes."""
 

@@ -43,7 +43,7 @@ class Problem:
         beta: the amount of bias, >= 0.
         activation: sigma_a.
         fits: the misfit of a network that counts as an exact fit, relative to the largest target.
-        taper: layer l appends beta taper^l 1 to its outputs, l = 0 ... L - 1. It is 1 in every question that a user
+        taper: layer l appends beta taper^l 1 to its outputs, l = 0 ... L - 1. It is 1 in every problem that a user
             asks, and another number in other units (units.py).
         weight: of the samples, positive and of mean 1 (N,); None where all are equal, and for `interpolate`, which
             they do not change.

@@ -67,13 +67,13 @@ def tail(values: Values, r: int) -> float:
 
 
 def predicted_rank(start_values: Values, retained: float, norm: float, tolerance: float) -> int:
-    """Predict the rank of W_T from the retained part of the start alone.
+    """Predict the rank of W_T from what remains of the initial weights alone.
 
     It is #{i : |retained| s_i(W_0) > tau |W_T|_F}.
 
     Args:
-        start_values: singular values of the start W_0.
-        retained: the retained fraction of the start, as `Decay.kept`.
+        start_values: singular values of the initial W_0.
+        retained: the retained fraction of W_0, as `Decay.kept`.
         norm: |W_T|_F; W_T = 0 has rank 0.
         tolerance: tau.
 
@@ -83,7 +83,7 @@ def predicted_rank(start_values: Values, retained: float, norm: float, tolerance
 
 
 def functional_ranks(problem: Problem, weights: Weights, rise: float = 0.01) -> list[int]:
-    """Return for each layer the least r whose rank-r replacement raises C by at most `rise` C.
+    """Return for each layer the smallest r whose rank-r replacement raises C by at most `rise` C.
 
     One layer is replaced at a time, by its best approximation of rank r. C_l(r) is the loss without its penalty after
     W_l is replaced (truncated singular value decomposition). It need not fall with r, so that r = 0, 1, 2, ... are

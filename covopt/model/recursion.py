@@ -90,14 +90,14 @@ class Decay:
             ProblemError: retained is not above 0, or kept(T) never falls to it (lam = 0, or 2 mu lam is too large).
         """
         if not retained > 0.0:
-            raise ProblemError(f"The part of the start to keep is {retained:g}; give a number above 0.")
+            raise ProblemError(f"The retained fraction, kept, is {retained:g}; give a number above 0.")
         if retained >= 1.0:
             return 0
         trace, determinant = self._invariants()
         oscillates = trace**2 < 4.0 * determinant or trace < 0.0 or determinant < 0.0
         if not self._fades():
             raise ProblemError(
-                "With this rate, lam and momentum the start never fades; give lam > 0, or a smaller rate."
+                "With this rate, lam and momentum the initial weights never fade; give lam > 0, or a smaller rate."
             )
         return self._walk(retained) if oscillates else self._bisect(retained)
 
@@ -189,7 +189,7 @@ class StepwiseDecay:
         return float(a), float(b)
 
     def steps_to(self, retained: float) -> int:
-        """Return a number k of last steps whose memory has |a| <= retained; the least one if |a| falls with k.
+        """Return a number k of last steps whose memory has |a| <= retained; the smallest one if |a| falls with k.
 
         It is T if all steps retain more.
         """
@@ -216,7 +216,7 @@ class StepwiseDecay:
 def _check_length(steps: int, most: int) -> None:
     if steps > most:
         raise ProblemError(
-            f"The start fades in more than {most:g} steps; give a larger rate or lam, or let more of the start be kept."
+            f"The initial weights fade in more than {most:g} steps; give a larger rate or lam, or a larger `kept`."
         )
 
 

@@ -27,7 +27,7 @@ WORK = 5e8
 
 
 def is_little_work(problem: Problem, weights: Weights) -> bool:
-    """Return True if `sharpness` computes anything for so many samples and weights."""
+    """Return True if `sharpness` computes anything for these numbers of samples and weights."""
     return problem.samples * sum(W.numel() for W in weights) <= WORK
 
 

@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 Made = Callable[..., tuple[Tensor, ...]]
 """Makes rows of matrices from rows of others."""
 Choice = Callable[[int, int], Int[Tensor, " k"]]
-"""Chooses about so many of n rows and returns their places."""
+"""Chooses about k of n rows and returns their places."""
 
 
 class Alone:
@@ -72,7 +72,7 @@ class Alone:
         return term
 
     def cheapest(self, cost: float, weights: list[Tensor]) -> list[Tensor]:
-        """Return the matrices of the process with the least cost; each brings equally many."""
+        """Return the matrices of the process with the smallest cost; each brings equally many."""
         return weights
 
     def shares(self, *rows: Tensor) -> list[tuple[Tensor, ...]]:
@@ -119,7 +119,7 @@ class Alone:
         return choose(held, count), self
 
     def in_parts(self, parts: int) -> Alone:
-        """Return the same rows, whose sums are taken over so many parts."""
+        """Return the same rows, whose sums are taken over this number of parts."""
         return self
 
 
@@ -164,7 +164,7 @@ class Together(Alone):
         return Together(cuts, size, rank).in_parts(PARTS)
 
     def in_parts(self, parts: int) -> Together:
-        """Return the same rows with sums over so many parts, if processes hold equally many."""
+        """Return the same rows with sums over this number of parts, if all processes hold equally many."""
         even = share_of(self.cuts[-1], self.processes)
         if self.cuts[:: len(self._mine())] != even or parts % self.processes or parts > self.cuts[-1]:
             return self
@@ -314,6 +314,6 @@ def _collective(operation: Callable[[], Answer]) -> Answer:
         return operation()
     except (RuntimeError, ValueError) as error:
         raise ProcessError(
-            "Another process of this solve has ended, and this one cannot go on without its rows; start all of them"
+            "Another process of this solve has ended, and this one cannot continue without its rows; start all of them"
             " again."
         ) from error

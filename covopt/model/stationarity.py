@@ -28,7 +28,7 @@ def duals(
     """Return [M_1, ..., M_L], shapes (N, n_l); sigma' at a kink is the slope a.
 
     Args:
-        problem: the question.
+        problem: with X and Y.
         weights: W_1 ... W_L.
         Lambda: M_L, where the loss does not give it (`interpolate`).
 

@@ -1,6 +1,6 @@
 """The units that solvers compute in: the largest input and the largest target are about 1.
 
-sigma is homogeneous, so every question is another one in disguise. With X = s X', Y = t Y', c = (t / s)^(1/L) and
+sigma is homogeneous, so every problem is another one in other units. With X = s X', Y = t Y', c = (t / s)^(1/L) and
 W_l = c W'_l, the layers are Z_l = s c^l Z'_l, if the bias column of Zs_l shrinks along, from beta to beta / (s c^l):
 
     mse:            L(W) = t^2 L'(W'),  lam' = lam c^2 / t^2,
@@ -10,7 +10,7 @@ W_l = c W'_l, the layers are Z_l = s c^l Z'_l, if the bias column of Zs_l shrink
     interpolate:    |W|^2 = c^2 |W'|^2,
 
 and for L = 2 the dual points are Lambda = Lambda' / s. So lam, the inputs and the targets together are one strength,
-lam', and only it says whether a question is hard (derived; tested by costs that must agree). Columns of X are never
+lam', and only it says whether a problem is hard (derived; tested by costs that must agree). Columns of X are never
 scaled on their own: |w|^2 would become another norm. s and t are powers of 2, and 1 for most data, so that the data
 keep their digits. Bounds are proved in the user's units.
 """

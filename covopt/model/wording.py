@@ -14,7 +14,7 @@ class Wording(NamedTuple):
     Attributes:
         short: what proves the bound, in a line.
         proof: the same in sentences, and what it means.
-        way: that it applies, where it could be proved and was not; empty where nobody is told.
+        way: that it applies, for problems where it could be proved and was not; empty if this is never printed.
     """
 
     short: str
@@ -61,14 +61,14 @@ CERTIFICATES = {
     "laplacian": Wording(
         "proved, by weighted edges between samples, for every network of this depth",
         "The bound comes from weighted edges between samples: no layer stretches the differences along them by more"
-        " than the size of its weights, so that the differences of the targets have to be paid for. No network of this"
+        " than the size of its weights, so the differences of the targets have a price. No network of this"
         " depth, of any width, can cost less; the weights are stored with the run.",
         "a bound from weighted edges between samples applies",
     ),
     "convexity": Wording(
         "proved, by multipliers of one sign, for every network of this depth",
-        "The bound comes from multipliers of one sign for each output: the norm of what they see of a layer is a convex"
-        " function of what they see of the layer below, so that it can grow only with the size of the weights. No"
+        "The bound comes from multipliers of one sign for each output: the norm of the multipliers times a layer is a"
+        " convex function of the same product one layer below, so it can grow only with the size of the weights. No"
         " network of this depth, of any width, can cost less; the multipliers are stored with the run.",
     ),
     "angle": Wording(
@@ -84,9 +84,9 @@ CERTIFICATES = {
         " this depth, of any width, can cost less; the loop is stored with the run.",
     ),
     "linear": Wording(
-        "proved, by the singular values of the least linear map that fits",
-        "The bound is a closed form: a linear network computes one matrix, and the singular values of the least matrix"
-        " that fits say what any number of layers must cost.",
+        "proved, by the singular values of the smallest linear map that fits",
+        "The bound is a closed form: a linear network computes one matrix, and the singular values of the smallest"
+        " matrix that fits determine the cost for every number of layers.",
     ),
     "spectral": Wording(
         "proved, by the spectral bound that holds for every network",
@@ -96,8 +96,8 @@ CERTIFICATES = {
     ),
     "none": Wording(
         "none: nothing is proved about how far the cost is from the minimum",
-        "No lower bound is proved. The minimum is not above what a network costs that answers the question; how far"
-        " below it could be is not known.",
+        "No lower bound is proved. The cost of the network is an upper bound on the minimum; how far below it the"
+        " minimum is, is not known.",
     ),
 }
 """The proof of a lower bound in words, by the kind of certificate."""
@@ -109,13 +109,13 @@ STATUSES = {
     ),
     "tolerance": (
         "stopped by the tolerance: rounds gain little; the best network so far",
-        "The search ended because its last rounds gained less than its tolerance; it had not come to where it finds no"
-        " improvement, and with a smaller tolerance it may find, or prove, more.",
+        "The search ended because its last rounds gained less than its tolerance; with a smaller tolerance it may find,"
+        " or prove, more.",
     ),
     "memory_limit": (
         "stopped by the memory limit; the best network so far",
-        "The memory limit left out the rounds on all samples that would follow; with more of it the search may find, or"
-        " prove, more.",
+        "The rounds on all samples were skipped, as they exceed the memory limit; with more memory the search may find,"
+        " or prove, more.",
     ),
     "time_limit": (
         "stopped by the time limit; the best network so far",
@@ -127,8 +127,8 @@ STATUSES = {
     ),
     "interrupted": (
         "interrupted; the best network so far",
-        "The search was interrupted; had it gone on, it might have found, or proved, more.",
+        "The search was interrupted; with more time it may find, or prove, more.",
     ),
-    "unsolved": ("not solved", "The search found no answer."),
+    "unsolved": ("not solved", "The search found no network."),
 }
 """The end of a run in a few words and as a sentence; no sentence if it was complete."""

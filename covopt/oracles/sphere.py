@@ -21,7 +21,7 @@ computes them.
   computed arc whose signs are its own except where |e_j^T q| <= eps: an error of 2 eps S. The maximum over the arc is
   an end, or the top singular vector in the circle's plane: where that is inside the arc and the computed one is not,
   |A q| falls from the one towards the other to (1 - 20 u) of the maximum at most, and an end is in between.
-* *Cells seen.* Let theta_g be the least sine of an angle between circle g and another. In the middle of an arc of C
+* *Cells seen.* Let theta_g be the smallest sine of an angle between circle g and another. In the middle of an arc of C
   longer than pi eps / theta_g all |e_j^T q| > eps, j != g, so that the computed arc there has the signs of C, and its
   A. Then V = |A|_op bounds h in the interior of C, and is attained only by q*, a top singular vector inside. The
   computed one, q', |A q'|^2 >= V^2 / (1 + eta), is either in C, where h(q') = |A q'| and is looked at; or the great

@@ -104,12 +104,12 @@ class Answer(ABC):
         storing.put(directory, self.file, writers, force=force)
 
     def __repr__(self) -> str:
-        """Return at most five lines: the question, the answer in a sentence or two, and why it ended."""
+        """Return at most five lines: the problem, the answer in a sentence or two, and why it ended."""
         facts = dict(self.describe())
         if len(facts) <= 5:
             return str(self)
         first, *further = wrap(self.sentence(), 105, max_lines=3, placeholder=" ...")
-        lines = [("question", facts.get("question", "")), ("answer", first), *(("", line) for line in further)]
+        lines = [("problem", facts.get("problem", "")), ("answer", first), *(("", line) for line in further)]
         lines += [("status", facts.get("status", ""))]
         return "\n".join(f"{label:<13}{text}" for label, text in lines if text)
 

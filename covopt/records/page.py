@@ -43,12 +43,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with a heading of its own."""
+    """A part of the page with a heading of its own; a `folded` one shows its heading alone until a click."""
 
     title: str
     text: Sequence[str] = ()
     pictures: Sequence[svg.Picture] = ()
     tables: Sequence[Table] = ()
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Page:
         notes: remarks beside the answer.
         facts: the numbers of the answer.
         asked: the options of the call.
-        proof: the proof of the bound and its meaning, in paragraphs.
+        proof: the proof of the bound and its meaning, in paragraphs; `proof_title` is their heading.
         check: the command that checks the proof again.
         sections: all other parts.
         command: the command that repeats the run; None for a run made in Python.
@@ -86,6 +87,7 @@ class Page:
     python: str
     origin: Pairs = field(default_factory=list)
     finished: str | None = None
+    proof_title: str = "Proof"
 
 
 def as_html(page: Page) -> str:

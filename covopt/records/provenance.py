@@ -100,7 +100,7 @@ def _words(value: object) -> list[str] | None:
 
 
 def machine() -> dict[str, str]:
-    """Return versions of installed packages, system, cores, threads and GPU, as far as they are known."""
+    """Return versions of installed packages, system, cores, threads and GPU, those that are known."""
     present = {key: value for key, value in examine().items() if value is not None and key not in (*EXTRAS, "missing")}
     return {key: str(value) for key, value in present.items()}
 

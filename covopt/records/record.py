@@ -176,30 +176,34 @@ LAYER: dict[str, tuple[type, ...]] = {
 }
 
 
-def headline(s: Summary) -> str:
-    """Return the problem of a run in a few words."""
+def data_of(s: Summary) -> str:
+    """Return the data of a run in a few words."""
     rows = counted(s["rows"], "row")
     drawn = "" if s.get("shuffle") is None else f" drawn with seed {s['shuffle']}"
     targets = "" if s.get("targets") is None else f", {s['targets']}"
     scale = f", scale {s['scale']}" if s["scale"] not in (None, "none") else ""
     weighted = ", weighted" if s.get("weighted") else ""
-    data = printable(f"{s['data'] or 'data'}, {rows}{drawn}{weighted}{targets}{scale}")
+    return printable(f"{s['data'] or 'data'}, {rows}{drawn}{weighted}{targets}{scale}")
+
+
+def headline(s: Summary) -> str:
+    """Return the problem of a run in a few words."""
     question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {_short(s['lam'])}"
     bias = s["bias"] if isinstance(s["bias"], str) else _short(s["bias"])
     skip = ", a free skip" if s.get("skip") else ""
-    return f"{data}: {question}, depth {s['depth']}, bias {bias}{skip}, {s['activation']}"
+    return f"{data_of(s)}: {question}, depth {s['depth']}, bias {bias}{skip}, {s['activation']}"
 
 
 def describe(s: Summary) -> Pairs:
     """Return the summary of a run for people: pairs of a label and its text."""
     widths, residual = s["widths"], f"{_short(s['residual'], digits=3)}  (largest deviation from the targets)"
     pairs = [
-        ("question", headline(s)),
+        ("problem", headline(s)),
         ("cost", _short(s["cost"])),
         ("fit", _short(s["fit"])) if s["residual"] is None else ("residual", residual),
         ("norm", f"{_short(s['norm'])}  (sum of squared weights)"),
         ("lower bound", "none proved" if s["lower"] is None else numerals.down(s["lower"], DIGITS)),
-        ("gap", "unknown" if s["gap"] is None else numerals.up(s["gap"], DIGITS)),
+        ("gap", "unknown" if s["gap"] is None else numerals.percent_at_most(s["gap"])),
         ("certificate", CERTIFICATES[s["certificate"]].short),
         ("status", ended(s)),
         ("width", " x ".join(str(n) for n in widths) + f" hidden neuron{'' if widths == [1] else 's'}"),
@@ -216,13 +220,13 @@ def ignores_inputs(s: Summary) -> str:
         return ""
     smaller = "" if s["loss"] == "interpolate" else ", or a smaller lam,"
     return (
-        "This network ignores its inputs. The search found nothing cheaper, which does not prove that nothing is: a"
-        f" longer search{smaller} may find a network that uses them."
+        "This network ignores its inputs. The search found no lower cost, but this is no proof: a longer"
+        f" search{smaller} may find a network that uses them."
     )
 
 
 def ended(s: Summary) -> str:
-    """Return the reason why a run ended, without a network if none was found."""
+    """Return why a run ended; it mentions a network only if one was found."""
     sentence = STATUSES[s["status"]][0]
     return sentence if s["cost"] is not None else f"{sentence.partition(';')[0]}; no network was found"
 
@@ -230,7 +234,7 @@ def ended(s: Summary) -> str:
 def _layer(layer: Summary) -> str:
     """Describe a hidden layer in one line: stationarity, the gap of its block, and ranks."""
     bounded = layer["gap"] is not None
-    gap = f"gap {numerals.up(layer['gap'], 3)} ({layer['gap_certificate']})" if bounded else "no bound"
+    gap = f"gap {numerals.percent_at_most(layer['gap'])} ({layer['gap_certificate']})" if bounded else "no bound"
     ranks = f"rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
     return f"stationarity {_short(layer['stationarity'], digits=5)}, {gap}, {ranks}"
 

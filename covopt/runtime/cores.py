@@ -81,7 +81,7 @@ class _Helper:
         self._process.wait()
 
     def close(self) -> None:
-        """Close its pipes once nobody reads them."""
+        """Close its pipes once they are no longer read."""
         for stream in (self._process.stdin, self._process.stdout):
             with suppress(OSError):
                 if stream is not None:

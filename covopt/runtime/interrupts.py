@@ -110,7 +110,7 @@ def ending() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """Ignore signals from now on: Python's own shutdown would answer them with a traceback."""
+    """Ignore signals until the end: Python's own shutdown would answer them with a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

@@ -54,7 +54,7 @@ class Certificate(enum.StrEnum):
     * convexity: multipliers of one sign, for every ReLU network of its depth.
     * angle: the angle between two samples, for exact fits without biases.
     * loop: winding numbers of a loop of samples, for exact fits.
-    * linear: the singular values of the least linear map, for exact fits by linear networks.
+    * linear: the singular values of the smallest linear map, for exact fits by linear networks.
     * spectral: singular values, for every network of every depth.
     * none: there is no bound.
     """
@@ -198,7 +198,7 @@ class Budget:
         return replace(self, time_limit=self.seconds() + share * self.remaining())
 
     def after(self, rounds: int) -> Budget:
-        """Return a budget with the iterations that are left after so many."""
+        """Return a budget with the iterations that remain after `rounds`."""
         return replace(self, max_iterations=max(0, self.max_iterations - rounds))
 
     def pace(self) -> Callable[[], bool]:

@@ -1,4 +1,4 @@
-"""How the threads of OpenMP wait for one another: OMP_WAIT_POLICY is read when PyTorch is loaded.
+"""Choose how the threads of OpenMP wait for one another: OMP_WAIT_POLICY is read when PyTorch is loaded.
 
 By default they spin: after each small product, every thread occupies its core until the next one. If other programs use
 the machine, threads that compute then wait for threads that spin. Sleeping costs a few microseconds for each product.

@@ -27,7 +27,7 @@ from covopt.runtime.errors import CovoptWarning, DataError, RecordError
 FACTS, DIGEST = "covopt_state", "digest"
 """The arrays of texts; by the name of the first, which is written first, a state is known from other files."""
 Facts = Mapping[str, Any]
-"""Numbers, and lists of them, by name, as a file holds them: whoever reads one has to expect other types."""
+"""Numbers, and lists of them, by name, as a file holds them; a reader must check their types."""
 CLOSE = 1e-9
 """Sums over the same data agree up to this, relative, in whatever order they were taken."""
 
@@ -60,7 +60,7 @@ class Saved:
 
 def no_state(path: Path) -> RecordError:
     """Return the error for a file from which no solve can resume."""
-    return RecordError(f"{path} holds no state of a solve to go on from; leave resume out.")
+    return RecordError(f"{path} holds no state of a solve to continue; leave resume out.")
 
 
 def is_state(path: Path) -> bool:
@@ -77,7 +77,7 @@ class Checkpoint:
         writes: whether this process writes the file; one of several does.
 
     Attributes:
-        saved: the state to go on from.
+        saved: the state to continue from.
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float = 60.0, writes: bool = True) -> None:
@@ -91,12 +91,12 @@ class Checkpoint:
 
         Raises:
             RecordError: there is none, or it is damaged or of another problem; or a file cannot be written there; or
-                there is one, and nobody asked to go on from it.
+                there is one, and `resume` is false.
         """
         self._question = question
         if not resume:
             if self._writes and is_state(self.path):
-                remedy = "go on from it with resume, or remove it"
+                remedy = "continue from it with resume, or remove it"
                 raise RecordError(f"{self.path} is the state of an earlier solve; {remedy}.")
             if self._writes:
                 files.check_free(self.path, force=True, is_own=is_state)
@@ -127,7 +127,7 @@ class Checkpoint:
         return seconds - self._last >= self._every
 
     def keep(self, stage: str, seconds: float, facts: Facts, arrays: Mapping[str, NDArray]) -> None:
-        """Write the file; where the disk refuses, the solve goes on without."""
+        """Write the file; if that fails, the solve continues without it."""
         self._last = seconds
         if not self._writes:
             return

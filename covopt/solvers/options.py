@@ -20,7 +20,7 @@ CERTIFY = ("none", "fast", "full", "auto")
 DRAWS_TOGETHER = 24
 """Networks of three layers and more that are explored together."""
 WIDEST = 1_000_000
-"""Neurons of a hidden layer that somebody may ask for."""
+"""The maximum width that an option may ask for."""
 _USES = {
     "width": "the methods hidden and train",
     "max_width": "the method cone at depth 3 and more",
@@ -53,7 +53,7 @@ class SolveOptions:
         method: cone, frank-wolfe, hidden or train.
         certify: none, fast, full or auto.
         gap: proved relative gap to stop at.
-        tol: relative gain of the rounds of `cone` below which they end; None: they go on.
+        tol: relative gain of the rounds of `cone` below which they end; None: they continue.
         seed: of every random choice.
         init: weights to start from.
         width: hidden width of `hidden` and `train`; None lets them choose.
@@ -82,7 +82,7 @@ class SolveOptions:
 
     @property
     def saved(self) -> Saved | None:
-        """The state of an earlier solve to go on from."""
+        """The state of an earlier solve to continue from."""
         return None if self.checkpoint is None else self.checkpoint.saved
 
     def check(self, depth: int) -> None:

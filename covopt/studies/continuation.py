@@ -3,7 +3,7 @@
 That number is the key of a problem. The best network of one key is a start for its neighbours, so that the keys are
 searched in rounds, upward and downward, until nothing gains, everything is proved, or the time is over. A study says
 how a network of one key becomes a start of another, and how it descends from there. Ctrl-C leaves no time, so that a
-search ends soon after it, and `best` holds what was reached; a later search goes on from there.
+search ends soon after it, and `best` holds what was reached; a later search continues from there.
 """
 
 from __future__ import annotations

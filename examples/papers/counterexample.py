@@ -1,8 +1,8 @@
 """A function whose representations diverge with depth, so that no expansion in 1 / L holds.
 
 f(x, y, z) = (x, y, z + (x - y)_+) on [0, 1]^3. With bounded representations a ReLU network of L layers costs 3 L + 3:
-three dimensions everywhere, and three more for the ridge. It is cheaper to stretch x and y and to shrink z by a factor
-e^e in each of (L - 2) / 2 layers, to add the ridge where it is cheap, and to undo both; for even L
+three dimensions everywhere, and three more for the ridge. It costs less to stretch x and y, to shrink z by a factor
+e^e in each of (L - 2) / 2 layers, to add the ridge where it costs little, and to undo both; for even L
 
     |W|^2 - 3 L = (L - 2) (2 (cosh 2e - 1) + cosh 4e - 1) + 2 exp(-(L - 2) e) + exp(-2 (L - 2) e),
 

@@ -1,11 +1,11 @@
-"""Depth against rank: the rank of the cheapest networks falls with the depth, and their norm grows by it.
+"""Depth against rank: the rank of the best networks falls with the depth, and their norm grows by it.
 
-A network that few dimensions pass costs about one for each of them and each layer, |W|^2 = k L + R1 + R2 / L, and more
-at its two ends the fewer they are. So at every depth another rank is the cheapest one, and the larger the depth, the
-smaller the rank.
+A network that passes k dimensions through its layers costs about k in each layer, |W|^2 = k L + R1 + R2 / L, and the
+more in its outer layers, the smaller k is. So the best rank depends on the depth, and is smaller in deeper networks.
 
-Families of networks are built ends first at the smallest depth with k neurons between, and go from depth to depth with
-identity layers inserted, and descend. Beside them networks are trained from random draws, as in the paper.
+Families of networks are built outer layers first at the smallest depth with k neurons between. Identity layers are
+inserted for the next depth, and the networks descend. For comparison, networks are trained from random starts, as in
+the paper.
 
 Source: [J23b, section 2 and Fig. 1].
 """
@@ -129,12 +129,12 @@ def _settings(samples: int, width: int, trials: int) -> list[Setting]:
         Setting("g, h", f"random ReLU networks of {t.neurons} neurons, biases {teachers.BIASES:g}", False),
         Setting("scales", f"y centred, mean |y|^2 {SIZE**2:g}", False),
         Setting("widths", f"{width}; of families {', '.join(str(k) for k in FAMILIES)} between the ends", False),
-        Setting("training", "families: built ends first, then L-BFGS; draws: Adam, then L-BFGS, 600 steps each", False),
+        Setting("training", "outer layers first, then L-BFGS; random starts: Adam, then L-BFGS, 600 steps each", False),
     ]
 
 
 def _names(arrays: Arrays, depth: int) -> list[tuple[str, str]]:
-    """Of each network of a depth the name of its arrays, and what it is called."""
+    """Return the name of the arrays of each network of a depth, and its label."""
     trials = sum(key.startswith("draw") and key.endswith(f"_L{depth}_W1") for key in arrays)
     families = [(_family(rank, depth), f"family {rank}") for rank in FAMILIES]
     return families + [(_draw(number, depth), f"draw {number + 1}") for number in range(trials)]
@@ -169,7 +169,7 @@ def _of_network(arrays: Arrays, depth: int, key: str, name: str) -> Numbers:
 
 
 def _cheapest(numbers: Numbers) -> list[Numbers]:
-    """Of each depth."""
+    """Return the network of lowest cost at each depth."""
     networks = numbers["networks"]
     return [min((n for n in networks if n["depth"] == L), key=lambda n: n["cost"]) for L in DEPTHS]
 
@@ -183,13 +183,13 @@ def _claims(numbers: Numbers) -> list[Claim]:
     deep = [n for n in draws if n["depth"] > ZERO_FROM]
     falls = all(b <= a for a, b in pairwise(ranks)) and ranks[0] > ranks[-1] == TEACHER.rank
     return [
-        Claim(f"the rank of the cheapest network falls with the depth, to {TEACHER.rank}, the teacher's", falls),
+        Claim(f"the rank of the best network falls with the depth, to {TEACHER.rank}, the teacher's", falls),
         Claim(
             f"at the largest depth each layer more adds the rank to the norm of each family, up to {CLOSE:.0%}",
             all(abs(n["slope"] - n["rank"]) <= CLOSE * n["rank"] for n in families),
         ),
         Claim(
-            "no network from random draws is cheaper than the families, at any depth",
+            "no network from a random start costs less than the families, at any depth",
             all(n["name"].startswith("family") for n in best),
         ),
         Claim(
@@ -219,9 +219,9 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
     return [
         panels.Panel("Norm", "depth L", "|W|²", lines, logarithmic="y"),
         panels.Panel(
-            "The cheapest networks", "depth L", "rank of W_{L/2}", [panels.through("", np.array(steps, float), "o-", 3)]
+            "The best networks", "depth L", "rank of W_{L/2}", [panels.through("", np.array(steps, float), "o-", 3)]
         ),
-        spectrum_panel(f"The cheapest at L = {best['depth']}", "singular values of W_l", spectra, TEACHER.rank),
+        spectrum_panel(f"The best at L = {best['depth']}", "singular values of W_l", spectra, TEACHER.rank),
     ]
 
 
@@ -238,13 +238,13 @@ def _points(networks: Iterator[Numbers] | Sequence[Numbers]) -> tuple[np.ndarray
 
 
 DESIGN = Design(
-    title="the rank of the cheapest networks falls with the depth",
+    title="the rank of the best networks falls with the depth",
     source="[J23b, Fig. 1]",
     question="How do the norm and the rank of networks change with the depth?",
     differs=(
-        "The paper trains all its networks from random draws, and prints neither their widths nor how many samples"
-        " there are. Here the families are built ends first and handed from depth to depth, which finds lower losses;"
-        " draws are shown beside them. All descents end where they stand still, or by their steps."
+        "The paper trains all its networks from random starts, and prints neither their widths nor the number of"
+        " samples. Here the families are built outer layers first and passed from depth to depth, which finds lower"
+        " losses; random starts are shown for comparison. A descent ends when it gains nothing, or by its steps."
     ),
     make=_make,
     numbers=_numbers,

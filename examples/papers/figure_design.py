@@ -67,7 +67,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Made:
-    """What was made: the settings, the arrays from which all else follows, and why the training ended."""
+    """A computed figure: the settings, the arrays from which all else follows, and why the training ended."""
 
     settings: list[Setting]
     arrays: dict[str, Float[np.ndarray, "*shape"]]
@@ -76,7 +76,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a reader should see in the figure, and whether it is there."""
+    """A statement that the figure should show, and whether it does."""
 
     text: str
     seen: bool
@@ -192,14 +192,14 @@ def _aligned(rows: list[list[object]]) -> list[list[str]]:
 
 
 def worst(ended: Sequence[Status]) -> Status:
-    """What ended several trainings: Ctrl-C if it ended one, else a limit if that did, else all came to a stand."""
+    """Return why several trainings ended: Ctrl-C if it ended one, else a limit if that did, else convergence."""
     if Status.INTERRUPTED in ended:
         return Status.INTERRUPTED
     return next((status for status in ended if status is not Status.CONVERGED), Status.CONVERGED)
 
 
 def ended(budget: Budget) -> Status:
-    """What ended descents that stop by themselves: nothing else, or the end of their time, or Ctrl-C."""
+    """Return why descents ended that stop by themselves: convergence, the time limit, or Ctrl-C."""
     if not budget.spent():
         return Status.CONVERGED
     return Status.TIME_LIMIT if budget.seconds() >= budget.time_limit else Status.INTERRUPTED

@@ -1,4 +1,4 @@
-"""What the layers of a stored network do, as numbers of a figure and as pictures."""
+"""The layers of a stored network, as numbers of a figure and as pictures."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def seen_in(
 
 
 def _kept(values: list[float] | None) -> list[float]:
-    """Those that count; the others are 0."""
+    """Return the values with negligible ones set to 0."""
     return [s if s > SMALL * max(values) else 0.0 for s in values] if values else []
 
 

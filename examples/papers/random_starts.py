@@ -37,7 +37,7 @@ class Schedule(NamedTuple):
         return self.rate * min(1.0, (step + 1) / self.warm) * 0.5 * (1.0 + math.cos(math.pi * step / self.steps))
 
     def penalty_at(self, step: int) -> float:
-        """How many times lam the penalty of a step is."""
+        """Return the penalty of a step as a multiple of lam."""
         return self.stronger ** max(0.0, 1.0 - 2.0 * step / self.steps)
 
     def __str__(self) -> str:

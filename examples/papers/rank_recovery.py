@@ -4,8 +4,8 @@ The targets depend on four of the 15 numbers that the inputs in R^50 are made of
 dimensions pass the layers in the middle, and these are linear on the data; the Jacobian of what is learned has few
 singular values. What kernel ridge regression learns has a Jacobian of full rank, whatever the targets.
 
-The network is built ends first with more neurons in its middle layers than the teacher has dimensions, and descends:
-how many dimensions remain is what is looked at.
+The network is built outer layers first, with more neurons in its middle layers than the teacher has dimensions, and
+descends; the figure shows the number of dimensions that remain.
 
 Source: [J23a, Fig. 1 and App. D, F].
 """
@@ -83,7 +83,7 @@ def _settings(samples: int, width: int) -> list[Setting]:
         Setting(
             "scales", f"slopes of deviation 1, biases {teachers.BIASES:g}; y centred, mean |y|^2 {t.outputs}", False
         ),
-        Setting("training", "built ends first, then L-BFGS (the paper: Adam, all widths 100)", False),
+        Setting("training", "built outer layers first, then L-BFGS (the paper: Adam, all widths 100)", False),
         Setting("kernel", f"Gaussian, of the samples' mean square distance; ridge {RIDGE:g}", False),
         Setting("fresh inputs", f"{FRESH}, from the same teacher", False),
     ]
@@ -208,7 +208,7 @@ DESIGN = Design(
     question="Does a deep network find how many dimensions its targets depend on?",
     differs=(
         "The paper's caption says rank 4, its Appendix F five numbers z_1, ..., z_5; four are taken here. The paper"
-        " trains from random draws by Adam, all layers of width 100; here the network is built ends first with"
+        " trains from random starts by Adam, all layers of width 100; here the network is built outer layers first with"
         f" {START} neurons between, and descends from there. Its norm, about 6 L, depends on scales that it does not"
         " print. The kernel is not the paper's, which prints none."
     ),

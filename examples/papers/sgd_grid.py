@@ -1,7 +1,8 @@
 """Ranks and accuracies after SGD with weight decay against batch size, rate and lam, for three architectures.
 
 A plain MLP, one with batch normalisation and a residual one learn images of digits. One of batch size, rate and lam is
-varied at a time. Beside the mean rank of the matrices stands the rank that what is left of the start would give alone.
+varied at a time. The figure shows the mean rank of the matrices, and the rank of what remains of the initialisation
+alone.
 
 Source: [GP22, Figures 2 to 5 and section 4.3].
 """

@@ -121,7 +121,7 @@ def _settings(samples: int, width: int) -> list[Setting]:
         Setting("E", f"symmetric, Gaussian, deviation {NOISE}", False),
         Setting("samples", str(samples), False),
         Setting("widths", f"{width} at both ends, {START} between (the paper: 200)", False),
-        Setting("training", "built ends first, then L-BFGS", False),
+        Setting("training", "built outer layers first, then L-BFGS", False),
         Setting("fresh inputs", f"{FRESH}; orbits: turned about w at random, half of them mirrored", False),
     ]
 
@@ -159,7 +159,7 @@ def _paths(arrays: Arrays, layers: Layers) -> Float[np.ndarray, "k T 2"]:
 
 
 def crossings(paths: Float[np.ndarray, "k T 2"]) -> int:
-    """How many pairs of segments of different paths cross each other."""
+    """Count the pairs of segments of different paths that cross each other."""
     count = 0
     for number, path in enumerate(paths):
         for other in paths[number + 1 :]:
@@ -191,7 +191,7 @@ def _on_plane(
 
 
 def _around(distances: Float[np.ndarray, "r r"], radii: Float[np.ndarray, "r r"]) -> float:
-    """How much the distance varies where |v| is the same, over how much it varies in |v| <= 1: 0 on circles."""
+    """Return the variation of the distance at equal |v| over that in |v| <= 1: 0 on circles."""
     inside = radii <= 1.0
     rings = np.round(radii[inside] * (SIDE // 2)).astype(int)
     values = distances[inside]
@@ -254,7 +254,8 @@ DESIGN = Design(
     question="Does a deep network forget what its targets do not depend on?",
     differs=(
         "The paper prints neither the size of v, nor the steps of gradient descent, nor E. It trains layers of 200"
-        f" neurons; here the network is built ends first with {START} neurons between, and descends from there."
+        f" neurons; here the network is built outer layers first, with {START} neurons between, and descends from"
+        " there."
     ),
     make=_make,
     numbers=_numbers,

@@ -70,7 +70,7 @@ def _of_network(arrays: Arrays, key: str) -> Numbers:
 
 
 def best_of_each_depth(numbers: Numbers) -> list[Numbers]:
-    """Of each depth the network of the lowest cost, where one fits."""
+    """Return the network of lowest cost at each depth at which one fits."""
     fitting = [line for line in numbers["networks"] if line["fit"] < FITS]
     depths = sorted({line["depth"] for line in fitting})
     return [min((line for line in fitting if line["depth"] == L), key=lambda line: line["cost"]) for L in depths]

@@ -27,7 +27,7 @@ from covopt.solvers.training.trainer import TrainerOptions, train
 
 SAMPLES, DEPTH = 1000, 3
 CLOSE = (0.1, 0.01, 0.001)
-"""A width is told from which on the lowest train loss comes within these of the lowest of all."""
+"""The smallest width is reported whose lowest train loss is within each of these of the lowest of all."""
 COLUMNS = ("lam", "width", "train loss", "test loss")
 
 
@@ -89,7 +89,7 @@ class Panel:
         return Made(settings, {"trials": np.array(found)}, worst(ended))
 
     def numbers(self, arrays: Arrays) -> Numbers:
-        """Return, for each width, the lowest train loss of at most so many neurons, with the test loss of that network.
+        """Return, for each width, the lowest train loss up to that width, with the test loss of that network.
 
         Also the lowest of the trials of that width alone, and where the plateau begins.
         """

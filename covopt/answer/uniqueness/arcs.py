@@ -117,7 +117,7 @@ class Circle:
         return one * max(1, math.isqrt(int(other @ other))) + other * max(1, math.isqrt(int(one @ one)))
 
     def feasible(self, Lambda: Whole, scale: int) -> int:
-        """Return a whole number s >= `scale`, the least found, such that Lambda / s has h <= 1."""
+        """Return a whole number s >= `scale`, the smallest found, such that Lambda / s has h <= 1."""
         bits = self.plane.feature_bits
         for one, other in self.ends:
             n, m = self.breaks[one].w, self.breaks[other].w

@@ -92,7 +92,7 @@ def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Opt
     W, sizes = units(neurons)
     moments, is_single = [], np.full(len(W), True)
     for cone in cones:
-        within = is_single & (cone.coordinates(W.T) >= -1e-9).all(axis=0)  # or hardly beyond its end
+        within = is_single & (cone.coordinates(W.T) >= -1e-9).all(axis=0)  # or barely beyond its end
         is_single = is_single & ~within
         moments.append(cone.moments(W[within], sizes[within]))
     c = np.zeros(len(candidates.single))

@@ -78,7 +78,7 @@ def _beyond(problem: Problem, weights: Weights) -> str:
     N, m = problem.Y.shape
     # The multiplications of whole numbers on all arcs, and the order of the matrices of Newton's method.
     if N * N * m > 250_000 or len(weights[0]) * m > 400:
-        return "The question is too large to be decided in exact arithmetic."
+        return "The problem is too large to be decided in exact arithmetic."
     return ""
 
 

@@ -33,7 +33,7 @@ Whole = NDArray[Any]
 Exact = NDArray[Any]
 """An array of fractions."""
 BITS = 320
-"""Numbers of a network and of a dual point have so many binary digits, beyond their largest."""
+"""Numbers of a network and of a dual point have this number of binary digits, counted from that of the largest one."""
 
 
 @dataclass(frozen=True)

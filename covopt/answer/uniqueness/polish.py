@@ -45,7 +45,7 @@ class Neurons:
         return np.array(rows, dtype=float).reshape(self.V.shape)
 
     def without(self, gone: NDArray[np.bool_]) -> Neurons:
-        """Those that stay."""
+        """Return those that stay."""
         return Neurons(self.fixed[~gone], self.directions[~gone], self.V[~gone])
 
 

@@ -14,8 +14,8 @@ from covopt.runtime.errors import counted
 
 UNIQUE, SEVERAL, UNDECIDED = VERDICTS
 SENTENCES = {
-    UNIQUE: "the optimal network is the only one, which is proved",
-    SEVERAL: "there are infinitely many optimal networks, which is proved",
+    UNIQUE: "the optimal network is unique (proved)",
+    SEVERAL: "there are infinitely many optimal networks (proved)",
     UNDECIDED: "not decided",
 }
 

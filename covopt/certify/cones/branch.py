@@ -14,7 +14,7 @@ largest of its leaves.
   `covopt.oracles.arrangement`.
 
 **The proof in a file.** The codes of a tree, a byte for each cone, say which cones were cut where; `replay` cuts them
-again, bounds them anew and returns the bound that they prove, whatever is written in the file.
+again, recomputes their bounds and returns the bound that they prove, whatever is written in the file.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ lost: where E_jl >= M |v_j - v_l|^2 / 4 on all edges, M is as small as the large
     theta^T C theta >= p theta_1^2 + 2 theta_1 c'^T theta' + ... >= theta'^T (C' - c' c'^T / p) theta',    theta >= 0.
 
 With c' = c this is Cholesky's factorization, which lowers the diagonal for positive entries too; c' = min(c, 0) ignores
-them. In between, c'_l <= 0.4 sqrt(p C_ll), and with the costliest row first, M is mostly within 1 % of the least
+them. In between, c'_l <= 0.4 sqrt(p C_ll), and with the costliest row first, M is mostly within 1 % of the smallest
 (rank 6 to 8, beside a test of all 2^r - 1 principal submatrices).
 
 **Rounding.** u = 2^-53: an entry of C is off by at most 2 (4 N + 4 r + 60) u S for d and E together (`bounds.py`) and
@@ -60,7 +60,7 @@ def least_multiple(
     enough: float,
     upper: Float[Tensor, " B"],
 ) -> Float[Tensor, " B"]:
-    """Return an upper bound, at most `upper`, on the least M that makes C copositive; try `enough` first.
+    """Return an upper bound, at most `upper`, on the smallest M that makes C copositive; try `enough` first.
 
     Args:
         Gram: the Gram matrices of the generators.
@@ -79,7 +79,7 @@ def least_multiple(
     K = 1.0 - (stretch / (stretch + 1.0))[:, None, None] * (1.0 - Gram)
     low = d.amax(dim=1).clamp_min(0.0)
     high, M = upper, torch.maximum(low, torch.full_like(low, enough))
-    for _ in range(5):  # try `enough`, then halve the interval that contains the least M
+    for _ in range(5):  # try `enough`, then halve the interval that contains the smallest M
         charge = 3.0 * rounding + 64 * r * UNIT_ROUNDOFF * M
         C = M[:, None, None] * K - means - charge[:, None, None]
         proved = is_copositive(C)

@@ -3,7 +3,7 @@
 Let no column of Lambda (N, m) change sign. Then Lambda Lambda^T >= 0 entrywise, and g(z) = |Lambda^T sigma(z)| is
 convex, homogeneous and non-decreasing in sigma(z): g(sum_j a_j sigma(z_j)) <= sum_j |a_j| g(z_j). So with
 M >= max_w g(Xt w), |w| = 1, and q = beta^2 |Lambda^T 1|^2, the sums t_l = sum_k g(z_k)^2 over the neurons of a layer
-obey t_1 <= |W_1|^2 M^2 and t_{l+1} <= |W_{l+1}|^2 (t_l + q), and <Lambda, F>^2 <= |W_L|^2 (t_{L-1} + q): the least
+obey t_1 <= |W_1|^2 M^2 and t_{l+1} <= |W_{l+1}|^2 (t_l + q), and <Lambda, F>^2 <= |W_L|^2 (t_{L-1} + q): the smallest
 budget that reaches <Lambda, Y> (`growth`) is a bound. Without a bias it is L (<Lambda, Y> / M)^(2/L), which is the
 minimum wherever the multipliers of two layers are of this kind.
 

@@ -116,5 +116,5 @@ class Edges:
 
 
 def power(ratio: float, depth: int) -> float:
-    """Return L ratio^(2/L), the least |W|^2 of layers whose norms have this product."""
+    """Return L ratio^(2/L), the smallest |W|^2 of layers whose norms have this product."""
     return depth * min(ratio, 1e300) ** (2.0 / depth) if ratio > 0.0 and math.isfinite(ratio) else 0.0

@@ -194,7 +194,7 @@ class Family:
     _last: tuple[Tensor, Tensor] | None = None
 
     def steepest(self) -> float:
-        """Return about the least theta whose flow can be B^T W = -grad C(constant): larger ones gain nothing."""
+        """Return about the smallest theta whose flow can be B^T W = -grad C(constant): larger ones gain nothing."""
         problem, entropy = self.incidence.problem, self.incidence.entropy
         Y = problem.Y.double()
         pull = Y - problem.mean(Y) if problem.beta != 0.0 or entropy else Y
@@ -328,7 +328,7 @@ class Laplacian(DeepProof):
         targets = Y - Y.mean(dim=1, keepdim=True) if type(problem.loss) is CrossEntropy else Y
         weighed = [edges for edges in weigh(problem, targets, stop) if edges.fits(problem)]
         proofs = [cls(0.0, edges) for edges in weighed if type(problem.loss) in RANKED]
-        # Flows on edges with hardly optimised weights prove very little.
+        # Flows on edges with barely optimised weights prove very little.
         if weighed and not problem.interpolates and not stop():
             flows, spread = best_flows(problem, weighed[0], spectral.spectral_lines(problem, stop=stop)[1], stop)
             if flows:

@@ -23,7 +23,7 @@ from covopt.runtime.loop import Certificate
 
 @dataclass(frozen=True)
 class Linear(DeepProof):
-    """A bound from the singular values of the least linear map that fits."""
+    """A bound from the singular values of the smallest linear map that fits."""
 
     kind: ClassVar[Certificate] = Certificate.LINEAR
 

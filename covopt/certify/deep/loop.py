@@ -115,7 +115,7 @@ class _Figure:
 
     Attributes:
         points: corners of pi(y) (m, 2); steps: |x_i - x_{i+1}|, at most; rises: |y_i - y_{i+1}|, at least.
-        missed: how far a corner may be from its target; area: A, at most; steepest: a bound from below on lam.
+        missed: how far a corner may be from its target; area: A, at most; steepest: a lower bound on lam.
         unit: what lam is multiplied by in the user's units; depth: L.
     """
 

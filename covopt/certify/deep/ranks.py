@@ -113,7 +113,7 @@ def least_relative_loss(
     """Return a lower bound on the minimum over u, and about where it is, for p in falling order with the sum 1.
 
     On a cell of u_1 and of T = sum_i u_i / u_1^(1/2) the concave T^e is at least its chord, which leaves a minimum for
-    each u_i alone. Cells that might hold less than the least value so far are halved, in so many rounds at most.
+    each u_i alone. Cells that might hold less than the smallest value so far are halved, in a limited number of rounds.
     """
     c = math.exp(min(log_c, 600.0))
     at, best = p.new_full((len(p),), LEAST_U), 1.0

@@ -45,7 +45,7 @@ class RelaxationOptions:
 
     Attributes:
         check: the first number of steps between two proofs.
-        patience: the first part ends after this number of proofs in a row that hardly raise the bound.
+        patience: the first part ends after this number of proofs in a row that barely raise the bound.
         worth: stop growing trees if doubling the time is expected to close less than this part of the distance to the
             target, by the pace of the most promising tree (`runtime.pace`); 0: never.
         newton: the number of Newton steps of cross_entropy's proximal map.

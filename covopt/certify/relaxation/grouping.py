@@ -119,7 +119,7 @@ def grouped_bound(
     if problem.depth != 2:
         raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
     budget, search = Budget(time_limit), _Search(problem)
-    # From a single group, the multipliers of standardised data go to 0 and hardly return: wine then ended at 0.385 of
+    # From a single group, the multipliers of standardised data go to 0 and rarely return: wine then ended at 0.385 of
     # the cost instead of 0.52.
     first, further, gain = 4, 2, 2e-3  # halvings, and the relative gain of a level that makes the next worthwhile
     halvings = min(first, int(math.log2(max(1, min(most, problem.samples)))))
@@ -279,7 +279,7 @@ class _Search:
         self._seed()
 
     def _seed(self) -> None:
-        """Raise small multipliers as far as they still prove a bound, because M^(1/2) cannot leave 0."""
+        """Raise small multipliers while they still prove a bound, because M^(1/2) cannot leave 0."""
         F, c, root = self.point
         least = 0.3 * float(c.exp().mean().sqrt())
         for _ in range(10):

@@ -146,7 +146,7 @@ def prove_groups(ground: Ground, Lambda: Float[Tensor, "N m"], groups: Groups) -
 
 
 def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
-    """Return the least proved tau, rounding included; `sums` are the sums of absolute values of all terms."""
+    """Return the smallest proved tau, rounding included; `sums` are the sums of absolute values of all terms."""
     n, r = q.J.shape
     unit = 2.0 * (samples + 4 * n + r + 40) * UNIT_ROUNDOFF
     eye = torch.eye(n, dtype=q.W.dtype, device=q.W.device)

@@ -106,8 +106,8 @@ def _shift_matrix(half: Float[Tensor, "F k"], k: int) -> Float[Tensor, "q q"]:
 def _cheapest_shift(S: Float[Tensor, "q q"], r: int, half: Float[Tensor, "F r"]) -> tuple[float, float]:
     """Return (c, tau(c)) near the minimum of tau; (0, tau) if no sample is free.
 
-    tau is convex above the least admissible c, so two tangents bound its minimum from below; the next c is where they
-    cross, or every other time the geometric mean, because a tangent near the pole of tau gives little.
+    tau is convex above the smallest admissible c, so two tangents bound its minimum from below; the next c is where
+    they cross, or every other time the geometric mean, because a tangent near the pole of tau gives little.
     """
     D = -S[:r, :r]
     if S.shape[0] == r:
@@ -125,7 +125,7 @@ def _cheapest_shift(S: Float[Tensor, "q q"], r: int, half: Float[Tensor, "F r"])
         y = (Cc.T @ v) / (values + c)
         return _Tangent(gap, height, float(2.0 * (v @ step) @ y - y @ y))
 
-    # From a c next to the least admissible one (relative to the largest eigenvalue of A) to one at which tau rises.
+    # From a c next to the smallest admissible one (relative to the largest eigenvalue of A) to one at which tau rises.
     most, low, high = 24, tangent(1e-9 * unit), tangent(unit)
     for _ in range(most):
         if high.slope >= 0.0:
@@ -146,7 +146,7 @@ def _cheapest_shift(S: Float[Tensor, "q q"], r: int, half: Float[Tensor, "F r"])
 
 
 class _Tangent(NamedTuple):
-    """tau and its derivative at `gap` above the least admissible shift."""
+    """tau and its derivative at `gap` above the smallest admissible shift."""
 
     gap: float
     height: float

@@ -1,4 +1,4 @@
-"""How the networks of a deep search descend: on a penalised loss, or to an exact fit."""
+"""Let the networks of a deep search descend: on a penalised loss, or to an exact fit."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Descent:
 class ExactDescent(Descent):
     """Descents with a falling penalty, which end in an exact fit and widen the network by themselves.
 
-    A start that fits exactly is a corner: descents along the exact fits hardly move from it, and the method of
+    A start that fits exactly is a corner: descents along the exact fits barely move from it, and the method of
     multipliers (solvers/training/exact_fit.py) needs many long descents beyond two layers. Wider by some random neurons
     and with a penalty, it moves far; as the penalty falls, tenfold each time, it comes back to a fit that is exact but
     for a little, which Newton steps (tangent.py) remove. A penalty leaves no more neurons than it needs, too few for a
@@ -177,7 +177,7 @@ class ExactDescent(Descent):
         return fit_exactly(self.problem, weights)
 
     def nearest(self, weights: list[Tensor], stop: Stop) -> list[Tensor]:
-        """Change all layers the least for F = Y."""
+        """Change all layers as little as possible for F = Y."""
         return nearest_fit(self.problem, weights, stop)
 
     def cost(self, weights: Weights) -> float:
@@ -188,7 +188,7 @@ class ExactDescent(Descent):
         return cost.total * (1.0 + 10.0 * misfit) if self.problem.allows(cost.residual) else math.inf
 
     def refitted(self, weights: list[Tensor]) -> list[Tensor]:
-        """Return the network with the least W_L for which Z_L = Y."""
+        """Return the network with the smallest W_L for which Z_L = Y."""
         return [*weights[:-1], thin(inputs_of(self.problem, weights, self.problem.depth)).solve(self.problem.Y).T]
 
     def _descended(self, weights: list[Tensor], first: HomotopyOptions, stop: Stop) -> list[Tensor]:

@@ -1,9 +1,9 @@
 """Fine-tuning on mini-batches, from given weights and without new neurons.
 
-Where hundreds of passes over the samples take minutes, L-BFGS (descent.py) hardly begins. There cycles of Adam in
-float32 take its place, each twice as long as the one before, with a rate that falls along a cosine from a small part of
-the weights' size: they go on from the network, not elsewhere. After each cycle the loss is evaluated over all samples
-in float64, and the lowest network is kept. Steps are taken in the units of units.py, which float32 holds.
+Where hundreds of passes over the samples take minutes, L-BFGS (descent.py) makes almost no progress. There cycles of
+Adam in float32 take its place, each twice as long as the one before, with a rate that falls along a cosine from a small
+part of the weights' size: they continue from the network, not elsewhere. After each cycle the loss is evaluated over
+all samples in float64, and the lowest network is kept. Steps are taken in the units of units.py, which float32 holds.
 
 Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
 """

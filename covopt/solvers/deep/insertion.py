@@ -6,7 +6,7 @@ l = 0 and the outputs for l = L,
 * the projection V V^T on their row space, where no entry of S_l is negative: sigma leaves it as it is, it costs
   rank(S_l), and no sample moves;
 * with a bias, u = V^T (s - c) + t >= 0, V the principal directions of the centred S_l, of which there are d, the affine
-  dimension: from then on the layer costs d, after what the change of coordinates costs once.
+  dimension: further layers then cost d each, after what the change of coordinates costs once.
 
 **Back.** A layer whose neurons are each active on all samples, or on none, is linear on the data: it and the layer
 above it are one, and the network without it is the same function there. Of other layers what is left out is their kink.
@@ -88,7 +88,7 @@ def _in_order(problem: Problem, networks: list[list[Tensor]]) -> list[list[Tenso
 
 
 def in_balance(weights: Weights) -> list[Tensor]:
-    """Rescale the layers, then the neurons, to the least |W|^2; the outputs stay."""
+    """Rescale the layers, then the neurons, to the smallest |W|^2; the outputs stay."""
     A = np.array([float(W[:, :-1].double().square().sum()) for W in weights])
     b = np.array([float(W[:, -1].double().square().sum()) for W in weights])
     if not (A > 0.0).all() or not np.isfinite(A).all() or not np.isfinite(b).all():

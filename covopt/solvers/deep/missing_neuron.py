@@ -1,8 +1,8 @@
 """The neuron to add: the oracle at the back-propagated dual (MATH.md section 5).
 
 The convex-concave ascents hold a multiplier for each sample and start. On many samples they run on evenly spaced rows,
-whose duals are weighed up; the best of what they find goes on along the gradient of h_l on the sphere, two passes over
-all samples for each step. Every value, and the loss with the neuron in each size, is over all samples.
+whose duals are weighed up; the best of what they find continues along the gradient of h_l on the sphere, two passes
+over all samples for each step. Every value, and the loss with the neuron in each size, is over all samples.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MissingNeuron:
     cut: bool = False
 
     def network(self, problem: Problem, weights: Weights) -> list[Tensor]:
-        """Add the neuron in its best size; for `interpolate` W_L is the least that fits again."""
+        """Add the neuron in its best size; for `interpolate` W_L is the smallest that fits again."""
         return _grown(problem, weights, self.layer, self, self.size)
 
 
@@ -169,7 +169,7 @@ def _in_best_size(
 
 
 def _grown(problem: Problem, weights: Weights, layer: int, neuron: Found | MissingNeuron, size: float) -> list[Tensor]:
-    """Add a neuron; for `interpolate` W_L becomes the least one with Z_L = Y."""
+    """Add a neuron; for `interpolate` W_L becomes the smallest one with Z_L = Y."""
     grown = add_neuron(problem, weights, layer, neuron.direction, neuron.output, size)
     return descent_for(problem).refitted(grown)
 
@@ -218,7 +218,7 @@ class _ManySamples:
         starts = starts[values.argsort(descending=True)[:most]]
         briefly = AscentOptions(steps=8, box_steps=40, finishing=2)
         answer = ConvexConcaveOracle(Zs, problem.activation, briefly)(M, starts)
-        candidates = torch.cat([answer.directions, starts])[:16]  # so many go on over all samples
+        candidates = torch.cat([answer.directions, starts])[:16]  # this number continue over all samples
         return self._judged(self._climbed(candidates @ Q))
 
     def _climbed(self, W: Float[Tensor, "B d"]) -> Float[Tensor, " d"]:

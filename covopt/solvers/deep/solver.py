@@ -37,7 +37,7 @@ from covopt.solvers.training.simple import simple_networks
 
 # Starts of a batch at most, where few come at a time.
 AT_FIRST = 6
-# Ranks that are built ends first in one step.
+# Ranks that are built outer layers first in one step.
 RANKS = 6
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
 # Networks of a batch that are refined, at most.
@@ -77,7 +77,7 @@ class State:
         best: the best network so far; cost: its cost.
         costs: of each start so far, the lowest that came of it.
         waiting: networks at full depth that are still to descend, the most promising last.
-        ranks: the next ranks to be built ends first; none where that is over.
+        ranks: the next ranks to be built outer layers first; none once that is over.
         settled: how many of those that waited have descended.
         pool: starts explored but not refined yet, by their numbers.
         trained: whether the last batch of starts was trained by Adam.
@@ -177,7 +177,7 @@ class DeepSolver:
             return "exploring", "the first starts", partial(self._explore, few=True)
         if self._building(state):
             ranks = f"{state.ranks.start} to {state.ranks.stop - 1}"
-            return "ends first", f"networks of ranks {ranks}, ends first", self._build
+            return "outer layers first", f"networks of ranks {ranks}, outer layers first", self._build
         if self._settling(state):
             return "refining", "descending from deepened networks", self._settle
         if not state.due and self._drawing(state):
@@ -235,7 +235,7 @@ class DeepSolver:
         state.due = state.due or self.options.tol is not None or state.cost < before
 
     def _together(self, budget: Budget, first: int) -> int:
-        """Return how many starts Adam trains from number `first` on; 0 if L-BFGS explores."""
+        """Return how many starts, beginning with number `first`, Adam trains; 0 if L-BFGS explores."""
         most = min(BATCHES * self.options.batch, self.options.starts - first)
         return self._exploration.count(self.problem, budget.time_limit, most)
 
@@ -256,7 +256,7 @@ class DeepSolver:
             self._keep(state, weights)
 
     def _build(self, state: State, budget: Budget) -> None:
-        """Build networks of several ranks, outer layers first; go on if the highest rank is best."""
+        """Build networks of several ranks, outer layers first; continue if the highest rank is best."""
         width = usual_width(self.problem.samples, self.problem.Y.shape[1])
         width = min(width, self._max_width or width)
         networks = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())

@@ -2,9 +2,9 @@
 
 * **From two layers.** The answer of two layers, with identity layers between and all layers in balance (insertion.py):
   there at once, and the representation cost is not above it.
-* **Ends first.** At a large depth the middle of a good network is the identity on a few dimensions, and its two ends
-  are shallow maps into these and out of them. So networks of depth 4 with widths (n, k, n) are drawn, descend, and get
-  identity layers at the layer of k neurons. Draws of all layers at once lose the signal in the depth.
+* **Outer layers first.** At a large depth the middle of a good network is the identity on a few dimensions, and its two
+  ends are shallow maps into these and out of them. So networks of depth 4 with widths (n, k, n) are drawn, descend, and
+  get identity layers at the layer of k neurons. Random networks of full depth lose the signal.
 
 Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1: the upper bound is this construction.
 """

@@ -3,11 +3,12 @@
 A start descends for hundreds of turns, each a pass over all samples. Where that takes longer than there is time, the
 whole search (solver.py) is for a random part of the samples, so small that it fits, with widths to match. The network
 that it ends with then descends on all: cycles of Adam over random batches in float32, each twice as long as the one
-before, as for two layers (solvers/shallow/stream.py). What the cycles leave is improved on all samples, should
-time be left.
+before, as for two layers (solvers/shallow/stream.py). If time remains, the network after the cycles is improved on
+all samples.
 
 Where the rows are spread over processes, each of them searches the same few samples from a seed of its own, and the
-network of lowest cost goes on; the cycles, and the descent after them (`descended`), add the gradients of all rows up.
+network of lowest cost continues; the cycles, and the descent after them (`descended`), add the gradients of all rows
+up.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from covopt.solvers.training.descent import AdamOptions
 from covopt.solvers.training.homotopy import POLISHING, descend
 
 TURNS, RATE_OF_TURNS = 200, 3e9
-"""Turns that a batch of draws descends, and their multiplications in a second on one core of a CPU, roughly."""
+"""Turns that a batch of random starts descends, and their multiplications in a second on one core of a CPU, roughly."""
 SHARE = 0.3  # of the time that the search on few samples may take
-WHOLE = 0.25  # of what is left, within which so many turns on all samples make batches needless
+WHOLE = 0.25  # of the remaining time, within which this number of turns on all samples make batches needless
 FEWEST = 200  # samples, of which a part is taken
 BATCH = 512  # samples of a step
 SEARCHED = (Status.OPTIMAL, Status.CONVERGED, Status.TOLERANCE)  # of a search that was not cut
@@ -74,7 +75,7 @@ def few_count(problem: Problem, seconds: float, draws: int) -> int:
 
 
 def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
-    """Return True if TURNS turns of these starts, on so many samples, fit into the time."""
+    """Return True if TURNS turns of these starts, on this number of samples, fit into the time."""
     width = usual_width(samples, problem.Y.shape[1])
     turn = work(problem, [width] * (problem.depth - 1)) * samples / problem.samples
     return TURNS * draws * turn <= RATE_OF_TURNS * seconds

@@ -25,7 +25,7 @@ from covopt.solvers.shallow.saved import going_on, keeping_rounds, rounds_from
 from covopt.solvers.shallow.solver import ShallowSolver
 
 ENDED = (Status.CONVERGED, Status.TOLERANCE)
-"""A search that is done, as far as was asked for."""
+"""A search that is complete, within its tolerance."""
 
 
 class Alternation:
@@ -34,7 +34,7 @@ class Alternation:
     Where an oracle is exact, each round of the search brings its bound along. Elsewhere `full` and `auto` let the
     search converge (or use half of the time left), prove a bound at its dual point, and hand the directions that refute
     the dual point back to it as new neurons, until the gap or the time limit is reached. Branch and bound over cones
-    does so, and the relaxation, which goes on from what it proved before.
+    does so, and the relaxation, which continues from what it proved before.
 
     `auto` differs from `full` in what it pays for a proof. It searches as long as `fast` does, and beyond half of the
     time while the cost still falls fast. A refuted dual point ends a proof only where that matters for the gap. And it
@@ -48,12 +48,12 @@ class Alternation:
         init: hidden weights (n, n_0 + 1) of a network to start from.
         wrap: what to put around the search's oracles.
         stage: what the checkpoints call these rounds.
-        saved: the state to go on from.
+        saved: the state to continue from.
         search: what the rounds do.
     """
 
     worthwhile_gain = 0.1
-    """`auto` goes on with a proof while as much time again can be expected to take this part off the open gap."""
+    """`auto` continues a proof while as much time again can be expected to take this part off the open gap."""
     fast_descent = 1e-2
     """With `auto` the solver may use more than half of the time while half of its turn lowers the cost by this part."""
     spectral_share = 0.1

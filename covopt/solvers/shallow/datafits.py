@@ -116,7 +116,7 @@ class LeastSquaresDatafit(Datafit):
         return Master(Phi, self._targets, self._weights, problem.bias(1), problem.spread).solve(eta, tolerance, stop)
 
     def rank_rule(self) -> RankRule:
-        """Return a rule that is finer for smaller mu, as far as rounding allows.
+        """Return a rule that is finer for smaller mu, within rounding.
 
         A direction of singular value s adds at most s |Lambda| to h, and |Lambda| <= max w |Y| / (N lam).
         """
@@ -240,7 +240,7 @@ class ConvexDatafit(Datafit):
     models = 12
     """For each call, at most."""
     floor = 1e-4
-    """The least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum has
+    """The smallest curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum has
     1 - p of about N lam, and below that nothing is gained."""
     damping_factor, largest_damping = 4.0, 1e6
     """A failed step multiplies the curvature by the first number; the product is at most the second."""

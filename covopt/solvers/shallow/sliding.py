@@ -58,7 +58,7 @@ class SlideOptions:
             comes the objective itself.
         slow: a descent ends when a window of it lowers the value by less than this, relative; kinks rounded by less
             than this too are left out.
-        entries: of X, from which on descents in float32 go before: below, arithmetic is not what takes the time.
+        entries: of X, above which descents in float32 come first; below, arithmetic takes little of the time.
     """
 
     kinks: tuple[float, ...] = (0.1, 0.01, 1e-3)

@@ -53,7 +53,7 @@ class StreamOptions:
     Attributes:
         entries: of Xt, above which they are.
         neurons: of the network.
-        batch: samples of a step; where rows are spread so many of each part.
+        batch: samples of a step; of each part, where rows are spread.
         first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
         directions: of the inputs that the first cycles see, where that is few enough.
     """
@@ -268,7 +268,7 @@ class StreamSolver:
     def _adam(
         self, parts: Parts, samples: Samples, steps: int, rate: float | None = None, batch: int | None = None
     ) -> LocalAdam:
-        """From these parts, on random batches."""
+        """Return Adam from these parts, on random batches."""
         start, size = torch.cat([part.flatten() for part in parts]), batch or self._batch
         options = AdamOptions(steps=steps, rate=self._rate(parts) if rate is None else rate)
         return LocalAdam(lambda x: self._slope(x, parts, samples, size), start, options, samples.spread)
@@ -335,7 +335,7 @@ class StreamSolver:
         return self._view
 
     def finished(self, state: Streamed) -> Status | None:
-        """Return CONVERGED when a cycle gained too little; rounds then go on from there."""
+        """Return CONVERGED when a cycle gained too little; rounds then continue from there."""
         return state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:

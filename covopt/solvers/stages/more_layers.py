@@ -29,7 +29,7 @@ from covopt.solvers.training.simple import cheapest_simple
 from covopt.solvers.training.tangent import most_entries
 
 DRAWS = 96
-"""Random starts of a deep solve, where nobody says how many."""
+"""The default number of random starts of a deep solve."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class DeepSearch(Stage):
     """Many starts on all samples, the best improved layer by layer.
 
     Attributes:
-        effort: how many starts, and how the best network is improved; without starts it goes on from an earlier stage.
+        effort: how many starts, and how the best network is improved; without starts it continues from an earlier
+            stage.
     """
 
     name = "search"
@@ -136,7 +137,7 @@ class HiddenDescents(Stage):
     """Descents on the hidden representations, from one start after the other.
 
     Attributes:
-        starts: descents, where nobody says how many.
+        starts: the default number of descents.
         least: the part of the time limit that each of them gets at least.
     """
 
@@ -187,7 +188,7 @@ class LayersInTurn(Stage):
     """Frank-Wolfe over the pairs (K_l, Ks_l) of one hidden layer after the other, from several starts.
 
     Attributes:
-        starts: where nobody says how many; each takes the time that it needs.
+        starts: the default number; each takes the time that it needs.
         rounds: how eps falls.
     """
 

@@ -16,7 +16,7 @@ class Train(Stage):
     """Adam and L-BFGS on the weights, all starts as one batch.
 
     Attributes:
-        starts: networks, where nobody says how many.
+        starts: the default number of networks.
     """
 
     name = "training"

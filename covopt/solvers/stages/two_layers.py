@@ -102,7 +102,7 @@ class MiniBatches(Stage):
 
 @dataclass(frozen=True)
 class Rounds(Stage):
-    """Rounds of Frank-Wolfe and certifiers in turns; once more from a simple network, should that cost less.
+    """Alternate rounds of Frank-Wolfe and certifiers; repeat from a simple network if that costs less.
 
     Attributes:
         neurons: of a network of batches that they begin with, at most; 0 without one.
@@ -110,7 +110,7 @@ class Rounds(Stage):
     """
 
     name = "rounds"
-    why = "Frank-Wolfe over covariances finds the neurons, in turns with a proof of the bound where one is asked for."
+    why = "Frank-Wolfe over covariances finds the neurons, alternating with a proof of the bound if one is requested."
     again = "rounds from a simple network"  # what checkpoints call the second ones
     neurons: int = 0
     search: type[ShallowSolver] = ShallowSolver

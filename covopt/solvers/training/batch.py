@@ -185,7 +185,7 @@ def work(problem: Problem, widths: Widths) -> float:
 def buckets(problem: Problem, widths: Sequence[Widths], largest: int) -> list[list[int]]:
     """Split networks into batches whose padding costs less than it saves; return numbers.
 
-    Networks are sorted by their work. Of all ways to cut that list, take the one with the least sum over its batches
+    Networks are sorted by their work. Of all ways to cut that list, take the one with the smallest sum over its batches
     of KERNELS + B work(padded widths), by dynamic programming. No batch of several networks holds more than `largest`
     activations N sum n_l.
     """

@@ -61,7 +61,7 @@ class Adam:
         self.steps_taken = int(memory["steps"])
 
     def iterate(self) -> None:
-        """Look at the value where the rows are, and go on."""
+        """Take one step in each row."""
         o, slow, slower = self._options, 0.9, 0.999  # Adam's rates of decay
         final = 1e-2  # the part of the first learning rate at which the cosine ends
         f, g = self._function(self.x)
@@ -118,7 +118,7 @@ class SGD:
         self._rate = self._rate * factors
 
     def keep(self, rows: Bool[Tensor, " B"]) -> None:
-        """Go on with these rows alone."""
+        """Keep these rows alone."""
         self.x, self._v = self.x[rows], self._v[rows]
         self._rate, self._momentum, self._ahead = self._rate[rows], self._momentum[rows], self._ahead[rows]
 
@@ -186,7 +186,7 @@ class BatchedLBFGS:
         self._fresh = self._fresh | rows
 
     def keep(self, rows: Bool[Tensor, " B"]) -> None:
-        """Go on with these rows only."""
+        """Keep these rows alone."""
         for name in _ROWS:
             setattr(self, name, getattr(self, name)[rows])
 

@@ -5,8 +5,8 @@ min |W|^2 subject to F = Y becomes a sequence of mean squared errors with a smal
     (1/N) |F - T|^2 + lam |W|^2,   T <- T + Y - F,
 
 which is the method of multipliers: Lambda = (T - F) / (N lam) at the minimiser tends to the multiplier of F = Y. At the
-end all layers together take the least correction that makes the fit exact, by Gauss-Newton steps of least norm, or the
-last layer takes it alone.
+end all layers together take the smallest correction that makes the fit exact, by Gauss-Newton steps of least norm, or
+the last layer takes it alone.
 
 Source: Hestenes, Multiplier and gradient methods (1969); Nocedal, Wright, Numerical Optimization, 17.3.
 """
@@ -49,7 +49,7 @@ def usual_penalty(problem: Problem) -> float:
 
 
 def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
-    """Change W_L the least so that Z_L = Y if Y lies in Im Zs_{L-1}, else so that it is near."""
+    """Change W_L as little as possible so that Z_L = Y if Y lies in Im Zs_{L-1}, else so that it is near."""
     Zs = inputs_of(problem, weights, problem.depth)
     correction = thin(Zs).solve(problem.Y - Zs @ weights[-1].T)
     return [*weights[:-1], weights[-1] + correction.T]
@@ -88,9 +88,9 @@ def misfit(problem: Problem, weights: Weights) -> float:
 
 
 def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool] = lambda: False) -> list[Tensor]:
-    """Change W_1 ... W_L the least for F = Y, exactly or as nearly as possible.
+    """Change W_1 ... W_L as little as possible for F = Y, exactly or as nearly as possible.
 
-    Takes Gauss-Newton steps D, the least with J D = Y - F, while they bring F nearer to Y.
+    Takes Gauss-Newton steps D, the smallest with J D = Y - F, while they bring F nearer to Y.
 
     Args:
         problem: gives X and Y.
@@ -125,7 +125,7 @@ def _jacobian(F: Tensor, layers: list[Tensor]) -> scipy.sparse.linalg.LinearOper
 
 
 def _least_step(problem: Problem, weights: list[Tensor]) -> list[Tensor]:
-    """Return the least D = (D_1, ..., D_L) with J D = Y - F."""
+    """Return the smallest D = (D_1, ..., D_L) with J D = Y - F."""
     layers = [W.detach().requires_grad_() for W in weights]
     F = preactivations(problem, layers)[-1]
     options = {"atol": 0.0, "btol": ROUNDED, "conlim": 0.0, "maxiter": PRODUCTS}

@@ -3,7 +3,7 @@
 With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. A
 constant comes from one neuron in each of the last k layers: from the value z_{l-1} and the bias beta_{l-1} layer l
 makes z_l at a cost of z_l^2 / (z_{l-1}^2 + beta_{l-1}^2), and the values between, from z_{L-k} = 0 to z_L = |y|, are
-those of the least sum. A linear map P S Q^T is a ReLU network with two neurons for each singular value, x and -x, in
+those of the smallest sum. A linear map P S Q^T is a ReLU network with two neurons for each singular value, x and -x, in
 every hidden layer.
 
 The short descents are SciPy's L-BFGS on weights in NumPy, for problems so small that a turn of a batch (batch.py) takes
@@ -40,7 +40,7 @@ FULL = 1e-12
 
 
 def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tensor]]:
-    """Yield constant networks, by each layer's cheapest bias, and a linear one in O(N d^2)."""
+    """Yield constant networks, by the bias of lowest cost in each layer, and a linear one in O(N d^2)."""
     constant = _best_constant(problem)
     size = float(constant.norm())
     longest = 12  # layers that a constant is handed through

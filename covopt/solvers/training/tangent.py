@@ -47,7 +47,7 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
         weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
         stop: asked before each step.
     """
-    lightened_fits = 2  # number of the cheapest exact fits that are improved along the set of exact fits
+    lightened_fits = 2  # number of the exact fits of lowest cost that are improved along the set of exact fits
     fits = sorted(
         (_size(fitted), rank, fitted, held) for rank, (fitted, held) in enumerate(_fitted(problem, weights, stop))
     )
@@ -61,7 +61,7 @@ def first_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
 
 
 def _fitted(problem: Problem, weights: Weights, stop: Callable[[], bool]) -> Iterator[tuple[list[Tensor], Kinks]]:
-    """Yield exact fits near this network and their held kinks, those with few kinks first: they take the least time."""
+    """Yield exact fits near this network and their held kinks, those with few kinks first: they take less time."""
     # Pre-activations below one of these parts of their layer's root mean square are held at their kink.
     for near in (1e-3, 3e-3, 1e-2, 3e-2, 0.0):
         kinks = near_kinks(problem, weights, near)
@@ -108,7 +108,7 @@ def restored(
     """Take Gauss-Newton steps of least norm to an exact fit; return it and the held kinks.
 
     The fit is as near as the steps get. If even a thousandth of a step does not help, the step crosses kinks at once:
-    these are held from then on, too.
+    these are then held, too.
     """
     current, rounded = list(weights), 1e-13 * float(problem.Y.abs().max())
     now = kept(problem, current, kinks)
@@ -201,7 +201,7 @@ def _least(J: Float[Tensor, "q P"], r: Float[Tensor, " q"]) -> Float[Tensor, " P
 
 
 def _fits(problem: Problem, weights: Weights) -> bool:
-    """Return True if the fit is exact enough to go on from: far better than what is allowed."""
+    """Return True if the fit is exact enough to continue: far better than allowed."""
     return misfit(problem, weights) <= 1e-10 * float(problem.Y.abs().max())
 
 

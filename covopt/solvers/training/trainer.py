@@ -28,7 +28,7 @@ from covopt.solvers.training.descent import Adam, AdamOptions, BatchedLBFGS
 Entry = TypeVar("Entry")
 
 WINDOW, STALL_GAIN = 100, 1e-9
-"""A network is stalled where so many turns of L-BFGS lower its cost by less than this, relative."""
+"""A network is stalled where this number of turns of L-BFGS lower its cost by less than this, relative."""
 TURNS, RATE_OF_TURNS = 200, 5e9
 """Turns without which a training is not worth beginning, and the multiplications in a second of them, roughly."""
 LARGEST = 10_000_000
@@ -346,7 +346,7 @@ class _Group:
             self._before = descent.f
         if bool(ended.any()):
             gained = self._began - descent.f > STALL_GAIN * descent.f
-            again = ended & gained & (self._resets < 3)  # it goes on without its memory while that helps
+            again = ended & gained & (self._resets < 3)  # it continues without its memory while that helps
             descent.reset_memory(again)
             self._resets = self._resets + again
             self._began = torch.where(again, descent.f, self._began)

@@ -72,16 +72,16 @@ class Batches:
 
     @property
     def faded(self) -> bool:
-        """True if the start is forgotten."""
+        """True if less than 1 % of the initial weights remains."""
         return self.kept is not None and abs(self.kept) < 1e-2
 
     def fading(self) -> list[str]:
-        """Explain, unless the start is forgotten, why further training helps although batches move the network."""
-        return [] if self.faded or self.kept is None else [f"Of its start {percent(abs(self.kept))} is left."]
+        """Say how much of the initial weights remains, a reason for further training; nothing if less than 1 %."""
+        return [] if self.faded or self.kept is None else [f"{percent(abs(self.kept))} of its initial weights remains."]
 
     @property
     def move(self) -> bool:
-        """True if the start has faded and batch noise exceeds the residual in every layer."""
+        """True if the initial weights have faded and batch noise exceeds the residual in every layer."""
         return self.faded and bool(self._noises) and all(noise["residual"] < noise["spread"] for noise in self._noises)
 
     @property
@@ -130,8 +130,8 @@ def training_of(
         )
     if batch_size is None or rate is None or steps is None:
         raise ProblemError(
-            "Only a part of the training is told; give batch_size, rate and steps together, or none of them (and no"
-            " momentum)."
+            "The training is described in part only; give batch_size, rate and steps together, or none of them (and"
+            " no momentum)."
         )
     size, steps = whole(batch_size, "batch_size"), whole(steps, "steps")
     check_batch_size(problem, size)

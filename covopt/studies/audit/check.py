@@ -97,13 +97,13 @@ def _complaints(s: Summary, directory: Path, solution: Summary, result: Result, 
     if not equal(s["constant"], is_constant(problem, weights)):
         yield "audit.json states wrongly whether the network is constant."
     if s["in_passes"] is not has_many(problem, weights):
-        yield "audit.json states wrongly whether its samples are so many that it took passes."
+        yield "audit.json states wrongly whether further training was by mini-batches."
     losses = (s["loss"], solution["cost"], s["escape"], s["descended"]["loss"])
     best = min(value for value in losses if value is not None)
     yield from questions.crossed({"a network of the audit": best}, {"its solution": solution["lower"]}, rounding)
     excess = (s["loss"] - best) / best if best > 0.0 else 0.0
     if not (equal(s["best"], best) and equal(s["excess"], excess)):
-        yield "audit.json states another best loss than the lowest of its networks, or another excess."
+        yield "audit.json states another best cost than the lowest of its networks, or another excess."
     if not equal([layer["layer"] for layer in s["layers"]], list(range(1, problem.depth))):
         yield "audit.json does not list the hidden layers one by one."
         return
@@ -133,13 +133,13 @@ def _descended(s: Summary, problem: Problem, end: list[Tensor], file: Path, roun
     """Check the end of further training: its loss, its gain, and its loss after rounding."""
     descended = s["descended"]
     if file.is_file():
-        yield from _network(problem, file, "network where training on ends", descended["loss"], rounding)
+        yield from _network(problem, file, "network after further training", descended["loss"], rounding)
     elif descended["loss"] != s["loss"]:
-        yield "audit.json states that training on changed the loss, but no network where it ends is stored."
+        yield "audit.json states that further training changed the cost, but does not store its last network."
         return
     gain = (s["loss"] - descended["loss"]) / s["loss"] if s["loss"] > 0.0 else 0.0
     if not equal(descended["gain"], gain):
-        yield f"Training on gains {gain:.6g}, but audit.json states {descended['gain']}."
+        yield f"Further training gains {gain:.6g}, but audit.json states {descended['gain']}."
     stored = getattr(torch, s["stored"], None)
     if not isinstance(stored, torch.dtype) or not stored.is_floating_point:
         yield "audit.json states no kind of number for the weights."
@@ -148,7 +148,7 @@ def _descended(s: Summary, problem: Problem, end: list[Tensor], file: Path, roun
     elif s["rounded"] is not None:
         loss, value = s["rounded"]["loss"], evaluate(problem, [W.to(stored).double() for W in end]).total
         if not (same(value, loss, rounding) if math.isfinite(value) and loss is not None else loss is None):
-            yield f"Rounded, the network where training on ends costs {value:.12g}, but audit.json states {loss}."
+            yield f"After further training and rounding the network costs {value:.12g}, but audit.json states {loss}."
 
 
 def _layer(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:

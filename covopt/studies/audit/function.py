@@ -227,7 +227,7 @@ def _spread(samples: int, weights: Weights, work: float) -> Tensor:
 def _off_kinks(
     problem: Problem, weights: Weights, passage: Passage, X: Float[Tensor, "N n0"]
 ) -> tuple[Passage, int, Bool[Tensor, " N"]]:
-    """Move samples off kinks; return the new passage, the number of moves, and who is off."""
+    """Move samples off kinks; return the new passage, the number of moves, and which samples are off."""
     regular = passage.regular()
     if bool(regular.all()):
         return passage, 0, regular

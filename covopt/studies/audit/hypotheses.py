@@ -1,6 +1,6 @@
 """Guess whether the network was trained on another problem; report the likeliest one.
 
-A trained network hardly gains by further training on its own problem, and gains much on another one. So each
+Further training lowers the cost of a trained network little on its own problem, and much on another one. So each
 possibility is measured in the same way: a short descent of its loss from the network's weights.
 """
 
@@ -49,7 +49,7 @@ def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, st
     Args:
         problem: the problem of the audit, of a loss with a penalty.
         weights: the network.
-        gain: the gain of further training on it, relative to the loss.
+        gain: of further training on it, relative to the cost.
         scalings: X in other scales.
         stop: ends the search; called before each possibility.
     """
@@ -67,8 +67,8 @@ def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, st
     least, other = min(likely, key=lambda candidate: candidate[0])
     cost = evaluate(other.problem, other.weights).total
     return (
-        f"Possibly it was trained on another question: with {other.words} its loss is {cost:.6g}, and training on gains"
-        f" {part(least)} of it."
+        f"Possibly it was trained on another problem: with {other.words} its cost is {cost:.6g}, and further training"
+        f" lowers that by {part(least)} only."
     )
 
 
@@ -109,7 +109,7 @@ def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possib
     factor = 1.0 - slope / (2.0 * problem.lam * norm) if norm > 0.0 else 1.0
     none = 1e-3  # a multiple of lam that is as good as no penalty
     if factor <= none:
-        words = f"hardly any penalty (--lam {none * problem.lam:.3g} or less)"
+        words = f"almost no penalty (--lam {none * problem.lam:.3g} or less)"
         yield Possibility(words, replace(problem, lam=none * problem.lam), weights)
     elif not _is_near(factor, 1.0):
         words = f"--lam {factor * problem.lam:.3g} ({_reason(factor, problem.Y.shape[1])})"
@@ -118,22 +118,22 @@ def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possib
         yield Possibility("penalised biases (--decay all)", replace(problem, biases=PENALISED), weights)
     elif problem.beta > 0.0 and any(bool(W[:, -1].any()) for W in weights):
         free = [torch.cat([W[:, :-1], W[:, -1:] / FREE], dim=1) for W in weights]
-        words = f"biases that are hardly penalised (--bias {FREE * problem.beta:g})"
+        words = f"biases that are almost unpenalised (--bias {FREE * problem.beta:g})"
         yield Possibility(words, replace(problem, beta=FREE * problem.beta), free)
 
 
 def _reason(factor: float, outputs: int) -> str:
     """Explain where a multiple of lam may come from."""
     reasons = {
-        0.5: "half of the given one: a weight decay of d is lam = d / 2",
-        2.0: "twice the given one: a weight decay of d is lam = d / 2 where the loss is not halved",
-        float(outputs): "as many times the given one as there are outputs, over which nn.MSELoss takes the mean",
+        0.5: "half of --lam: a weight decay of d is lam = d / 2",
+        2.0: "twice --lam: a weight decay of d is lam = d / 2 where the loss is not halved",
+        float(outputs): "--lam times the number of outputs, over which nn.MSELoss takes the mean",
         outputs / 2.0: "a weight decay of d beside nn.MSELoss is lam = d / 2 times the number of outputs",
     }
     for multiple, reason in reasons.items():
         if multiple != 1.0 and _is_near(factor, multiple):
             return reason
-    return f"{factor:.3g} times the given one"
+    return f"{factor:.3g} times --lam"
 
 
 def _is_near(factor: float, multiple: float) -> bool:

@@ -19,16 +19,17 @@ from covopt.studies.audit import figure as function_figures
 from covopt.studies.audit import words as audit_words
 
 LEGEND = (
-    "Training on is L-BFGS on the loss itself from the network's weights; layers are looked at where it ends. |Mᵀs| is"
-    " the largest value that a search found of |Mᵀσ(Zw)| over unit directions w: above 1, a small neuron in that"
-    " direction lowers the loss to first order. The residual of stationarity is |W − MᵀZ| / |W|, 0 where the gradient"
-    " of the loss vanishes. Steps that do not shrink leave it large about kinks (z = 0 for some sample) although there"
-    " is little to gain, so that the verdict rests on what training on gains, not on the residual."
+    "Further training is L-BFGS on the cost itself from the network's weights; layers are examined where it ends."
+    " |Mᵀs| is the largest value that a search found of |Mᵀσ(Zw)| over unit directions w: above 1, a small neuron in"
+    " that direction lowers the cost to first order. The residual of stationarity is |W − MᵀZ| / |W|, 0 where the"
+    " gradient of the cost vanishes. Steps of constant size leave it large near kinks (z = 0 for some sample) although"
+    " little can be gained, so the verdict rests on the gain of further training, not on the residual."
 )
 """What the columns of an audit's tables mean."""
+BOUND = "lower bound"
 FUNCTION = (
     "A is W without its bias column, S = σ(Z). The dimension counts singular values of A above 1/2 once the layers are"
-    " rescaled to the least |W|²; the distance is the layer's part of that to the bottleneck; the nonlinearity is"
+    " rescaled to the smallest |W|²; the distance is the layer's part of that to the bottleneck; the nonlinearity is"
     " |Z − σ(Z)| / |Z|."
 )
 """The same of what the network is as a function."""
@@ -42,33 +43,34 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     weights = [torch.from_numpy(network[f"W{i}"]).double() for i in range(1, reference.problem.depth + 1)]
     audited = replace(reference, weights=weights, layers=[], history=[])
     descended = s["descended"]
-    further = [] if descended["loss"] is None else [["after training on from it", descended["loss"]]]
-    reached = [] if s["escape"] is None else [["reached from there by neurons, blocks and descents", s["escape"]]]
-    bound = [] if s["lower"] is None else [["proved lower bound on the minimum", Lower(s["lower"])]]
-    losses = [["the network", s["loss"]], *further, *reached, ["the solver's network", solution["cost"]], *bound]
+    further = [] if descended["loss"] is None else [["after further training", descended["loss"]]]
+    reached = [] if s["escape"] is None else [["after adding neurons and solving blocks", s["escape"]]]
+    bound = [] if s["lower"] is None else [[BOUND, Lower(s["lower"])]]
+    known = [["the network", s["loss"]], *further, *reached, ["the solver's network", solution["cost"]], *bound]
+    costs = [[name, cost, None if name == BOUND else _excess(cost, s["best"])] for name, cost in known]
     trained = [[k, cost] for k, cost in enumerate(sorted(s["trained"] or []), start=1)]
     first, _, details = s["verdict"].removesuffix(".").partition(". ")
     still = s["residuals"] or [None] * len(weights)
     after = descended["residuals"] or [None] * len(weights)
-    columns = ["layer", "neurons", "|Mᵀs|", "loss with that neuron", "loss with its block solved", "unbalanced"]
+    columns = ["layer", "neurons", "|Mᵀs|", "cost with that neuron", "cost with its block solved", "unbalanced"]
     keys = ("layer", "width", "stationarity", "loss_with_neuron", "loss_with_block", "unbalanced_neuron")
     rows = [[layer[key] for key in keys] for layer in s["layers"]]
-    measured = ["residual of stationarity", "after training on", "part without effect on the data"]
+    measured = ["residual of stationarity", "after further training", "part without effect on the data"]
     measures = [still, after, s["inert"]]
     if s["noise"]:
-        measured += ["gradient of a batch (root mean square)", "at least"]
+        measured += ["gradient of a batch (root mean square)", "its lower bound"]
         measures += [[None if layer is None else layer[name] for layer in s["noise"]] for name in ("rms", "floor")]
     matrices = [[f"W{i}", *row] for i, row in enumerate(zip(*measures, strict=True), start=1)]
     sections = [
         Section(
-            "Losses",
+            "Costs",
             pictures=pictures.side_by_side(audited, reference, origin, (s["loss"], reference.cost)),
-            tables=[Table("What is known", ["", "loss"], losses)],
+            tables=[Table("What is known", ["", "cost", "above the best known"], costs)],
         ),
         Section(
             "What the network lacks",
             [
-                *(f"Hidden layer {layer['layer']}: {layer['verdict']}" for layer in s["layers"]),
+                *(_verdict(layer) for layer in s["layers"]),
                 *([f"Precision: {text}."] if (text := audit_words.precision(s)) else []),
                 *([f"Batches {text}."] if (text := audit_words.batches(s)) else []),
                 LEGEND,
@@ -78,11 +80,11 @@ def page(directory: Path, name: str, s: Summary) -> Page:
                 Table("Matrices of weights", ["", *measured], matrices),
             ],
         ),
-        *_function(s),
-        Section("Trainings", tables=[Table("The best is the network", ["", "loss"], trained)] if trained else []),
+        Section("Trainings", tables=[Table("The best is the network", ["", "cost"], trained)] if trained else []),
         Section("The network", pictures=parts.network(audited, origin)),
         parts.layers(audited),
         parts.forces(audited, origin),
+        *_function(s),
         Section("The solver's search", pictures=[pictures.convergence(reference.history, s["loss"])]),
     ]
     return Page(
@@ -92,12 +94,12 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         answer=f"{first}.",
         notes=[details] if details else [],
         facts=[
-            ("loss of the network", parts.number(s["loss"], 8)),
+            ("cost", parts.number(s["loss"], 8)),
             ("best known", parts.number(s["best"], 8)),
-            ("proved lower bound", parts.bound(s["lower"])),
-            ("above the best", percent(s["excess"])),
-            ("hidden neurons", " × ".join(map(str, s["widths"]))),
-            ("stationary", audit_words.stationary(s)),
+            ("lower bound", parts.bound(s["lower"])),
+            ("above the best known", percent(s["excess"])),
+            ("width", " × ".join(map(str, s["widths"]))),
+            ("stationary", audit_words.stationary(s).partition(":")[0]),
         ],
         asked=parts.asked(solution, origin),
         proof=parts.proof(solution),
@@ -105,6 +107,16 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         python=parts.in_python(solution, f"{name}/{record.SOLUTION}", "validate", f"{name}/{record.NETWORK}"),
         **parts.made(name, solution, origin),
     )
+
+
+def _verdict(layer: Summary) -> str:
+    """Name the hidden layer, if its verdict does not."""
+    name = f"idden layer {layer['layer']}"
+    return layer["verdict"] if name in layer["verdict"] else f"H{name}: {layer['verdict']}"
+
+
+def _excess(cost: float | None, best: float) -> str | None:
+    return None if cost is None or not best > 0.0 else percent((cost - best) / best)
 
 
 def _function(s: Summary) -> list[Section]:
@@ -126,7 +138,7 @@ def _function(s: Summary) -> list[Section]:
         ("singular_values", "Singular values of A_l"),
         ("activation_values", "Singular values of Z_l / √N"),
     ):
-        rows = [(layer["layer"], [f"{s:.3g}" for s in layer[key] or []]) for layer in measured["layers"]]
+        rows = [(layer["layer"], [float(f"{s:.3g}") for s in layer[key] or []]) for layer in measured["layers"]]
         most = max(len(values) for _, values in rows)
         filled = [[number, *values, *[None] * (most - len(values))] for number, values in rows]
         tables.append(Table(caption, ["layer", *map(str, range(1, most + 1))], filled))
@@ -134,4 +146,4 @@ def _function(s: Summary) -> list[Section]:
     tables.append(Table("Statements of the papers on this network", ["statement", "here"], statements))
     drawn = function_figures.spectra(measured)
     text = [*function.sentences(s), FUNCTION]
-    return [Section("As a function", text, [] if drawn is None else [drawn], tables)]
+    return [Section("As a function", text, [] if drawn is None else [drawn], tables, folded=True)]

@@ -170,7 +170,7 @@ def statements_of(
 
 
 def _narrow_layer(network: Network) -> tuple[float, float]:
-    """[J23a, Prop. 4]: the least s_2 / s_1 of the hidden layers, and its bound by the norms of the layers."""
+    """[J23a, Prop. 4]: the smallest s_2 / s_1 of the hidden layers, and its bound by the norms of the layers."""
     centred = [network.centred(Z) for Z in (network.inputs[0][:, :-1], *network.Z)]
     growth = math.log(float(centred[0].norm())) - math.log(float(torch.linalg.svdvals(centred[-1]).sum()))
     growth += math.fsum(math.log(float(A.norm())) for A in network.A)
@@ -201,7 +201,7 @@ def _tails(network: Network) -> tuple[float, float]:
 
 
 def _kernel_curvature(network: Network) -> tuple[float, float]:
-    """[J23b, Prop. 9]: L, and d_x d_y Theta in the leading directions u, v over s^(2 - 2/L), the least of all samples.
+    """[J23b, Prop. 9]: L, and d_x d_y Theta in the leading directions u, v over s^(2 - 2/L), the minimum.
 
     It is sum_l |E_{l-1} u|^2 |J_l^T v|^2 at y = x, with the derivatives E_{l-1} u of S_{l-1} along u.
     """
@@ -236,7 +236,7 @@ def _two_samples(network: Network) -> tuple[float, float]:
 
 
 def _composition(network: Network) -> tuple[float, float]:
-    """[J23b, Thm. 3]: the bound of the whole, and the least sum of the bounds of two parts.
+    """[J23b, Thm. 3]: the bound of the whole, and the smallest sum of the bounds of two parts.
 
     All with as many singular values as the Jacobian of the whole has: those beyond are rounding.
     """

@@ -26,7 +26,7 @@ SAME = 1e-4
 TRAINED_GAIN = 5e-3
 # A neuron is missing if h_l exceeds 1 by more than this, and the loss falls with it.
 MISSING_VIOLATION = 1e-3
-NOT_JUDGED = "Whether a neuron is missing is not judged while batches move the network."
+NOT_JUDGED = "Missing neurons are not judged while SGD noise moves the network."
 
 
 class Finding(StrEnum):
@@ -125,23 +125,21 @@ class Judge:
         sentences = [NOT_JUDGED if self.moving and layer.escape is not None else self.of_neuron(layer)]
         if self.depth > 2 and layer.solved is not None:
             if layer.solved < loss * (1.0 - SAME):
-                sentences.append(f"Solving its block, the other layers fixed, lowers the loss to {layer.solved:.8g}.")
+                sentences.append(f"Solving its block, the other layers fixed, lowers the cost to {layer.solved:.8g}.")
             elif facts.gap is not None and facts.gap <= SAME:
-                sentences.append(f"Its block is at its minimum, proved to {up(facts.gap, 1)} of the loss.")
+                sentences.append(f"Its block is at its minimum, proved to {up(facts.gap, 1)} of the cost.")
             else:
-                sentences.append("Solving its block found nothing lower.")
+                sentences.append("Solving its block does not lower the cost.")
         if layer.dead:
             which = "all" if layer.dead == facts.width else str(layer.dead)
-            sentences.append(
-                f"Dead (nothing comes of them on these data): {which} of its {counted(facts.width, 'neuron')}."
-            )
+            sentences.append(f"Dead (without effect on these data): {which} of its {counted(facts.width, 'neuron')}.")
         if layer.merging:
             count, groups = sum(len(group) for group in layer.merging), len(layer.merging)
-            sentences.append(f"{count} of its {facts.width} neurons could be {groups}: their directions agree.")
+            sentences.append(f"{count} of its {facts.width} neurons could merge into {groups}: their directions agree.")
         if layer.unbalanced_neuron > 1e-2:
             sentences.append(
-                f"Its neurons are unbalanced by up to {layer.unbalanced_neuron:.2g}: equal incoming and outgoing norms"
-                " cost less."
+                f"Its neurons are unbalanced by up to {layer.unbalanced_neuron:.2g}: with equal incoming and outgoing"
+                " norms they would cost less."
             )
         return " ".join(sentences)
 
@@ -150,12 +148,12 @@ class Judge:
         number, escape = layer.facts.layer, layer.escape
         last = number == self.depth - 1
         if escape is None:
-            return "Whether a neuron is missing is not determined: its inputs have rank below the number of samples."
+            return "Missing neurons are not searched for: the inputs have rank below the number of samples."
         shown = f"|M^T s| = {escape.value:.5g}"
         if layer.missing:
             hint = "" if last else " (a hint: below the last hidden layer kinks may forbid it)"
-            grown = "" if layer.grown is None else f", and training on from there to {layer.grown:.8g}"
-            added = f"adding it with output along {_vector(escape.output)} lowers the loss to {escape.cost:.8g}"
+            grown = "" if layer.grown is None else f", and further training to {layer.grown:.8g}"
+            added = f"adding it with output along {_vector(escape.output)} lowers the cost to {escape.cost:.8g}"
             return (
                 f"A neuron is missing in hidden layer {number}: {shown} > 1 at direction {_vector(escape.direction)},"
                 f" bias last; {added}{grown}{hint}."
@@ -163,12 +161,12 @@ class Judge:
         if escape.value <= 1.0 + MISSING_VIOLATION:
             found_by = "by search" if last else "by search, exact away from kinks only"
             if escape.cut:
-                return f"No neuron was found missing in hidden layer {number} before time was up: {shown}, {found_by}."
+                return f"No missing neuron was found in hidden layer {number} within the time: {shown}, {found_by}."
             return f"No neuron is missing in hidden layer {number}: {shown}, {found_by}."
         if layer.grown is not None:
-            gains = f"adding that neuron and training on gained less than {part(SAME)} in its time"
+            gains = f"adding that neuron and further training gained less than {part(SAME)} within the time"
         else:
-            gains = f"adding that neuron in no size that was tried lowers the loss by {part(SAME)}"
+            gains = f"adding that neuron, in every size tried, lowers the cost by less than {part(SAME)}"
         return f"{shown} > 1 in hidden layer {number}, but {gains}."
 
     def of_network(self, layers: Sequence[LayerAudit], reference: Result, *, constant: bool, hint: str) -> str:
@@ -182,13 +180,13 @@ class Judge:
         """
         finding, loss, best, lower = self.finding(layers), self.loss, self.best, self.lower
         if loss == 0.0:
-            return "At the minimum: the loss is 0, and no loss is below that."
+            return "At the minimum: the cost is 0, and no cost is below that."
         if finding is Finding.MINIMUM and lower is not None:
             within = percent_at_most(max(0.0, loss - lower) / loss)
-            return f"At the minimum: the loss {loss:.8g} is within {within} of a proved lower bound."
+            return f"At the minimum: the cost {loss:.8g} is within {within} of a proved lower bound."
         if finding is Finding.BEST:
             return (
-                f"No better network was found: the loss {loss:.8g} is within {part((loss - best) / best)} of the best"
+                f"No better network was found: the cost {loss:.8g} is within {part((loss - best) / best)} of the best"
                 f" known; {_proved(reference, best)}."
             )
         missing = [self.of_neuron(layer) for layer in layers[::-1] if layer.missing]
@@ -200,8 +198,8 @@ class Judge:
         if constant:
             sentences.append("Its outputs are the same for every sample.")
         if self.reached is not None and self.reached < self.descended * (1.0 - SAME):
-            solves = ", block solves" if reference.problem.has_blocks else ""
-            sentences.append(f"New neurons{solves} and descents lead from there to {self.reached:.8g}.")
+            solves = ", solving blocks" if reference.problem.has_blocks else ""
+            sentences.append(f"Adding neurons{solves} and descending lowers the cost further, to {self.reached:.8g}.")
         solved = f"The solver reached {reference.cost:.8g}; " if math.isfinite(reference.cost) else ""
         proved = _proved(reference, best)
         sentences.append(f"{solved}{proved if solved else proved[:1].upper() + proved[1:]}.")
@@ -214,22 +212,22 @@ class Judge:
         if finding is Finding.UNTRAINED:
             # In per cent more would round to all of the loss.
             gained = "" if self.gain > 0.999 else f" by {at_least}{part(self.gain)}"
-            first = f"Not trained to the end: training on lowers the loss {self.loss:.8g}{gained} to {end:.8g}"
+            first = f"Not trained to the end: further training lowers the cost {self.loss:.8g}{gained} to {end:.8g}"
             if end - best <= SAME * best:
-                return f"{first}, as low as the best known; train on."
+                return f"{first}, as low as the best known; train longer."
             if not self.finished:
-                return f"{first}, where its time was up; train on. The best known is {best:.8g}."
-            there = "it is stuck" if missing else "no single neuron is found to lower it"
+                return f"{first} before its time limit; train longer. The best known is {best:.8g}."
+            there = "it is stuck" if missing else "no single neuron was found that lowers it"
             if end - best <= TRAINED_GAIN * best:
-                there = "a neuron is missing still" if missing else there
-            return f"{first}; train on. There it is {_above(end, best)}, and {there}."
-        trained = f"training on gains {at_least}{part(self.gain)}"
+                there = "a neuron is still missing" if missing else there
+            return f"{first}; train longer. There it is {_above(end, best)}, and {there}."
+        trained = f"further training lowers the cost by {at_least}{part(self.gain)}"
         if finding is Finding.NEAR:
-            return f"Nearly at the best known: the loss {self.loss:.8g} is {_above(self.loss, best)}; {trained}."
+            return f"Nearly at the best known: the cost {self.loss:.8g} is {_above(self.loss, best)}; {trained}."
         if finding is Finding.STUCK:
-            return f"Stuck: {trained}, but the loss {self.loss:.8g} is {_above(self.loss, best)}."
+            return f"Stuck: {trained}, but {self.loss:.8g} is {_above(self.loss, best)}."
         return (
-            f"Apart from the best known: {trained} and no single neuron is found to lower it, but the loss"
+            f"Not the best known: {trained}, and no single neuron was found that lowers it more, but"
             f" {self.loss:.8g} is {_above(self.loss, best)}."
         )
 
@@ -240,10 +238,10 @@ class Judge:
         batch = f"batches of {size}" if size > 1 else "single samples"
         retained = 0.0 if batches.kept is None else batches.kept
         return (
-            "The network moves because of its batches; lower the rate or average the weights: gradients of"
+            "SGD noise keeps the network moving; lower the rate or average the weights: gradients of"
             f" {batch} are {_in_order(batches.rms)} times the decay 2 lam |W_l| (root mean square), the gradient of"
-            f" all samples {_in_order(batches.residuals)} times, and {retained:.2g} of the start is left."
-            f" Descending without batches lowers the loss {self.loss:.8g} by {at_least}{part(self.gain)} to"
+            f" all samples {_in_order(batches.residuals)} times, and {retained:.2g} of the initial weights remains."
+            f" Descent on all samples lowers the cost {self.loss:.8g} by {at_least}{part(self.gain)} to"
             f" {self.descended:.8g}."
         )
 
@@ -272,7 +270,7 @@ def _proved(reference: Result, best: float) -> str:
     if best - reference.lower <= SAME * best:
         return f"{best:.8g} is proved to be the minimum, to {part(SAME)}"
     if not reference.lower > 0.0:
-        return "nothing is proved about the minimum but that it is not negative"
+        return "no lower bound above 0 is proved"
     return (
         f"the minimum is proved to be at least {down(reference.lower, 8)} ({part(1.0 - reference.lower / best)} lower)"
     )

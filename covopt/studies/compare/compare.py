@@ -31,7 +31,7 @@ else:
 
 SIZED = {"hidden", "train"}
 """Methods that take a width and a number of starts; the others find their own."""
-COLUMNS = ("method", "best cost", "median cost", "proved bound", "hidden neurons", "seconds", "status")
+COLUMNS = ("method", "cost", "median cost", "lower bound", "width", "seconds", "status")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     best, result = next(m for m in solved if m["method"] == s["method"]), runs[s["method"]]
     proving = max(solved, key=lambda m: -1.0 if m["lower"] is None else m["lower"])
     curves = [drawing.Curve(m["method"], runs[m["method"]].history, m["starts"]) for m in solved if m["method"] in runs]
-    columns = ["method", "best cost", "median cost", "proved bound", "hidden neurons", "seconds", "status"]
+    columns = ["method", "cost", "median cost", "lower bound", "width", "seconds", "status"]
     rows = [_method_row(m) for m in s["methods"]]
     sections = [
         Section("Side by side", [], pictures.curves(curves, s["lower"]), [Table("All methods", columns, rows)]),

@@ -11,9 +11,9 @@ def answer(s: Summary) -> str:
     """State which method reached the lowest cost, and how far the others are above it."""
     costs = {m["method"]: m["cost"] for m in s["methods"] if m.get("cost") is not None}
     best, lower = s["best"], s["lower"]
-    proved = "Nothing is proved" if lower is None else f"No network costs less than {down(lower)}, which is proved"
+    proved = "No lower bound is proved" if lower is None else f"No network costs less than {down(lower)} (proved)"
     if not costs or best is None:
-        return f"No method found a network that answers the question. {proved}."
+        return f"No method found a network that fits exactly. {proved}."
     first = f"{s['method'].capitalize()} reached the lowest cost, {best:.7g}"
     comparisons = [_beside(name, cost, best) for name, cost in costs.items() if name != s["method"]]
     return f"{'; '.join([first, *comparisons])}. {proved}."
@@ -22,7 +22,7 @@ def answer(s: Summary) -> str:
 def pairs(s: Summary) -> Pairs:
     """Return a comparison as labelled lines, one for each method."""
     best = next(m for m in s["methods"] if m["method"] == s["method"])
-    lines = [("question", headline(best))]
+    lines = [("problem", headline(best))]
     for m in s["methods"]:
         if "cost" not in m:
             lines.append((m["method"], m["reason"]))
@@ -36,5 +36,5 @@ def pairs(s: Summary) -> Pairs:
 
 def _beside(name: str, cost: float, best: float) -> str:
     if cost == best:
-        return f"{name} reached the same"
+        return f"{name} reached the same cost"
     return f"{name} is {percent((cost - best) / best) if best > 0.0 else f'{cost - best:.3g}'} above it"

@@ -35,7 +35,7 @@ class Point:
     """One depth of the curve.
 
     Attributes:
-        result: the cheapest network found, with the bound and its certificate.
+        result: the network of lowest cost, with the bound and its certificate.
         source: the origin of the network.
         slope: the change of the cost per layer since the depth before; divided by lam with a penalty.
         identity: the cost of the network of the depth before with identity layers: the minimum here is no higher.
@@ -89,7 +89,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Family:
-    """The cheapest networks found with a hidden layer of at most `rank` neurons.
+    """The networks of lowest cost found with a hidden layer of at most `rank` neurons.
 
     Attributes:
         rank: k.
@@ -115,7 +115,7 @@ class Depths(Drawn):
     """The effect of depth on cost, bounds and dimensions.
 
     Attributes:
-        results: by depth, ascending: the cheapest network found with the bound.
+        results: by depth, ascending: the network of lowest cost found, with the bound.
         sources: the origin of each network.
         families: by rank, ascending.
         refused: depths at which no network fits, with the reason.
@@ -177,7 +177,7 @@ class Depths(Drawn):
 
     @property
     def from_depth(self) -> int | None:
-        """The first depth from which on rank 1 is not excluded; None if the last one excludes it.
+        """The first depth above all those that exclude rank 1; None if the last depth excludes it.
 
         A depth excludes rank 1 if its proved cost there exceeds the best known one. Only depths of the curve count.
         """
@@ -188,7 +188,7 @@ class Depths(Drawn):
         return min(later, default=None)
 
     def network(self, depth: int) -> list[Tensor]:
-        """Return W_1 ... W_L of the cheapest network found at this depth.
+        """Return W_1 ... W_L of the network of lowest cost found at this depth.
 
         Raises:
             ProblemError: there is no such network.
@@ -297,7 +297,7 @@ def curve_lines(summary: record.Summary) -> list[list[object]]:
 
 
 def _least_rank(result: Result) -> float:
-    """Return the least rank of a representation that the activation leaves as it is; infinite if it changes all."""
+    """Return the smallest rank of a representation that the activation leaves as it is; infinite if it changes all."""
     problem, weights = result.problem.double(), [W.double() for W in result.weights]
     *hidden, outputs = preactivations(problem, weights)
     representations = [problem.X, *(problem.activation(Z) for Z in hidden), outputs]

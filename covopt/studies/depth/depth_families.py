@@ -1,6 +1,6 @@
-"""Search the cheapest network at each depth with a hidden layer of at most k neurons.
+"""Search the network of lowest cost at each depth with a hidden layer of at most k neurons.
 
-Each rank has a curve of its own, which for large depths grows by k a layer; the cheapest of them is the curve of all
+Each rank has a curve of its own, which for large depths grows by k a layer; the lowest of them is the curve of all
 networks, whose slope therefore falls in steps [J23b, Figure 1]. The networks come from the search of the curve
 (depth_search.py), and from two constructions:
 

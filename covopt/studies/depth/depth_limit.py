@@ -35,7 +35,7 @@ from covopt.model.weights import Weights, evaluate, preactivations
 
 # Subtracted from the ends of R1 for rounding, relative to their terms.
 SLACK = 2.0**-40
-UNSURE = "targets differ by no more than what counts as an exact fit"
+UNSURE = "the targets differ by no more than the misfit that counts as exact"
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,16 @@ def _slope(p: Problem) -> tuple[int | None, str]:
             return 0, "the targets are constant, and the bias of the last layer alone gives a constant"
         if apart <= 2.0 * missed:
             return None, UNSURE
-        return 1, "the targets differ, which one dimension must carry through all layers, and with a bias one can"
+        return 1, "the targets differ, so at least one dimension must pass all layers, and with a bias one is enough"
     if _on_one_ray(Y):
         if float(Y.abs().max()) <= missed:
             return None, UNSURE
-        return 1, "the targets are non-negative multiples of one vector, which one non-negative neuron a layer carries"
+        return 1, "the targets are non-negative multiples of one vector, so one neuron in each layer is enough"
     if p.activation.slope != 0.0:
-        return None, "leaky ReLU without bias: between 1 and 2, and no more is proved"
+        return None, "for leaky ReLU without bias the limit is only known to be between 1 and 2"
     if not _spread_in_angle(Y, missed):
         return None, UNSURE
-    return 2, "two targets point in different directions, and without bias no one dimension carries both"
+    return 2, "two targets point in different directions, and without bias one dimension cannot carry both"
 
 
 def _linear_rank(Y: Float[Tensor, "N m"], beta: float, missed: float) -> tuple[int | None, str]:
@@ -120,10 +120,10 @@ def _linear_rank(Y: Float[Tensor, "N m"], beta: float, missed: float) -> tuple[i
     charged = missed * math.sqrt(Y.numel()) + CHARGED * max(Y.shape) * float(Y.norm())
     rank = int((values > charged).sum())
     tail = float(values[rank:].norm())
-    means = " without their means" if beta > 0.0 else ""
+    means = " (centred)" if beta > 0.0 else ""
     if tail > missed:
         return None, UNSURE
-    return rank, f"linear networks: the rank of the targets{means}, which all layers must have"
+    return rank, f"every layer of a linear network must have the rank of the targets{means}"
 
 
 def _on_one_ray(Y: Float[Tensor, "N m"]) -> bool:

@@ -48,7 +48,7 @@ SHORTEST = 0.05
 
 @dataclass(frozen=True)
 class Member:
-    """The cheapest network found at one depth within a family.
+    """The network of lowest cost found at one depth within a family.
 
     Attributes:
         cost: recomputed in float64; weights: W_1 ... W_L; source: the origin of the network.
@@ -71,7 +71,7 @@ class DepthSearch(Continuation[int, Result]):
 
     Attributes:
         sources: the origin of each network in `best`; refused: why a depth has none.
-        families: by rank and depth, the networks with a hidden layer of at most so many neurons.
+        families: by rank and depth, the networks with a hidden layer of at most this number of neurons.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class DepthSearch(Continuation[int, Result]):
         return gained
 
     def inserted(self, low: int, weights: Weights, high: int, place: int | None = None) -> list[list[Tensor]]:
-        """Return deeper networks by insertion, the cheapest first; at `place` alone, unsorted."""
+        """Return deeper networks by insertion, in order of their cost; at `place` alone, unsorted."""
         below, above = Units.of(self.problems[low]), Units.of(self.problems[high])
         start = below.inward(weights)
         if place is not None:

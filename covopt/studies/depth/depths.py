@@ -1,6 +1,7 @@
-"""`depth`: how does depth change the cost of a data set, and what is proved of it?
+"""`depth`: how does depth change the cost of a data set, and what is proved about it?
 
-* `curve`: at each depth the cheapest network found, the proved bound, and the dimensions that pass its narrowest layer;
+* `curve`: at each depth the network of lowest cost found, the lower bound, and the dimensions that pass its narrowest
+    layer;
 * `families`: the same for networks with a hidden layer of at most k neurons;
 * `limit`: the cost at large depth, by a theorem; `fit`: an extrapolation of the curve, which proves nothing;
 * `rank_one`: a lower bound on the cost of networks that pass one dimension.
@@ -69,7 +70,7 @@ def depth(
     sample_weight: object = None,
     task: str | None = None,
 ) -> Depths:
-    """Find the cheapest network at each depth, bound its cost, and measure its layers.
+    """Find the network of lowest cost at each depth, bound its cost, and measure its layers.
 
     Every depth is solved, from the smallest up, and the depths exchange their networks, with an identity layer inserted
     or a layer removed. So no depth costs more than its neighbours' networks changed in this way.
@@ -82,7 +83,7 @@ def depth(
             and the dimensions in the solutions of two and three layers; empty: no families.
         lam: strength of the penalty; None asks for the representation cost.
         time_limit: seconds for all depths together.
-        init: a `Depths` of the same problem to go on from; or a Result, or weights, to start from.
+        init: a `Depths` of the same problem to continue; or a Result, or weights, to start from.
         loss, bias, activation, certify, gap, seed, device, callback, progress, sample_weight, task: as for `solve`.
 
     Returns:
@@ -178,7 +179,7 @@ def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
     earlier = next(iter(init.results.values())).problem
     if difference(next(iter(problems.values())), earlier, {"depth"}) is not None:
         raise ProblemError(
-            "The earlier answer is one to another question (data, weights, loss, lam, bias or activation); ask the same"
+            "The earlier answer is one to another problem (data, weights, loss, lam, bias or activation); ask the same"
             " again."
         )
     results = {L: replace(result, problem=problems[L]) for L, result in init.results.items() if L in problems}

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, CURVE_COLORS, count_along
 from covopt.records.record import Summary
-from covopt.runtime.errors import counted
+from covopt.runtime.errors import counted, listed
 
 SIZE = (6.6, 4.8)
 GUIDE_COLOR = "#cfcfcf"
@@ -40,7 +40,7 @@ def plot(axes: Axes, s: Summary) -> None:
         handles.append(Line2D([], [], marker="o", linestyle="", color=color, label=f"cost, {counted(k, 'dimension')}"))
     if proved.any():
         axes.plot(depths[proved], lower[proved], "--", color=BOUND_COLOR, linewidth=1.2)
-        handles.append(Line2D([], [], linestyle="--", color=BOUND_COLOR, label="proved lower bound"))
+        handles.append(Line2D([], [], linestyle="--", color=BOUND_COLOR, label="lower bound"))
     top = _top(costs)
     for family in s["families"]:
         at, values = _column(family["curve"], "depth"), _column(family["curve"], "cost")
@@ -50,10 +50,11 @@ def plot(axes: Axes, s: Summary) -> None:
             handles.append(Line2D([], [], linestyle=":", color=color, label=f"rank {family['rank']}"))
     if len(L):
         unit = 1.0 if s["lam"] is None else s["lam"]  # the cost of a dimension in each layer
-        for k in sorted({*dimensions, 1}):
-            if k > 0:  # through the last point: at the largest depth the slope is nearest to its limit
-                axes.plot(L, costs[-1] + k * unit * (L - L[-1]), color=GUIDE_COLOR, linewidth=0.8, zorder=0)
-        handles.append(Line2D([], [], color=GUIDE_COLOR, label="integer slopes"))
+        guides = sorted({*dimensions, 1} - {0})
+        for k in guides:  # through the last point: at the largest depth the slope is nearest to its limit
+            axes.plot(L, costs[-1] + k * unit * (L - L[-1]), color=GUIDE_COLOR, linewidth=0.8, zorder=0)
+        label = f"slope {listed(guides)}{'' if s['lam'] is None else ' lam'}"
+        handles.append(Line2D([], [], color=GUIDE_COLOR, label=label))
         axes.set_ylim(bottom=0.0, top=top)
     axes.set_xlabel("depth L (layers of weights)")
     axes.set_ylabel("cost")

@@ -46,24 +46,25 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     )
 
 
-PROOFS = "Each depth has a bound with a proof of its own, named in the table. That of depth {}, the last one:"
+PROOFS = "Each depth has a lower bound with its own certificate, named in the table. The one of the last depth, {}:"
 CURVE = (
-    "Each point is the cheapest network found of its depth, in the colour of its dimension: the singular values above"
-    " 1/2 of the weights into its narrowest layer. The dashed line is proved: no network of that depth costs less. Grey"
-    " lines have whole-number slopes: where the curve runs along one, each layer more costs one unit for each dimension"
-    " that it hands on."
+    "Each point is the network of lowest cost found at its depth, in the colour of its dimension: the number of"
+    " singular values above 1/2 of the weights into its narrowest layer. The dashed line is the lower bound: no"
+    " network of that depth costs less. Grey lines have integer slopes, in units of lam where there is a penalty:"
+    " where the curve follows the line of slope k, each further layer costs one unit for each of k dimensions that it"
+    " passes on."
 )
 LAYERS = (
-    "In a deep network most layers hand on few dimensions: their singular values are near 1 or 0, and they hardly bend"
-    " (nonlinearity near 0)."
+    "In a deep network most layers pass on few dimensions: their singular values are near 1 or 0, and they are almost"
+    " linear (nonlinearity near 0)."
 )
 
 
 def _curve_picture(s: Summary) -> Any:
     return svg.picture(
         lambda figure: depth_figures.plot(figure.subplots(), s),
-        alt="The cost found and the proved bound against the depth, over lines of integer slope.",
-        caption="Cost and proved bound against the depth; dotted: networks with a layer of at most so many neurons.",
+        alt="Cost and lower bound against the depth, over lines of integer slope.",
+        caption="Cost and lower bound; dotted, rank k: networks with a hidden layer of at most k neurons.",
         size=(7.4, 4.2),
     )
 
@@ -84,14 +85,14 @@ def _layer_pictures(directory: Path, s: Summary) -> list[Any]:
         svg.picture(
             lambda figure: depth_figures.nonlinearity_panel(figure.subplots(), lines),
             alt="The nonlinearity of each hidden layer, for several depths.",
-            caption="How far each hidden layer is from handing its inputs on unchanged: 0 is linear on the data.",
+            caption="How far each hidden layer is from passing its inputs on unchanged: 0 is linear on the data.",
         ),
     ]
 
 
 def _curve_table(s: Summary) -> Table:
     rows = [row_of(p, depth_words.KEYS) for p in s["curve"]]
-    return Table("The cheapest network found at each depth", depth_words.COLUMNS, rows)
+    return Table("The lowest cost found at each depth", depth_words.COLUMNS, rows)
 
 
 def _family_tables(s: Summary) -> list[Table]:
@@ -101,7 +102,7 @@ def _family_tables(s: Summary) -> list[Table]:
         costs = {line["depth"]: line["cost"] for line in family["curve"]}
         rows.append([family["rank"], *(costs.get(depth) for depth in depths)])
     columns = ["neurons", *(f"depth {depth}" for depth in depths)]
-    return [Table("The cheapest networks found with a hidden layer of at most so many neurons", columns, rows)]
+    return [Table("The lowest cost found with a hidden layer of at most this number of neurons", columns, rows)]
 
 
 def _large(s: Summary) -> list[str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from covopt.model.wording import STATUSES
 from covopt.records.numerals import down, up
 from covopt.records.record import Pairs, Summary, headline
-from covopt.runtime.errors import listed
+from covopt.runtime.errors import counted, listed
 
 DIGITS = 7
 SLACK = 1e-9
-"""Relative to a cost: what the rounding of representations may hide of their rank."""
-COLUMNS = ("depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from")
+"""The relative part of a cost that rounding of the representations may contribute."""
+COLUMNS = (
+    *("depth", "cost", "lower bound", "certificate", "per layer", "slope"),
+    *("dimension", "affine dimension", "bottleneck", "from"),
+)
 KEYS = (
     *("depth", "cost", "lower", "certificate", "per_layer", "slope"),
     *("dimension", "affine_dimension", "bottleneck", "source"),
@@ -24,22 +27,22 @@ def title(s: Summary) -> str:
 
 
 def answer(s: Summary) -> str:
-    """Return the answer in sentences: the cheapest depth found, and the proved limits."""
+    """Return the answer in sentences: the depth of lowest cost, and the proved limits."""
     solved = [p for p in s["curve"] if p["cost"] is not None]
     if not solved:
-        return "No network that answers the question was found at any of these depths."
+        return "No network that fits exactly was found at any of these depths."
     best = min(solved, key=lambda p: p["cost"])
     name = "the representation cost" if s["loss"] == "interpolate" else "the minimum"
-    text = f"Of these depths the cheapest network found has depth {best['depth']} and costs {best['cost']:.{DIGITS}g}"
+    text = f"Depth {best['depth']} has the lowest cost found at these depths, {best['cost']:.{DIGITS}g}"
     if best["lower"] is not None:
-        text += f"; at that depth {name} is at least {down(best['lower'], DIGITS)}, which is proved"
+        text += f"; {name} at that depth is at least {down(best['lower'], DIGITS)} (proved)"
     text = f"{text}."
     return f"{text} {large(s['limit'])}" if s["limit"] is not None else text
 
 
 def pairs(s: Summary, curve: bool = True) -> Pairs:
     """Return labels and texts of the answer; `curve`: with a line for each depth."""
-    lines = [("question", title(s))]
+    lines = [("problem", title(s))]
     lines += [(f"depth {p['depth']}", _line(p)) for p in s["curve"]] if curve else []
     lines += [(f"depth {refusal['depth']}", str(refusal["reason"])) for refusal in s["refused"]]
     lines += [(f"rank {f['rank']}", _family(f)) for f in s["families"]]
@@ -57,20 +60,20 @@ def pairs(s: Summary, curve: bool = True) -> Pairs:
 def ended(s: Summary) -> str:
     """Describe the end of the search."""
     endings = {"optimal": "optimal: at each depth the proved gap is within the target"}
-    endings["converged"] = "converged: no depth's network helps another any more, but this is no proof"
+    endings["converged"] = "converged: no network of one depth improves another, but this is no proof"
     return endings.get(
         s["status"], STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
     )
 
 
 def fitted(fit: Summary) -> str:
-    """Describe the fit of one range of depths; it states that a fit proves nothing."""
+    """Describe the fit of one range of depths, which proves nothing."""
     where = f"depths {fit['from']} to {fit['to']}, {_dimensions(fit['R0'])}"
     if not fit["good"]:
-        return f"{where}: the costs are not like R0 L + R1 + R2 / L, so that its coefficients mean nothing here"
+        return f"{where}: R0 L + R1 + R2 / L does not fit the costs, so its coefficients mean nothing here"
     (r1, low1, high1), (r2, low2, high2) = fit["R1"], fit["R2"]
     terms = f"{fit['R0']} L {_signed(r1)} ({low1:.4g} to {high1:.4g}) {_signed(r2)} / L ({low2:.3g} to {high2:.3g})"
-    return f"{where}: the costs found are like {terms}; a fit proves nothing"
+    return f"{where}: the costs found are about {terms} (a fit, not a proof)"
 
 
 def one_neuron(s: Summary) -> str:
@@ -78,7 +81,7 @@ def one_neuron(s: Summary) -> str:
     path, costs = s["rank_one"], {p["depth"]: p["cost"] for p in s["curve"]}
     bounds = {int(L): value for L, value in path["lower"].items() if value}
     if not bounds:
-        return "nothing is proved of networks with a hidden layer of one neuron"
+        return "nothing is proved about networks with a hidden layer of one neuron"
     some = ", ".join(f"{down(value, 5)} at depth {L}" for L, value in list(bounds.items())[:3])
     low, high = path["tsp"]
     between = f"at least {down(low)}" if high is None else f"between {down(low)} and {up(high)}"
@@ -86,11 +89,11 @@ def one_neuron(s: Summary) -> str:
     if path["rows"] < s["rows"]:
         why = f"of the first {path['rows']} rows, {why}"
     text = f"no network with a hidden layer of one neuron costs less than {some}{', ...' if len(bounds) > 3 else ''}"
-    text = f"{text}, which is proved ({why})"
+    text = f"{text} (proved: {why})"
     excluded = [L for L, value in bounds.items() if costs.get(L) is not None and value > costs[L]]
     if excluded:
-        return f"{text}; at depth {listed(excluded)} a cheaper network was found, without such a layer"
-    return f"{text}; no cheaper network was found, so that this excludes none of these depths"
+        return f"{text}; at depth {listed(excluded)} a network without such a layer costs less"
+    return f"{text}; no network below this bound was found at these depths"
 
 
 def kernel(s: Summary) -> str:
@@ -100,23 +103,21 @@ def kernel(s: Summary) -> str:
         return ""
     some = ", ".join(f"{down(value, 3)} at depth {L}" for L, value in list(bounds.items())[-2:])
     return (
-        "where a network with a hidden layer of one neuron fits, the mixed second derivative of its neural tangent"
-        f" kernel is somewhere at least {some}, which is proved"
+        "if a network with a hidden layer of one neuron fits, the mixed second derivative of its neural tangent"
+        f" kernel reaches at least {some} (proved)"
     )
 
 
 def composition(s: Summary) -> str:
-    """State at which depths the cost is at most that of the depth before with identity layers, as the minimum is."""
+    """Compare each cost with that of the network one layer shallower plus an identity layer, as the minima compare."""
     above = [p for p in s["curve"] if p["identity"] is not None and p["cost"] > p["identity"] * (1.0 + SLACK)]
     below = [p["depth"] for p in s["curve"] if p["identity"] is not None and p not in above]
     texts = (
-        [f"at depth {listed(below)} the network costs no more than the one before with identity layers"]
-        if below
-        else []
+        [f"at depth {listed(below)} the cost is at most that of the depth before with identity layers"] if below else []
     )
     texts += [
-        f"at depth {p['depth']} the one before with identity layers costs less, {p['identity']:.{DIGITS}g}: the network"
-        " found is no minimum"
+        f"at depth {p['depth']} the network of the depth before with identity layers costs less,"
+        f" {p['identity']:.{DIGITS}g}: the network found is not a minimum"
         for p in above
     ]
     return "; ".join(texts)
@@ -125,9 +126,9 @@ def composition(s: Summary) -> str:
 def large(limit: Summary) -> str:
     """Describe what is proved at large depth."""
     if limit["R0"] is None:
-        return f"Of large depths nothing is proved: {limit['reason']}."
+        return f"Nothing is proved about large depths: {limit['reason']}."
     low, high = limit["R1"]
-    text = f"R(L) / L tends to {limit['R0']}, which is proved: {limit['reason']}."
+    text = f"R(L) / L tends to {limit['R0']} (proved): {limit['reason']}."
     if low is None and high is None:
         return text
     if low is None:
@@ -136,24 +137,24 @@ def large(limit: Summary) -> str:
         ends = f"at least {down(low)}"
     else:
         ends = f"between {down(low)} and {up(high)}"
-    return f"{text} R(L) - L ends up {ends}, which is proved."
+    return f"{text} R(L) - L tends to a value {ends} (proved)."
 
 
 def _line(p: Summary) -> str:
     """Describe one depth of the curve."""
     if p["cost"] is None:
         return "no network that fits was found"
-    bound = "" if p["lower"] is None else f", at least {down(p['lower'], DIGITS)} ({p['certificate']})"
-    slope = "" if p["slope"] is None else f", {p['slope']:.4g} more a layer"
+    bound = "" if p["lower"] is None else f", lower bound {down(p['lower'], DIGITS)} ({p['certificate']})"
+    slope = "" if p["slope"] is None else f", slope {p['slope']:.4g}"
     dimensions = f"{_dimensions(p['dimension'])} in layer {p['bottleneck']}"
-    return f"{p['cost']:.{DIGITS}g}{bound}{slope}, {dimensions}; from: {p['source']}"
+    return f"cost {p['cost']:.{DIGITS}g}{bound}{slope}, {dimensions}; from: {p['source']}"
 
 
 def _family(family: Summary) -> str:
     if not family["curve"]:
-        return "no network with a hidden layer of so few neurons was found"
-    costs = ", ".join(f"{line['cost']:.6g} at {line['depth']}" for line in family["curve"])
-    return f"the cheapest networks found with a hidden layer of at most {family['rank']}: {costs}"
+        return "no network with a hidden layer this narrow was found"
+    costs = ", ".join(f"{line['cost']:.6g} at depth {line['depth']}" for line in family["curve"])
+    return f"lowest costs found with a hidden layer of at most {counted(family['rank'], 'neuron')}: {costs}"
 
 
 def _ignoring(s: Summary) -> str:
@@ -164,7 +165,7 @@ def _ignoring(s: Summary) -> str:
     if not open_ or constant:
         return ""
     where = f"at depth {', '.join(open_)}"
-    return f"no dimension passes the network {where}; this does not prove that nothing cheaper uses its inputs"
+    return f"the network {where} ignores its inputs; this does not prove that using them cannot cost less"
 
 
 def _dimensions(k: int) -> str:

@@ -249,7 +249,7 @@ class Monitor:
                 off.append(name)
         if off:
             raise ProblemError(
-                f"The known answer is one to another question, which differs in {listed(off)}; solve the one of the"
+                f"The known answer is one to another problem, which differs in {listed(off)}; solve the one of the"
                 " Monitor, on the rows of its `problem`."
             )
 

@@ -15,23 +15,23 @@ SIZE = (7.4, 6.4)
 
 Lines = tuple[tuple[str, str, str], ...]
 """Lines in one picture: the name of each, the entry of a point that it shows, and its colour."""
-COSTS: Lines = (("cost", "cost", COST_COLOR), ("proved lower bound", "lower", BOUND_COLOR))
+COSTS: Lines = (("cost", "cost", COST_COLOR), ("lower bound", "lower", BOUND_COLOR))
 
 
 def plot(axes: Axes, s: Summary) -> None:
     """Draw cost and proved bound."""
-    _draw(axes, s, "minimum", COSTS)
+    _draw(axes, s, "cost", COSTS)
     axes.set_xlabel("λ")
 
 
 def draw(figure: Figure, s: Summary) -> None:
     """Draw four panels over one axis of lam: costs, fit and held-out loss, norm, width."""
     panels = figure.subplots(2, 2, sharex=True)
-    _draw(panels[0, 0], s, "minimum", COSTS)
-    tested = ("held out", "test", CURVE_COLORS[1])
-    _draw(panels[0, 1], s, "loss without penalty", (("fit", "fit", COST_COLOR), tested))
-    _draw(panels[1, 0], s, "|W|²", (("|W|²", "norm", COST_COLOR),))
-    _draw(panels[1, 1], s, "neurons", (("width", "width", COST_COLOR),), logarithmic=False)
+    _draw(panels[0, 0], s, "cost", COSTS)
+    tested = ("held-out loss", "test", CURVE_COLORS[1])
+    _draw(panels[0, 1], s, "fit (loss without penalty)", (("fit", "fit", COST_COLOR), tested))
+    _draw(panels[1, 0], s, "norm |W|²", (("norm", "norm", COST_COLOR),))
+    _draw(panels[1, 1], s, "width (hidden neurons)", (("width", "width", COST_COLOR),), logarithmic=False)
     for axes in panels[1]:
         axes.set_xlabel("λ")
     for axes in panels.flat:

@@ -1,4 +1,4 @@
-"""The loss of networks on held-out data; such a score bounds nothing."""
+"""The loss of networks on held-out data, which is no bound on the minimum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bound lam_max, from which on no hidden neurons are needed (MATH.md section 10).
+"""Bound lam_max, the smallest lam at which no hidden neurons are needed (MATH.md section 10).
 
 Without hidden neurons the outputs are F_0 = beta 1 b^T, b = b(lam) the minimiser of C(beta 1 b^T) + lam |b|^2, and 0
 for beta = 0. For two layers this network is optimal iff H(lam) <= 1, where
@@ -133,7 +133,7 @@ class _Family:
         return self._bias(lam)[None] / (self.problem.samples * beta)
 
     def far(self, maximum: Maximum) -> float:
-        """Return a lam from which on H <= 1.
+        """Return a lam such that H <= 1 at every larger one.
 
         H(lam) <= max h at A / lam + |b(lam)| S / (N beta), which falls in lam.
         """

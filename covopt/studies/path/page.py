@@ -6,16 +6,16 @@ from pathlib import Path
 
 from covopt.answer import parts, words
 from covopt.records import provenance, svg
-from covopt.records.numerals import row_of
+from covopt.records.numerals import percent_at_most, row_of
 from covopt.records.page import Page, Section, Table
-from covopt.records.record import Summary
+from covopt.records.record import Pairs, Summary
 from covopt.studies.path import figure as path_figures
 from covopt.studies.path import words as path_words
 
 CURVE = (
-    "Each point is the cheapest network found at its λ. The dashed line is proved: no network costs less. Between the"
-    " points the minimum is bounded too: it is concave in λ, so that no chord between two proved bounds is above it,"
-    " and every network is a line above it."
+    "Each point is the network of lowest cost found at its λ. The dashed line is the lower bound: no network costs"
+    " less. Between the points the minimum, a concave function of λ, is bounded too: it lies above each chord between"
+    " two proved bounds, and below the straight line of every network, fit + λ |W|²."
 )
 
 
@@ -30,27 +30,35 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         + words.question(one).replace(
             f"λ = {one['lam']:g}", f"λ from {one['lam']:.4g} to {s['points'][-1]['lam']:.4g}"
         ),
-        answer=path_words.answer(s),
+        answer=path_words.answer(s).replace("lam =", "λ ="),
         notes=[path_words.ended(s).capitalize() + "."],
-        facts=[("points", str(len(s["points"]))), ("time", f"{s['seconds']:.3g} s")],
+        facts=_facts(s),
         asked=parts.asked(dict(s) | {"lam": None}, origin),
         proof=[CURVE],
-        sections=[Section("Along λ", [CURVE], [_picture(s)], [_table(s)])],
+        sections=[Section("Along λ", [], [_picture(s)], [_table(s)])],
         python=parts.in_python(s, name, "path", lams=[p["lam"] for p in s["points"]]),
         **parts.made(name, s, origin),
     )
 
 
+def _facts(s: Summary) -> Pairs:
+    ends = [f"{'≥' if side == 0 else '≤'} {value:.6g}" for side, value in enumerate(s["lam_max"]) if value]
+    gap = "unknown" if s["largest_gap"] is None else percent_at_most(s["largest_gap"])
+    picked = [] if s["picked"] is None else [("λ picked", f"{s['picked']:.6g}")]
+    size, time = str(len(s["points"])), f"{s['seconds']:.3g} s"
+    return [("lam_max", ", ".join(ends) or "unknown"), ("largest gap", gap), *picked, ("points", size), ("time", time)]
+
+
 def _picture(s: Summary) -> svg.Picture:
     return svg.picture(
         lambda figure: path_figures.draw(figure, s),
-        alt="Cost and proved bound, fit, norm and width against lambda.",
-        caption="Cost and proved bound, loss without penalty, norm and width against λ; dotted: the λ that is picked.",
+        alt="Cost and lower bound, fit, norm and width against lambda.",
+        caption="Cost and lower bound, fit, norm and width against λ; dotted vertical line: the λ that is picked.",
         size=path_figures.SIZE,
     )
 
 
 def _table(s: Summary) -> Table:
-    columns = ["λ", "cost", "at least", "proved by", "fit", "|W|²", "neurons", "held out"]
+    columns = ["λ", "cost", "lower bound", "certificate", "fit", "norm |W|²", "width", "held-out loss"]
     rows = [row_of(p, path_words.KEYS) for p in s["points"]]
-    return Table("The cheapest network found at each λ", columns, rows)
+    return Table("The lowest cost found at each λ", columns, rows)

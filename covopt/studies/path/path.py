@@ -72,7 +72,7 @@ def path(
     progress: bool | None = None,
     task: str | None = None,
 ) -> Path:
-    """Compute the minimum L*(lam) = min C + lam |W|^2 for all lam of a range.
+    """Compute the minimum L*(lam) = min C + lam |W|^2 as a function of lam on a range.
 
     L* is concave and does not fall. So networks and proved bounds at some lam bound it at every lam, and for two layers
     their mixtures bound it closely, without further proofs.
@@ -91,7 +91,7 @@ def path(
         time_limit: seconds for all together.
         max_iterations: rounds of the solve of each value, which is then solved once; None: with an exact oracle until
             the value is proved, else a few, and again while its neighbours help it.
-        init: an earlier answer to the same problem, to go on from.
+        init: an earlier answer to the same problem, to continue.
         depth, bias, skip, activation, certify, seed, device, callback, progress, task: as for `covopt.solve`.
 
     Returns:
@@ -255,6 +255,7 @@ def _known(init: Path | None, problem: Problem) -> Path | None:
         raise ProblemError(f"init is {shown(init)}; give a Path, the answer of an earlier call.")
     if difference(problem, init.problem, {"lam"}) is not None:
         raise ProblemError(
-            "The earlier answer is one to another question (data, loss, depth, bias or activation); ask the same again."
+            "The earlier answer is one to another problem (data, loss, depth, bias or activation); give the same"
+            " problem."
         )
     return init

@@ -28,7 +28,7 @@ from covopt.studies.path.folds import HeldOut
 from covopt.studies.path.lam_max import LamMax, beaten
 from covopt.studies.path.path_search import Point, at, envelope
 
-COLUMNS = ("lam", "cost", "at least", "proved by", "fit", "norm", "width", "test")
+COLUMNS = ("lam", "cost", "lower bound", "certificate", "fit", "norm", "width", "held-out loss")
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,7 +78,7 @@ class Path(Drawn):
     def lam_max(self) -> tuple[float | None, float | None]:
         """The ends of an interval for lam_max; equal if exact.
 
-        lam_max is the lam from which on no hidden neurons are needed. For three layers and more without a bias the
+        lam_max is the smallest lam at which no hidden neurons are needed. For three layers and more without a bias the
         lower end is the largest lam at which a network of the path costs less than the zero network.
         """
         low, high = self.known.lower, self.known.upper

@@ -40,7 +40,7 @@ MOST_NEURONS = 800
 COARSE = 0.6
 # Share of the target gap that a proof aims at in its own value: between the values some of it is lost.
 OWN = 0.5
-# Proofs go on for another round if the last one reduced the gap to at most this share.
+# Proofs continue for another round if the last one reduced the gap to at most this share.
 WORTHWHILE = 0.9
 # Scale of the neighbours' weights in a warm start: too small to count, so that only their directions enter.
 DIRECTION = 1e-8
@@ -83,7 +83,7 @@ class Point:
         return max(len(W) for W in self.weights[:-1])
 
     def better(self, other: Point | None) -> Point:
-        """Return the cheaper of two networks with the higher of their bounds."""
+        """Return the network of lower cost, with the higher of the two bounds."""
         if other is None:
             return self
         cheap = self if self.cost.total <= other.cost.total else other

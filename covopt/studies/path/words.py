@@ -25,7 +25,7 @@ def answer(s: Summary) -> str:
 
 def pairs(s: Summary) -> Pairs:
     """Return a path as a person reads it: labels and texts."""
-    lines = [("question", title(s)), ("lam_max", maximum(s)), ("bounds", gap(s))]
+    lines = [("problem", title(s)), ("lam_max", maximum(s)), ("gap", gap(s))]
     if s["points"]:
         first, last = s["points"][0], s["points"][-1]
         lines.append(("points", f"{len(s['points'])}: {_point(first)}, ..., {_point(last)}"))
@@ -37,19 +37,19 @@ def pairs(s: Summary) -> Pairs:
 
 
 def maximum(s: Summary) -> str:
-    """Describe lam_max, from which on no hidden neurons are needed."""
+    """Describe lam_max, the smallest lam at which no hidden neuron is needed."""
     low, high = s["lam_max"]
-    what = "the network without hidden neurons is optimal"
+    name = "lam_max, the smallest lam at which no hidden neuron is needed,"
     if low is None and high is None:
-        return "it is not known from which lam on the network without hidden neurons is optimal"
+        return f"{name} is not known"
     if low == high:
-        return f"{what} from lam = {low:.10g} on, and at no lam just below"
+        return f"{name} is {low:.10g}"
     if not low:
-        return f"{what} from a lam on that is at most {up(high)}, which is proved"
+        return f"{name} is at most {up(high)} (proved)"
     if high is None:
-        return f"{what} from a lam on that is at least {down(low)}, which is proved; nothing more is"
+        return f"{name} is at least {down(low)} (proved); no upper bound is known"
     below, above = interval(low, high)
-    return f"{what} from a lam on that is between {below} and {above}, which is proved"
+    return f"{name} is between {below} and {above} (proved)"
 
 
 def gap(s: Summary) -> str:
@@ -57,7 +57,7 @@ def gap(s: Summary) -> str:
     if s["largest_gap"] is None:
         return "no lower bound is proved"
     text = percent_at_most(s["largest_gap"])
-    return f"at every lam of the range, between the points too, the minimum is at most {text} below a known network"
+    return f"at every lam in the range, also between the points, the minimum is at most {text} below a known network"
 
 
 def picked(s: Summary) -> str:
@@ -66,7 +66,7 @@ def picked(s: Summary) -> str:
         return ""
     best = next(point for point in s["points"] if point["lam"] == s["picked"])
     data = "the held-out data" if s["scored_by"] == "test" else f"{counted(int(s['scored_by']), 'fold')} of the data"
-    return f"lam = {s['picked']:.6g} has the least loss on {data}, {best['test']:.6g}, which bounds nothing"
+    return f"lam = {s['picked']:.6g} has the lowest loss on {data}, {best['test']:.6g}"
 
 
 def end(s: Summary) -> str:
@@ -74,7 +74,7 @@ def end(s: Summary) -> str:
     cost, lower = s["end"]["cost"], s["end"]["lower"]
     if cost is None:
         return "no network that fits exactly was found"
-    low = "nothing is proved" if lower is None else f"at least {down(lower, DIGITS)}, which is proved"
+    low = "no lower bound" if lower is None else f"at least {down(lower, DIGITS)} (proved)"
     return f"minimum / lam tends to the representation cost: at most {up(cost, DIGITS)}, {low}"
 
 
@@ -82,7 +82,7 @@ def ended(s: Summary) -> str:
     """Describe the end of the search."""
     endings = {
         "optimal": "optimal: at each point the proved gap is within the target",
-        "converged": "converged: no point's network helps its neighbours any more, but this is no proof",
+        "converged": "converged: no point's network improves its neighbours, but this is no proof",
     }
     default = STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
     return endings.get(s["status"], default)

@@ -62,7 +62,7 @@ class Architecture(Protocol):
         ...
 
     def functional_ranks(self, problem: Problem, weights: Weights) -> list[int]:
-        """Return, for each layer, the least r whose rank-r replacement raises C by at most 1 %."""
+        """Return, for each layer, the smallest r whose rank-r replacement raises C by at most 1 %."""
         ...
 
     def total_ranks(self, problem: Problem, weights: Weights) -> list[int]:
@@ -136,7 +136,7 @@ class Normalised:
 
     @torch.no_grad()
     def functional_ranks(self, problem: Problem, weights: Weights, rise: float = 0.01) -> list[int]:
-        """Return, for each layer, the least r whose rank-r replacement raises C by at most `rise`, normalised anew."""
+        """Return for each layer the smallest r whose rank-r replacement, renormalised, raises C by at most `rise`."""
         states = self._continue(problem, weights, 1, (problem.X, problem.X), problem.samples)
         allowed = (1.0 + rise) * float(problem.loss_at(states[-1][0]))
         if not math.isfinite(allowed):

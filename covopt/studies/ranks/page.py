@@ -14,15 +14,17 @@ from covopt.studies.ranks import words as rank_words
 from covopt.studies.ranks.architectures import PLAIN
 
 MEANING = (
-    "A threshold rank counts the singular values above a part of |W|. After SGD with weight decay, W is what is left of"
-    " its start (kept times the start, of full rank) plus what the steps added; the rank that the first part alone"
-    " gives is in the column `from the start`. Ranks of different settings compare where as much of the start is left."
+    "A threshold rank counts the singular values above a fraction of |W|. After SGD with weight decay, W is what"
+    " remains of its initialisation (the retained fraction times the initial W, of full rank) plus what the steps"
+    " added; the rank of the first part alone is in the column “of the initialisation”. Compare ranks of different"
+    " settings at equal retained fractions."
 )
 CURVES = (
-    "Left: rank against epochs, as in the literature. Right: the same networks against what is left of their starts;"
-    " dashed what the start alone gives. Then the singular values at the end, over those of the solver's network."
+    "First: rank against epochs, as in the literature. Second: the same networks against the retained fraction of their"
+    " initialisation; dashed the rank of that part alone. Then the singular values at the end, beside those of the"
+    " solver's network."
 )
-COLUMNS = ["batch", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy", "layer", "verdict"]
+COLUMNS = ["batch", "rate", "lam", "momentum", "seed", "steps", "retained", "cost", "accuracy", "layer", "verdict"]
 
 
 def page(directory: Path, name: str, s: Summary) -> Page:
@@ -46,6 +48,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         notes=[f"{rank_words.ended(s).capitalize()}."],
         facts=[("networks", str(len(s["cells"]))), ("time", f"{s['seconds']:.3g} s")],
         asked=[*parts.asked(description, origin), ("trained", rank_words.trained(s))],
+        proof_title="How to read it",
         proof=[MEANING, "The check computes all ranks, bounds and losses again from the stored networks."],
         sections=sections,
         python=_in_python(s, name),

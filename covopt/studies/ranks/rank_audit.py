@@ -160,7 +160,7 @@ def audit_ranks(
 def _of_batches(
     problem: Problem, weights: Weights, architecture: Architecture, batch_size: int | None, seed: int
 ) -> tuple[list[tuple[Noise | None, float | None]], Sequence[BatchBound | None]]:
-    """Return noise, residual and chain of each layer: the least of 30 batches; without a batch size residuals count."""
+    """Return noise, residual and chain of each layer: the smallest of 30 batches; without batches, residuals."""
     if batch_size is None:
         return architecture.noises(problem, weights, problem.samples), [None] * len(weights)
     noises = architecture.noises(problem, weights, batch_size)

@@ -51,7 +51,7 @@ class Setting:
     gamma: float = 1.0
 
     def decay(self, steps: int | None) -> Decay | StepwiseDecay | None:
-        """Return the recursion by which the start fades in these steps; None if the rate is unknown."""
+        """Return the recursion by which the initial weights fade in these steps; None if the rate is unknown."""
         if self.rate is None:
             return None
         constant = Decay(self.rate, self.lam, self.momentum, self.nesterov)
@@ -188,7 +188,7 @@ def cell_of(
 def measured_kept(problem: Problem, W: Tensor, start: Tensor) -> float | None:
     """Measure the retained fraction of the start from W_1 alone.
 
-    Outside the span of the inputs W_1 is exactly this fraction of the start. Return the c with the least
+    Outside the span of the inputs W_1 is exactly this fraction of the start. Return the c with the smallest
     |W_1 - c W_{1,0}| on the complement of the rows of [X, beta 1]; None if there is no complement, or the start is 0
     there.
     """

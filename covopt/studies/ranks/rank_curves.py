@@ -16,7 +16,7 @@ from covopt.studies.ranks.rank_cells import RankCell, Reference
 def panels(
     cells: Sequence[RankCell], references: Mapping[float, Reference], depth: int, tolerance: float
 ) -> list[Panel]:
-    """Return the panels of rank against epochs, rank against `kept`, and each layer's spectra.
+    """Return the panels of rank against epochs, rank against the retained fraction, and each layer's spectra.
 
     Args:
         cells: the networks; references: the solver's, by lam.
@@ -35,11 +35,11 @@ def panels(
             epochs.append(Line(name, points["epochs"], points["rank"], "-", color))
             retained.append(Line(name, present["kept"], present["rank"], "-", color))
             dashed.append(
-                Line("" if color else "from the start alone", present["kept"], present["predicted"], "--", color)
+                Line("" if color else "initialisation alone", present["kept"], present["predicted"], "--", color)
             )
         shown += [
             Panel("Against epochs", "epochs", up, epochs, logarithmic="x"),
-            Panel("Against what is left", "kept of the start", up, [*retained, *dashed], logarithmic="x"),
+            Panel("Against the retained fraction", "retained fraction", up, [*retained, *dashed], logarithmic="x"),
         ]
     layers = sorted({1, *range(max(2, depth - 2), depth + 1)})  # the first and the last three
     return [*shown, *(_spectra(settings, references, number) for number in layers)]

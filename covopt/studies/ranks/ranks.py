@@ -88,11 +88,11 @@ def ranks(
         momentum: PyTorch's, without dampening; a list is varied. nesterov: Nesterov's form of it.
         milestones: epochs after which the rate falls, as PyTorch's `MultiStepLR`; give `epochs` or `steps` too.
         gamma: the factor of the rate at each of them.
-        kept: train until the retained fraction of the start is at most this; the default, 1e-4, compares at equal
-            decay.
+        kept: train until the retained fraction of the initial weights is at most this; the default, 1e-4, compares at
+            equal decay.
         epochs, steps: train for this number instead. At most one of the three.
         net: audit this network instead of training any: weights, a module, a state dict, a Result, or a file.
-            `batch_size`, `rate`, `momentum` and `steps` then describe its training, as far as that is known.
+            `batch_size`, `rate`, `momentum` and `steps` then describe its training; give what you know.
         start: the first weights of that network, in any of these forms.
         test: held-out inputs and targets, on which accuracies are measured.
         architecture: plain, batch_norm or residual (batch-normalised blocks of two layers); only plain networks have
@@ -243,8 +243,8 @@ class _Request:
         """Return every combination, with the seed varying fastest.
 
         Raises:
-            ProblemError: a value is out of range, or twice in a list; a batch is larger than the data; the start never
-                fades.
+            ProblemError: a value is out of range, or twice in a list; a batch is larger than the data; the initial
+                weights never fade.
         """
         batch_size = self.batch_size
         if batch_size is None:
@@ -277,15 +277,15 @@ class _Request:
             if not epochs > 0.0:
                 raise ProblemError(f"The number of epochs is {epochs:g}; give a number above 0.")
             if epochs * problem.samples / size > LONGEST:
-                raise ProblemError(f"So many epochs, {epochs:g}, take more than {LONGEST:g} steps; give fewer.")
+                raise ProblemError(f"These {epochs:g} epochs take more than {LONGEST:g} steps; give fewer.")
             return max(1, round(epochs * problem.samples / size))
         if self.milestones:
             raise ProblemError(
-                "With milestones the rate falls before enough of the start has faded; give epochs or steps."
+                "With milestones the rate falls before enough of the initial weights has faded; give epochs or steps."
             )
         if decay.lam == 0.0:
-            raise ProblemError("Without a penalty nothing of the start fades; with lam 0, give epochs or steps.")
-        return decay.steps_to(as_number(value, "The part of the start to keep"))
+            raise ProblemError("Without a penalty the initial weights never fade; with lam 0, give epochs or steps.")
+        return decay.steps_to(as_number(value, "The retained fraction, kept,"))
 
     def setting(self, problem: Problem, steps: int | None) -> Setting:
         """Return the training of a given network; each option must have one value."""

@@ -35,8 +35,8 @@ def table(s: Summary) -> tuple[list[str], list[list[object]]]:
     names = [f"{tolerance:g}" for tolerance in s["tolerance"]]
     several = len(names) > 1
     ranks = [f"rank {n}" for n in names] if several else ["rank"]
-    starts = [f"from the start {n}" for n in names] if several else ["from the start"]
-    columns = [*(HEADS[name] for name in SETTING if name in varied), "steps", "kept", "layer", "shape"]
+    starts = [f"of the initialisation {n}" for n in names] if several else ["of the initialisation"]
+    columns = [*(HEADS[name] for name in SETTING if name in varied), "steps", "retained", "layer", "shape"]
     columns += [*ranks, *starts, "stable", "functional", "bound", "solver"]
     columns += ["test accuracy"] * (s["test_rows"] is not None)
     rows = []
@@ -106,26 +106,24 @@ def _otherwise(cell: Summary) -> list[str]:
     if retained is None or measured is None or abs(measured - retained) <= 0.01 * abs(retained) + 1e-5:
         return []
     return [
-        f"The first layer has {measured:.3g} of the given start where this training leaves {retained:.3g}: the network"
-        " was trained otherwise, or from another start."
+        f"The first layer retains {measured:.3g} of the given initial weights, but this training retains"
+        f" {retained:.3g}: the network was trained differently, or from other initial weights."
     ]
 
 
 def _starts(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
-    """Name the settings whose networks all still have their start's rank, and more than a trace of the start."""
+    """Name the settings whose networks all have the rank of their initialisation, and retain over 0.1 % of it."""
     sentences, tolerance = [], f"{s['tolerance'][0]:g}"
     for cells in settings:
         columns = zip(*(cell["layers"] for cell in cells), strict=True)
         layers = [column[0]["layer"] for column in columns if all(is_of_start(layer, tolerance) for layer in column)]
         if layers and (cells[0]["kept"] or 0.0) > 1e-3:
             names = listed(f"W{layer}" for layer in layers)
-            clause = f"{_name(s, cells[0])} have kept {_part(cells[0]['kept'])} of their start"
-            sentences.append(f"{clause}, and the rank of {names} is the start's")
+            clause = f"{_name(s, cells[0])} retain {_part(cells[0]['kept'])} of their initial weights"
+            sentences.append(f"{clause}, which alone give the rank of {names}")
     if not sentences:
         return ""
-    advice = (
-        "" if "kept" in s["until"] else " Ranks compare at equal decay: say how much of the start to keep, --kept 1e-4."
-    )
+    advice = "" if "kept" in s["until"] else " To compare ranks at equal decay, train until --kept 1e-4 remains."
     return f"{'. '.join(sentences)}.{advice}"
 
 
@@ -144,12 +142,8 @@ def _batches(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
     clause = f"the rank of W{layer} is {values} for batches of {sizes}"
     if not equal:
         parts = listed(_part(part) for part in (cells[0]["kept"] for cells in ones))
-        return f"After these steps {clause}, which have kept {parts} of their starts."
-    falls = (
-        "smaller batches have the smaller rank"
-        if ranks[0] < ranks[-1]
-        else "smaller batches do not have a smaller rank"
-    )
+        return f"After these steps {clause}, which retain {parts} of their initial weights."
+    falls = "smaller batches have lower rank" if ranks[0] < ranks[-1] else "smaller batches do not have lower rank"
     return f"At equal decay {clause}: {falls}."
 
 
@@ -160,26 +154,26 @@ def _incomplete(s: Summary) -> list[str]:
     sentences = []
     if gone:
         rates = listed(f"{rate:g}" for rate in dict.fromkeys(cell["rate"] for cell in gone))
-        sentences.append(f"{counted(len(gone), 'network')} diverged, at the rate {rates}; a smaller rate trains them.")
+        sentences.append(f"{counted(len(gone), 'network')} diverged at the rate {rates}; use a smaller rate.")
     if unfinished:
         sizes = listed(str(size) for size in dict.fromkeys(cell["batch_size"] for cell in unfinished))
         sentences.append(
-            f"{counted(len(unfinished), 'network')}, with batches of {sizes}, did not take all steps and are told as"
-            " they were; a longer --time-limit finishes them."
+            f"{counted(len(unfinished), 'network')}, with batches of {sizes}, did not take all steps and are reported"
+            " as they are; a longer --time-limit finishes them."
         )
     return sentences
 
 
 def _behind(s: Summary) -> list[str]:
-    """Warn if SGD found a cheaper network than the solver, whose ranks are not the minimum's."""
+    """Warn if SGD found a network of lower cost than the solver, whose ranks are then not those of the minimum."""
     sentences = []
     for reference in s["references"]:
         losses = [cell["loss"] for cell in s["cells"] if cell["lam"] == reference["lam"] and cell["loss"] is not None]
         if losses and min(losses) < (1.0 - 1e-3) * reference["cost"]:  # ten times the gap at which it stops
             sentences.append(
                 f"SGD reached {min(losses):.7g} for lam {reference['lam']:g}, below the solver's"
-                f" {reference['cost']:.7g}: give the solver more time, --reference, before you compare ranks with its"
-                " network's."
+                f" {reference['cost']:.7g}: give the solver more time (--reference) before you compare ranks with"
+                " those of its network."
             )
     return sentences
 
@@ -204,7 +198,7 @@ def _part(value: float) -> str:
 
 def pairs(s: Summary, settings: bool = True) -> Pairs:
     """Return labels and texts of a `ranks`; `settings`: with a line for each setting."""
-    lines = [("question", title(s)), ("trained", trained(s))]
+    lines = [("problem", title(s)), ("trained", trained(s))]
     for cells in groups(s) if settings else []:
         size = cells[0]["batch_size"]
         lines.append(("network" if size is None else f"batch {size}", _ranks(s, cells)))
@@ -220,7 +214,7 @@ def trained(s: Summary) -> str:
         return "elsewhere"
     ((name, value),) = s["until"].items()
     until = {
-        "kept": f"until {value:g} of the start is left",
+        "kept": f"until {value:g} of the initial weights remains",
         "epochs": f"for {value:g} epochs",
         "steps": f"for {value} steps",
     }[name]
@@ -246,13 +240,13 @@ def _ranks(s: Summary, cells: Sequence[Summary]) -> str:
     for layers in zip(*(cell["layers"] for cell in audited), strict=True):
         start = _mean([(layer["predicted"] or {}).get(name) for layer in layers])
         rank = f"W{layers[0]['layer']} {_short(_mean([layer['rank'][name] for layer in layers]))}"
-        ranks.append(rank if start is None else f"{rank} ({_short(start)} from the start)")
+        ranks.append(rank if start is None else f"{rank} ({_short(start)} of the initialisation)")
     first, retained = cells[0], audited[0]["kept"]
     more = "".join(f"{HEADS[name]} {first[name]:g}, " for name in _varied(s) if name != "batch_size")
-    share = "" if retained is None else f"kept {retained:.2g}: "
+    share = "" if retained is None else f"retained {retained:.2g}: "
     return f"{more}{share}rank {', '.join(ranks)}"
 
 
 def _reference(reference: Summary, name: str) -> str:
     ranks = ", ".join(f"W{layer['layer']} {layer['rank'][name]}" for layer in reference["layers"])
-    return f"a network of cost {reference['cost']:.7g} for lam {reference['lam']:g}: rank {ranks}"
+    return f"cost {reference['cost']:.7g} for lam {reference['lam']:g}: rank {ranks}"

@@ -66,7 +66,7 @@ class Store:
         self.owner = f"{_machine()}|{os.getpid()}|{uuid.uuid4().hex}"
         self._lock = threading.RLock()
         if os.path.exists(path) and not resume:
-            raise RecordError(f"{path} exists already; go on with it by --resume, or choose another --database.")
+            raise RecordError(f"{path} exists already; continue it with --resume, or choose another --database.")
         if not self.path.parent.is_dir():
             raise RecordError(f"{path} cannot be written, because {self.path.parent} is no directory; make it first.")
         with self._clear():

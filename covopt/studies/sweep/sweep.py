@@ -1,6 +1,7 @@
 """`sweep`: many solves or trainings on one machine or a cluster, each stored once done.
 
-One process of each sweep hands out the cells and alone writes (store.py); its workers only compute. Several processes
+One process of each sweep distributes the cells and is the only one that writes (store.py); its workers only compute.
+Several processes
 may work on one file: each claims the cells that it is about to solve. A killed process loses only its cells in flight.
 """
 
@@ -105,7 +106,7 @@ def sweep(
         spec: a TOML file, or the table in it: options of `covopt.solve` and `covopt.read_data`, each a value or a list;
             with task = "ranks" those of `covopt.ranks`, one network for each cell.
         database: the SQLite file of the results.
-        resume: go on with an existing file; the grid may have grown.
+        resume: continue with an existing file; the grid may have grown.
         jobs: worker processes on this machine; -1 takes all cores.
         scheduler: address of a dask scheduler, whose workers then solve the cells.
         lease: seconds after which the claims of a silent process expire.

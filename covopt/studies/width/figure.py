@@ -26,15 +26,15 @@ def plot(axes: Axes, s: Summary) -> None:
 
 
 def curve_panel(axes: Axes, s: Summary, near: str = "") -> None:
-    """Draw the level, the proved bound, and lines at the starts of the plateau, named `near` 10 %, 1 % and 0.1 %."""
+    """Draw costs, the lower bound, and lines at the starts of the plateau, named `near` 10 %, 1 % and 0.1 %."""
     level, lower = s["level"], s["lower"]
     points = [(_width(p["width"], s["layer"]), p["cost"]) for p in s["curve"] if p["cost"] is not None]
     widths, costs = np.array(points, dtype=np.float64).reshape(-1, 2).T
-    axes.plot(widths, costs, color=COST_COLOR, marker="o", markersize=3, label="lowest cost known")
+    axes.plot(widths, costs, color=COST_COLOR, marker="o", markersize=3, label="cost")
     if level is not None:
-        axes.axhline(level, color=LEVEL_COLOR, linewidth=0.9, linestyle=":", label=f"level {level:.6g}")
+        axes.axhline(level, color=LEVEL_COLOR, linewidth=0.9, linestyle=":", label=f"lowest cost {level:.6g}")
     if lower is not None:
-        axes.axhline(lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--", label=f"proved {down(lower, 6)}")
+        axes.axhline(lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--", label=f"lower bound {down(lower, 6)}")
     if len(costs) and costs.min() > 0.0 and costs.max() > LOG_RANGE * costs.min():
         axes.set_yscale("log")
     for width in sorted({width for width in s["estimate"].values() if width is not None}):
@@ -43,7 +43,7 @@ def curve_panel(axes: Axes, s: Summary, near: str = "") -> None:
         place = {"xycoords": ("data", "axes fraction"), "rotation": 90, "va": "center", "ha": "right"}
         axes.annotate(text, (width, 0.62), fontsize=8, color=LEVEL_COLOR, **place)  # type: ignore[arg-type]
     axes.set_xlabel("width (neurons)")
-    axes.set_ylabel("loss")
+    axes.set_ylabel("cost")
     count_along(axes.xaxis)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)

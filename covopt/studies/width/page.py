@@ -23,10 +23,11 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         [f"{100 * float(eps):g} %", *s["start"][eps], s["estimate"][eps], *s["reasons"][eps]] for eps in s["start"]
     ]
     starts.append(["0 (exactly)", *s["exact_start"], None, *s["reasons"]["0"]])
-    columns = ["above the minimum", "at least", "at most", "best found", "why at least", "why at most"]
+    columns = ["above the minimum", "needed", "enough", "best found", "why needed", "why enough"]
     text = (
-        "How many neurons come within a given part of the minimum. At least and at most are proved; the best network"
-        " found may be narrower than what is proved to suffice, never narrower than what is proved to be needed."
+        "The width at which the cost comes within a given percentage of the minimum: the neurons that are proved to be"
+        " needed, and those that are proved to be enough. The best network found may need fewer than the latter, never"
+        " fewer than the former."
     )
     sections = [
         Section(
@@ -35,7 +36,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
             [_picture(s)],
             [
                 Table("Where the plateau starts", columns, starts),
-                Table("The lowest cost for each width", ["width", "cost", "above the level"], rows),
+                Table("The lowest cost for each width", ["width", "cost", "above the lowest cost"], rows),
             ],
         ),
         parts.search(result, origin),
@@ -48,7 +49,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         question=f"How wide must a network be to come near the minimum? {words.question(s)}",
         answer=width_words.answer(s),
         notes=parts.notes(s),
-        facts=[*parts.facts(solution)[:3], ("level", parts.number(level, 8)), ("time", f"{s['seconds']:.3g} s")],
+        facts=[("lowest cost", parts.number(level, 8)), *parts.facts(solution)[1:4], ("time", f"{s['seconds']:.3g} s")],
         asked=parts.asked(s, origin),
         proof=parts.proof(solution),
         sections=sections,
@@ -64,10 +65,10 @@ def _excess(cost: float | None, level: float | None) -> str | None:
 def _picture(s: Summary) -> svg.Picture:
     return svg.picture(
         lambda figure: width_figures.curve_panel(figure.subplots(), s),
-        alt="The lowest cost found for each width, its level, and where the plateau starts.",
+        alt="The lowest cost found for each width, and where the plateau starts.",
         caption=(
             "The lowest cost found of networks of each width. Vertical lines: the narrowest network found within 10 %,"
-            " 1 % and 0.1 % of the level; the proved intervals are in the table."
+            " 1 % and 0.1 % of the lowest cost; the proved intervals are in the table."
         ),
         size=(7.4, 3.8),
     )

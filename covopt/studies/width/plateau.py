@@ -119,7 +119,7 @@ class Plateau(Drawn):
         return [(point.width, float(cost)) for point, cost in zip(self.points, costs, strict=True)]
 
     def network(self, width: int) -> list[Tensor]:
-        """Return the cheapest known network of at most this width.
+        """Return the known network of lowest cost of at most this width.
 
         Raises:
             ProblemError: there is no such network.

@@ -1,4 +1,4 @@
-"""Search the cheapest network for each width, by rounds of descents from many starts.
+"""Search the network of lowest cost for each width, by rounds of descents from many starts.
 
 A round makes starts for each width n (neighbours.py): the best network of the next larger width with neurons removed,
 that of the next smaller one with neurons split or added, its own with a neuron exchanged, and random networks. All
@@ -50,7 +50,7 @@ PATIENCE, GAIN = 3, 1e-5
 MOST_DRAWS, NARROW_FACTOR = 16, 4
 # One in this many random starts has neurons of the widest known network.
 EVERY_CHOSEN = 4
-# One in KEPT random starts of a width goes on after exploring; POLISHED of all its starts are polished.
+# One in KEPT random starts of a width is refined after exploring; POLISHED of all its starts are polished.
 KEPT, POLISHED = 4, 3
 # Most good random starts show it after few iterations, and the slowest of a batch hold up the others.
 EXPLORE, REFINE = replace(EXPLORING, iterations=60), replace(REFINING, iterations=150)
@@ -66,7 +66,7 @@ FEW_WIDTHS = 3
 
 @dataclass(frozen=True)
 class Point:
-    """A network of one width: the cheapest found, or one on its way down.
+    """A network of one width: the best found, or one that still descends.
 
     Attributes:
         width: n.
@@ -84,7 +84,8 @@ class Point:
 class WidthSearch(Continuation[int, list[Point]]):
     """The search for networks of all widths.
 
-    `best` has a few networks of each width, the cheapest first, from which neighbours start. Their costs are those that
+    `best` has a few networks of each width, in order of their cost, from which neighbours start. Their costs are those
+    that
     descents lower: with `interpolate` they need not fit.
 
     Args:
@@ -97,7 +98,7 @@ class WidthSearch(Continuation[int, list[Point]]):
         callback: gets a line for each group of widths.
 
     Attributes:
-        points: the curve: the cheapest network of each width.
+        points: the curve: the network of lowest cost of each width.
     """
 
     def __init__(
@@ -293,7 +294,7 @@ class WidthSearch(Continuation[int, list[Point]]):
         return gained
 
     def _keep(self, point: Point) -> bool:
-        """Put a point on the curve; return True if it lowers the curve enough to go on."""
+        """Put a point on the curve; return True if it lowers the curve enough to continue."""
         before = min((p.cost for p in self.points.values() if p.width <= point.width), default=math.inf)
         old = self.points.get(point.width)
         if math.isfinite(point.cost) and (old is None or point.cost < old.cost):

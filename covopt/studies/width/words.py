@@ -14,10 +14,10 @@ def answer(s: Summary) -> str:
     least, most = s["start"]["0.01"]
     wide = " in each hidden layer" if s["layer"] is None and s["depth"] > 2 else ""
     if least == most:
-        span = f"{counted(most, 'neuron')}{wide} {'is' if most == 1 else 'are'} enough and no fewer"
+        span = f"{counted(most, 'neuron')}{wide} {'is' if most == 1 else 'are'} needed and enough"
     else:
         span = f"at least {least} and at most {counted(most, 'neuron')}{wide} are needed"
-    text = f"To come within 1 % of the minimum, {span}, which is proved"
+    text = f"To come within 1 % of the minimum, {span} (proved)"
     if estimate is not None and least != most:
         text += f"; the narrowest network found within 1 % of the lowest cost known has {estimate}"
     if level is None:
@@ -31,14 +31,14 @@ def answer(s: Summary) -> str:
 def pairs(s: Summary) -> Pairs:
     """Return a plateau as labelled lines."""
     level, lower = s["level"], s["lower"]
-    proved = "no bound" if lower is None else f"at least {down(lower, 8)}"
+    proved = "none proved" if lower is None else f"{down(lower, 8)} ({s['certificate']})"
     reached = "no network was found" if level is None else f"{level:.8g}"
-    lines = [("question", headline(s)), ("level", f"{reached}, {proved} ({s['certificate']})")]
+    lines = [("problem", headline(s)), ("lowest cost", reached), ("lower bound", proved)]
     for eps, (least, most) in [*s["start"].items(), ("0", s["exact_start"])]:
         estimate, (why_least, why_most) = s["estimate"].get(eps), s["reasons"][eps]
         best_known = "" if estimate is None else f"; best known {estimate}"
         label = f"within {100 * float(eps):g} %" if float(eps) else "exactly"
-        why = f"at least: {why_least}; at most: {why_most}"
+        why = f"lower end: {why_least}; upper end: {why_most}"
         neurons = f"{most} neuron{'' if least == most == 1 else 's'}"
         lines.append((label, f"{least} to {neurons}{best_known} ({why})"))
     return [*lines, ("status", STATUSES[s["status"]][0]), ("time", f"{s['seconds']:.3g} s")]
