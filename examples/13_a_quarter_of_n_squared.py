@@ -12,7 +12,7 @@ import numpy as np
 import covopt
 
 # %%
-# The fewest neurons are the cp-rank of Y, which is proved; the rank of Y, N - 1, says nothing about it.
+# The smallest number of neurons is the cp-rank of Y (proved); the rank of Y, N - 1, says nothing about it.
 
 sizes = range(4, 15, 2)
 neurons = []

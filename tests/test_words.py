@@ -26,7 +26,8 @@ DIALECT = {
     r"\bfrom (?:which|a lam|then|there|now) on\b": "the smallest ... at which",
     r"\b(?:goes|go) on (?:from|with|along|until|without)\b": "continues",
     r"\bhand(?:s|ed|ing)? (?:on|down)\b": "passes on",
-    r"(?:is|are) left of (?:its|their|the) start|(?:kept|keep|part) of (?:its|their|the) start": "retained, remains",
+    r"left of (?:its|their|the) start|of the start (?:is|are) left|(?:kept|keep|part|much) of (?:its|their|the) start"
+    r"|\bthe start(?:'s rank|'s| fades| never| alone)": "what remains of the initialisation, the retained fraction",
     r"\bas far as (?:it|they|that) (?:is|are)\b": "those that are known",
     r", which is proved\b": "(proved)",
     r"\b(?:some|no)body\b|\bwhoever\b": "a user, a caller, None",

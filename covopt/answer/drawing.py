@@ -219,7 +219,7 @@ def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     else:
         axes.set_ylim(0.0, 1.12 * max(values))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100.0 * value:g} %"))
-    _dress(axes, "proved gap")
+    _dress(axes, "gap")
 
 
 def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from covopt.answer.drawing import MADE, NEURON_COLOR, color_bar, say
 
-ATTRACTION_COLOR, REPULSION_COLOR, RAY_COLOR = "#2a7f62", "#c23b22", "#cfcfcf"
+ATTRACTION_COLOR, REPULSION_COLOR, RAY_COLOR = "#2f6fbf", "#d06a1c", "#cfcfcf"
 MARKER: dict[str, Any] = {"s": 34, "edgecolor": "white", "linewidth": 0.6, "zorder": 3}
 ALIGNED = 0.995
 """Neurons whose representations have a cosine above this lie on one ray."""

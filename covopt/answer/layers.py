@@ -90,7 +90,7 @@ def forces(result: Result, layer: int, origin: Origin) -> list[Picture]:
     if shown.classes and origin.classes is not None and len(origin.classes) == result.problem.Y.shape[1]:
         names = np.array([f"\u200b{short(name)}" for name in origin.classes])
         shown = replace(shown, labels=names[shown.labels.astype(int)])
-    arrows = "Green: attraction; red: repulsion; each arrow points where that force would move the point."
+    arrows = "Blue: attraction; orange: repulsion; each arrow points where that force would move the point."
     return [
         picture(
             lambda figure: _draw_plane(figure, draw_samples, shown),

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from covopt.answer.drawing import CURVE_COLORS, MADE, plain_numbers
+from covopt.answer.drawing import CURVE_COLORS, MADE, count_along, plain_numbers
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Panel:
         lines: what is drawn, in this order.
         regions: the number of the class at each point of a grid, the first row below; None: no grid.
         extent: left, right, bottom and top of that grid.
-        logarithmic: the axes that are, of `x` and `y`.
+        logarithmic: the axes that are, of `x` and `y`; counted: those of whole numbers.
         alike: whether both axes have one scale.
     """
 
@@ -55,6 +55,7 @@ class Panel:
     regions: Float[np.ndarray, "r c"] | None = None
     extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)
     logarithmic: str = ""
+    counted: str = ""
     alike: bool = False
 
 
@@ -88,6 +89,8 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         if axis.axis_name in panel.logarithmic:
             plain_numbers(axis)
+        elif axis.axis_name in panel.counted:
+            count_along(axis)
     if panel.alike:
         axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel(panel.across)

@@ -67,13 +67,13 @@ def facts(s: Summary) -> Pairs:
         pairs.append(("residual (max |F − Y|)", number(s["residual"], 3)))
     else:
         pairs.append(("fit (loss without penalty)", number(s["fit"], 6)))
-    held_out = words.tested(s)
-    return [*pairs, ("time", f"{number(s['seconds'], 3)} s"), *([("held-out", held_out)] if held_out else [])]
+    return [*pairs, ("time", f"{number(s['seconds'], 3)} s")]
 
 
 def notes(s: Summary) -> list[str]:
-    """Say why the search ended, if that matters, and if its network ignores its inputs."""
-    return [sentence for sentence in (words.status(s), record.ignores_inputs(s)) if sentence]
+    """Say why the search ended, if that matters, if its network ignores its inputs, and its held-out scores."""
+    scores = f"Held-out data: {words.tested(s)}." if s.get("test") else ""
+    return [sentence for sentence in (words.status(s), record.ignores_inputs(s), scores) if sentence]
 
 
 def proof(s: Summary) -> list[str]:

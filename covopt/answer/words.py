@@ -55,7 +55,8 @@ def answer(s: Summary) -> str:
         return f"{name} is at most {up(cost)}, the cost of {subject}{misses}. {unknown}"
     low, high, gap = *interval(lower, cost), (cost - lower) / cost
     text = f"{name} is between {low} and {high}, a gap of {percent_at_most(gap)}"
-    return f"{text}; the upper end is the cost of {subject}{misses}."
+    needed = ", so no hidden neurons are needed" if s["status"] == OPTIMAL and is_constant(s["widths"]) else ""
+    return f"{text}; the upper end is the cost of {subject}{misses}{needed}."
 
 
 def short(s: Summary) -> str:
@@ -149,7 +150,7 @@ def tested(s: Summary) -> str:
     scores = ["no network to test" if loss is None else f"{name} {loss:.6g}"]
     scores += [] if accuracy is None else [f"accuracy {accuracy:.4g}"]
     scores += [] if r2 is None else [f"R² {r2:.4g}"]
-    return f"{', '.join(scores)} on {counted(test['rows'], 'row')} of {test['data']}"
+    return f"{', '.join(scores)} on {counted(test['rows'], 'row')} of {test['data']} (a score, not a bound)"
 
 
 def is_constant(widths: object) -> bool:

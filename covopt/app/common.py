@@ -50,7 +50,7 @@ def print_pairs(pairs: list[tuple[str, str]]) -> None:
     pairs = [(label, printable(text)) for label, text in pairs]
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:  # one line for each pair, however long
-        print("\n".join(f"{label:<13}{text}" for label, text in pairs))
+        print("\n".join(f"{label:<12} {text}" for label, text in pairs))
         return
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)

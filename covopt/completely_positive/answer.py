@@ -63,8 +63,7 @@ class CPRank(Answer):
         witness: separates a matrix that is not completely positive from those that are, or None.
         tolerance: the tolerance of the call, at least a few units of rounding.
         parts: the answers for the components of the support graph, with the proofs of their ends.
-        least: if the parts are those of the matrix without entries below the tolerance, the lower end of the matrix
-            with them.
+        least: the lower end of the whole matrix, if the parts leave out entries below the tolerance.
         A, rank, seed: the matrix (n, n), its rounding asymmetry averaged, and the options of `cp_rank`.
     """
 

@@ -2,8 +2,8 @@
 
 A kind says which weights the penalty counts and what the last layer sees, and, for two layers, where dual points lie
 and on which inputs a neuron has no bias (MATH.md section 4): with a free output bias D(Lambda) is finite only where
-Lambda^T 1 = 0, and with a free skip only where Lambda^T X = 0 too. One neuron of free bias b is then the strongest at
-a breakpoint b = -x_j^T w, from where it sees X - 1 x_j^T.
+Lambda^T 1 = 0, and with a free skip only where Lambda^T X = 0 too. A neuron with a free bias b is then strongest at a
+breakpoint b = -x_j^T w, where its inputs are X - 1 x_j^T.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def with_bias(Z: Float[Tensor, "*b N n"], beta: float) -> Float[Tensor, "*b N n+
 
 
 def centred(values: Float[Tensor, "N k"]) -> Float[Tensor, "N k"]:
-    """H V: the columns less their means."""
+    """Return H V, the columns with their means removed."""
     return values - values.mean(dim=0)
 
 
@@ -47,7 +47,7 @@ class View:
 
     @property
     def rounding(self) -> float:
-        """Return by how much |inputs| is off at most: each difference of two inputs is rounded once."""
+        """Return the maximum error of |inputs|: each difference of two inputs is rounded once."""
         return 0.0 if self.origin is None else EPS * float(self.inputs.norm())
 
     def rows(self, V: Float[Tensor, "B k"]) -> Float[Tensor, "B d"]:
@@ -80,7 +80,7 @@ class Penalised:
         return X[:, :0]
 
     def free_columns(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N k"]:
-        """E: a basis of the outputs that cost nothing, to length 1; dual points are orthogonal to it."""
+        """E: a normalised basis of the outputs that cost nothing; dual points are orthogonal to it."""
         return X[:, :0]
 
     def spanned(self, X: Float[Tensor, "N n0"], beta: float) -> Float[Tensor, "N d"]:
@@ -92,7 +92,7 @@ class Penalised:
         return 1
 
     def views(self, X: Float[Tensor, "N n0"], beta: float) -> Iterator[View]:
-        """Yield views on one of which each neuron is the strongest that it can be."""
+        """Yield views such that each neuron attains its maximum on one of them."""
         yield View(with_bias(X, beta))
 
 
@@ -141,7 +141,7 @@ class FreeWithSkip(Free):
         return X
 
     def free_columns(self, X: Float[Tensor, "N n0"]) -> Float[Tensor, "N k"]:
-        """1 and the centred inputs that are not constant, to length 1."""
+        """Return the constant 1 and the centred inputs that are not constant, normalised."""
         varying = centred(X[:, (X - X[0]).any(dim=0)])
         E = torch.cat([X.new_ones(len(X), 1), varying / varying.abs().amax(dim=0)], dim=1)
         return E / E.norm(dim=0)

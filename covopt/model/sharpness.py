@@ -34,7 +34,7 @@ def is_little_work(problem: Problem, weights: Weights) -> bool:
 def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | None:
     """Return the largest eigenvalue of the Gauss-Newton matrix of C in the weights.
 
-    Bias columns are included. Without a loss of its own, `interpolate` is taken as mse.
+    Bias columns are included. `interpolate` counts as mse.
 
     Args:
         problem: the problem.

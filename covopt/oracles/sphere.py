@@ -15,7 +15,7 @@ computes them.
 
 **Why the bound is a proof.** u = 2^-53, S = sum_i |lambda_i| |p_i|, k = ceil(log2 2N).
 * *Grouping.* Rows within 4e-10 of each other form one group; it changes h by at most
-  sum_i |lambda_i| |p_i -+ r_i e_g|, which is added. What Q does not span is paid for as in `arrangement`.
+  sum_i |lambda_i| |p_i -+ r_i e_g|, which is added. The part that Q does not span is added as in `arrangement`.
 * *Matrices.* Prefix sums are trees, so that each A has an error below (4 k + n + 80) u S, n the largest group.
 * *Arcs.* In its circle's frame, a computed e_j^T q has an error below eps = 50 u. So a point of circle g lies in a
   computed arc whose signs are its own except where |e_j^T q| <= eps: an error of 2 eps S. The maximum over the arc is
@@ -24,9 +24,10 @@ computes them.
 * *Cells seen.* Let theta_g be the smallest sine of an angle between circle g and another. In the middle of an arc of C
   longer than pi eps / theta_g all |e_j^T q| > eps, j != g, so that the computed arc there has the signs of C, and its
   A. Then V = |A|_op bounds h in the interior of C, and is attained only by q*, a top singular vector inside. The
-  computed one, q', |A q'|^2 >= V^2 / (1 + eta), is either in C, where h(q') = |A q'| and is looked at; or the great
+  computed one, q', |A q'|^2 >= V^2 / (1 + eta), is either in C, where h(q') = |A q'| is evaluated; or the great
   circle from q* to q' (to -q' if q*^T q' < 0), along which |A q| decreases, leaves C at a point of an arc, and h is
-  at least |A q'| there. So no sign of q' has to be trusted, and a cell with V below what is found needs no q'.
+  at least |A q'| there. So the signs of q' need not be exact, and a cell with V below the best value so far needs no
+  q'.
 * *Cells not seen* have no such arc, so a boundary shorter than pi eps sum_g 1/theta_g (they are convex: one arc for
   each circle), and no disc of radius arcsin kappa fits in, kappa = (eps/2) sum_g 1/theta_g. If q* is inside C, a point
   q of the boundary is that close, and |A q| >= V (1 - kappa^2)^(1/2).

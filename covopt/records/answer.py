@@ -111,12 +111,12 @@ class Answer(ABC):
         first, *further = wrap(self.sentence(), 105, max_lines=3, placeholder=" ...")
         lines = [("problem", facts.get("problem", "")), ("answer", first), *(("", line) for line in further)]
         lines += [("status", facts.get("status", ""))]
-        return "\n".join(f"{label:<13}{text}" for label, text in lines if text)
+        return "\n".join(f"{label:<12} {text}" for label, text in lines if text)
 
     def __str__(self) -> str:
         """Return the whole answer, a line for each fact."""
         # Labels are padded to 13 characters, so that the texts begin in one column.
-        return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
+        return "\n".join(f"{label:<12} {text}" for label, text in self.describe())
 
     def _repr_html_(self) -> str:
         plot, image = getattr(self, "plot", None), None

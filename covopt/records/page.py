@@ -16,6 +16,10 @@ else:
     svg, markup = lazy("covopt.records.svg"), lazy("covopt.records.markup")
 
 
+PROSE = 30
+"""Characters above which a cell is prose."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows under named columns.
@@ -34,6 +38,12 @@ class Table:
     def numeric(self) -> list[bool]:
         """Return True for each column of numbers alone, which is aligned right."""
         return [all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Return the style of each column: number, prose (long texts, which need width), or none."""
+        long = [max((len(row[i]) for row in self.cells), default=0) > PROSE for i in range(len(self.columns))]
+        return ["number" if n else "prose" if p else "" for n, p in zip(self.numeric, long, strict=True)]
 
     @property
     def cells(self) -> list[list[str]]:

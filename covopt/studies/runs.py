@@ -91,7 +91,7 @@ def load(directory: str | os.PathLike[str]) -> Any:
 
     Returns:
         The answer of the command that stored it; for `solve` the `Result`, its cost recomputed from the stored
-        weights. An audit does not come back as a whole: load the solve in it, `DIR/solution`.
+        weights. An audit cannot be loaded as a whole; load the solve in it, `DIR/solution`.
 
     Raises:
         RecordError: there is no run, one of another kind, or an incomplete or damaged one.
@@ -105,7 +105,7 @@ def load(directory: str | os.PathLike[str]) -> Any:
 @checked
 @fitted
 def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> checks.Verification:
-    """Check what a stored run says from its files alone; the solver is not run.
+    """Check the statements of a stored run from its files alone, without running the solver.
 
     For a solve: the cost and its parts from the stored weights, the bound from the dual point and its evidence, all
     that follows from these and from the problem, and the list of files in `result.json`. For a plateau, a comparison

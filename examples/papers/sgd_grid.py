@@ -23,7 +23,7 @@ VARIED: dict[str, tuple[float, ...]] = {
     "rate": (0.025, 0.05, 0.1, 0.2),
     "lam": (2.5e-3, 5e-3, 1e-2, 2e-2),
 }
-MEASURES = ("kept", "mean rank", "from the start", "train accuracy", "test accuracy")
+MEASURES = ("kept", "mean rank", "of the initialisation", "train accuracy", "test accuracy")
 
 
 def choices() -> list[Choice]:
@@ -74,7 +74,7 @@ def _claims(numbers: Numbers) -> list[Claim]:
     return [
         *claims,
         Claim(
-            "where more than a tenth of the start is left, it alone gives the mean rank, up to a tenth",
+            "where more than a tenth of the initial weights remains, they alone give the mean rank, up to a tenth",
             all(abs(row[3] - row[2]) <= 0.1 * row[2] for row in faded),
         ),
     ]
@@ -99,7 +99,7 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
             lines.append(panels.Line("" if color else note, columns[0], columns[dashed], "--", color))
         return panels.Panel(f"{measure} against {option}", option, measure.lower(), lines, logarithmic="x")
 
-    above = [panel(option, "Mean rank", 2, 3, "from the start alone") for option in VARIED]
+    above = [panel(option, "Mean rank", 2, 3, "initialisation alone") for option in VARIED]
     return [*above, *(panel(option, "Accuracy", 4, 5, "on the test images") for option in VARIED)]
 
 
@@ -109,7 +109,7 @@ DESIGN = Design(
     question="How do batch size, rate and penalty change the ranks of the matrices that SGD ends with, and why?",
     differs=(
         "The paper trains on larger images for hundreds of epochs; these are scikit-learn's digits without --data-dir,"
-        " narrower networks and stronger penalties, so that as much of the start fades in 80 epochs."
+        " narrower networks and stronger penalties, so that as much of the initial weights fades in 80 epochs."
     ),
     make=_make,
     numbers=_numbers,

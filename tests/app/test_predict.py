@@ -59,8 +59,8 @@ def test_classes_of_a_table_in_another_order(tmp_path: Path, run: Run, monkeypat
     result = stored.load(tmp_path / "run")
     np.testing.assert_allclose(result.predict_proba(Z), softmax(F, axis=1), rtol=1e-9)
     assert result.summary()["test"] == test
-    assert "bounds nothing" in run("show", "run")[1]
-    assert "bounds nothing" in (tmp_path / "run/report.html").read_text()
+    assert "not a bound" in run("show", "run")[1]
+    assert "not a bound" in (tmp_path / "run/report.html").read_text()
 
 
 def test_numbers_in_archives(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

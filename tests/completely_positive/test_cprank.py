@@ -417,7 +417,7 @@ def test_answers_are_about_one_matrix() -> None:
 def test_a_part_whose_lower_end_is_not_proved_fails() -> None:
     """Rank 1, and a factor of four atoms: the interval is [1, 4], and [2, 4] is not proved."""
     A, B = np.ones((2, 2)), np.full((4, 2), 0.5)
-    upper = End(4, "a factor with so many atoms", ByFactor(B))
+    upper = End(4, "a factor with this number of atoms", ByFactor(B))
     part = Part(Verdict.POSITIVE, False, End(1, "rank", ByRank()), upper, B)
     assert part.check(A, 1e-9)
     assert not replace(part, lower=End(2, "rank", ByRank())).check(A, 1e-9)

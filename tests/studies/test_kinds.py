@@ -80,7 +80,7 @@ def test_the_command_stores_shows_and_reports_a_cp_rank(
     code, _, err = run("cprank", "A.npy", "--out", "stored", "--force")
     assert (code, "holds thesis.tex" in err) == (2, True)
     page = Path("stored/report.html").read_text(encoding="utf-8")
-    for said in ("its cp-rank is 3, which is proved", "covopt verify stored", "covopt cprank stored/matrix.npz"):
+    for said in ("its cp-rank is 3 (proved)", "covopt verify stored", "covopt cprank stored/matrix.npz"):
         assert said in page
     assert page.count("<img") == 2  # A and B
 

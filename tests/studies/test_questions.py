@@ -74,9 +74,7 @@ def test_a_comparison_of_methods_on_other_data_is_refused(tmp_path: Path) -> Non
     best = min(entries, key=lambda entry: entry["cost"])
     lower = max(entry["lower"] for entry in entries if entry["lower"] is not None)
     stated_again(ours, record.COMPARISON, methods=entries, best=best["cost"], method=best["method"], lower=lower)
-    check(
-        ours, "The run cone in it answers another question" if entries[0]["method"] == "train" else "they differ in Y"
-    )
+    check(ours, "The run cone in it solves another problem" if entries[0]["method"] == "train" else "they differ in Y")
 
 
 def test_a_study_of_depths_of_other_data_is_refused(tmp_path: Path) -> None:
@@ -99,7 +97,7 @@ def test_a_path_that_ends_with_other_data_is_refused(tmp_path: Path) -> None:
     moved(tmp_path / "other", ours / "end")
     end = json.loads(record.as_json(paths.load(ours).summary()))["end"]
     stated_again(ours, "path.json", end=end)
-    check(ours, "The run end in it answers another question than the path: they differ in Y.")
+    check(ours, "The run end in it solves another problem than the path: they differ in Y.")
 
 
 def test_ranks_beside_a_solve_with_other_weights_are_refused(tmp_path: Path) -> None:

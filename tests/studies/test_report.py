@@ -180,7 +180,7 @@ def test_a_result_in_python_has_a_report_with_the_call_that_repeats_it(tmp_path:
     result = covopt.solve(np.eye(3), np.eye(3), bias=0.0)
     result.save(tmp_path / "run")
     page = read(covopt.write_report(tmp_path / "run"))
-    said = re.search(r"R is between (\S+) and (\S+);", page.text)
+    said = re.search(r"R is between (\S+) and (\S+),", page.text)
     assert float(said[1]) <= 6.0 <= float(said[2]) < 6.01  # R(I, I) = 2 |I|_* [JGHG22, Prop. 14]
     call = page.text[page.text.index("data = covopt") : page.text.index("\n", page.text.index("covopt.solve("))]
     names: dict[str, object] = {"covopt": covopt}
@@ -217,48 +217,49 @@ def summary(**changes: object) -> dict[str, object]:
     [
         (
             {"loss": "interpolate", "cost": 12.3476, "lower": 12.3112, "widths": [14]},
-            "R is between 12.311 and 12.348; the network of 14 neurons comes within 0.296 % of it.",
+            "R is between 12.311 and 12.348, a gap of 0.295 %; the upper end is the cost of the network of 14 neurons.",
         ),
         (
             {"loss": "interpolate", "cost": 3.0, "lower": 3.0, "widths": [2], "residual": 1.23e-13},
-            "R is between 3 and 3; the network of 2 neurons comes within 0 % of it (up to 1.3e-13 off Y).",
+            "R is between 3 and 3, a gap of 0 %; the upper end is the cost of the network of 2 neurons (up to 1.3e-13"
+            " off Y).",
         ),
         (
             {"cost": 2.0, "lower": 1.99999999998, "widths": [1]},
-            "The minimum is between 1.999999999 and 2; the network of 1 neuron comes within 1.01e-09 % of it.",
+            "The minimum is between 1.999999999 and 2, a gap of 1.01e-09 %; the upper end is the cost of the network"
+            " of 1 neuron.",
         ),
         (
             {"cost": 0.13589283, "lower": 0.062231595, "widths": [20, 15]},
-            "The minimum is between 0.06223 and 0.1359: the network of 20 × 15 neurons reaches the upper end, and"
-            " the proved ends are 55 % apart.",
+            "The minimum is between 0.06223 and 0.1359, a gap of 54.3 %; the upper end is the cost of the network of"
+            " 20 × 15 neurons.",
         ),
         (
             {"cost": 0.13589283, "lower": None, "widths": [20]},
-            "The minimum is at most 0.1359, which the network of 20 neurons costs. Nothing is proved about how much"
-            " lower the minimum could be.",
+            "The minimum is at most 0.1359, the cost of the network of 20 neurons. No lower bound is proved.",
         ),
         (
             {"loss": "interpolate", "cost": None, "lower": 3.0},
-            "No network that answers the question was found; what is proved is that R is at least 3.",
+            "No network that fits exactly was found; R is at least 3 (proved).",
         ),
         (
             {"cost": 0.5, "lower": 0.49999, "widths": [0], "status": "optimal", "bias": 0.0},
-            "The minimum is between 0.49999 and 0.5; no neurons are needed to come within 0.00201 % of it.",
+            "The minimum is between 0.49999 and 0.5, a gap of 0.00201 %; the upper end is the cost of the zero"
+            " function, so no hidden neurons are needed.",
         ),
         # The same network, and a gap that is not within the target: nothing is said of what is needed.
         (
             {"cost": 0.5, "lower": 0.499, "widths": [0], "status": "converged", "bias": 0.0},
-            "The minimum is between 0.499 and 0.5; the zero function comes within 0.201 % of it.",
+            "The minimum is between 0.499 and 0.5, a gap of 0.201 %; the upper end is the cost of the zero function.",
         ),
         (
             {"cost": 26970.4, "lower": 742.9, "widths": [0], "status": "time_limit"},
-            "The minimum is between 742.9 and 26980: a constant function reaches the upper end, and the proved ends are"
-            " 98 % apart.",
+            "The minimum is between 742.9 and 26980, a gap of 97.3 %; the upper end is the cost of a constant"
+            " function.",
         ),
         (
             {"cost": 0.5, "lower": None, "widths": [3, 0], "status": "time_limit"},
-            "The minimum is at most 0.5, which a constant function costs. Nothing is proved about how much lower the"
-            " minimum could be.",
+            "The minimum is at most 0.5, the cost of a constant function. No lower bound is proved.",
         ),
         ({"cost": 0.0, "lower": 0.0, "widths": [0]}, "The minimum is 0: the zero function costs nothing."),
     ],
@@ -275,7 +276,7 @@ def test_what_is_needed_is_said_of_proved_runs_only() -> None:
     assert hasty.widths in ([0], [1])
     assert patient.cost < hasty.cost
     assert "needed" not in words.answer(hasty.summary() | {"widths": [0]})
-    assert "Nothing is proved" in words.answer(patient.summary() | {"lower": None})
+    assert "No lower bound is proved" in words.answer(patient.summary() | {"lower": None})
 
 
 def test_every_sentence_against_a_run_of_which_it_would_be_false() -> None:
@@ -292,9 +293,10 @@ def test_every_sentence_against_a_run_of_which_it_would_be_false() -> None:
         "lower": None,
         "methods": [{"method": m, "cost": 2.0} for m in ("cone", "train")],
     }
-    assert compare_words.answer(equal) == "Cone reached the lowest cost, 2; train reached the same. Nothing is proved."
+    said = "Cone reached the lowest cost, 2; train reached the same cost. No lower bound is proved."
+    assert compare_words.answer(equal) == said
     empty = equal | {"methods": [{"method": "cone", "cost": None}], "best": None, "lower": 1.99999999998}
-    assert compare_words.answer(empty).endswith("No network costs less than 1.9999, which is proved.")
+    assert compare_words.answer(empty).endswith("No network costs less than 1.9999 (proved).")
 
 
 def test_one_is_no_plural() -> None:
@@ -305,10 +307,10 @@ def test_one_is_no_plural() -> None:
     told = {
         "start": {"0.01": [1, 1]}, "estimate": {"0.01": 1}, "layer": None, "depth": 2, "level": 2.0, "lower": None,
     }  # fmt: skip
-    assert width_words.answer(told).startswith("To come within 1 % of the minimum, 1 neuron is enough and no fewer")
+    assert width_words.answer(told).startswith("To come within 1 % of the minimum, 1 neuron is needed and enough")
     several = told | {"start": {"0.01": [1, 9]}, "estimate": {"0.01": 2}}
     assert width_words.answer(several).startswith(
-        "To come within 1 % of the minimum, at least 1 and at most 9 neurons are needed, which is proved; the narrowest"
+        "To come within 1 % of the minimum, at least 1 and at most 9 neurons are needed (proved); the narrowest"
         " network found within 1 % of the lowest cost known has 2."
     )
 
@@ -316,8 +318,8 @@ def test_one_is_no_plural() -> None:
 def test_bounds_are_rounded_down_wherever_they_are_shown() -> None:
     close = summary(cost=2.0, lower=1.99999999998, gap=1.00000000001e-11)
     assert dict(record.describe(close))["lower bound"] == "1.9999999"
-    assert dict(record.describe(close))["gap"] == "1.0000001e-11"
-    assert dict(parts.facts(close))["proved lower bound"] == "1.9999999"
+    assert dict(record.describe(close))["gap"] == "1.01e-09 %"
+    assert dict(parts.facts(close))["lower bound"] == "1.9999999"
     table = Table("", ["cost", "bound"], [[1.99999999998, Lower(1.99999999998)]])
     assert table.cells == [["2", "1.99999"]]
     assert table.numeric == [True, True]
@@ -325,7 +327,7 @@ def test_bounds_are_rounded_down_wherever_they_are_shown() -> None:
         "start": {}, "estimate": {}, "reasons": {"0": ["", ""]}, "exact_start": [1, 2], "level": 2.0,
         "lower": 1.99999999998, "certificate": "exact", "status": "converged", "seconds": 1.0,
     }  # fmt: skip
-    assert dict(width_words.pairs(summary() | plateau))["level"] == "2, at least 1.9999999 (exact)"
+    assert dict(width_words.pairs(summary() | plateau))["lower bound"] == "1.9999999 (exact)"
     compared = {"method": "cone", "methods": [{**summary(), "method": "cone", "median": 2.0}], "lower": 1.99999999998}
     assert dict(compare_words.pairs(compared))["lower bound"] == "1.9999999"
 
@@ -436,8 +438,8 @@ def test_a_plateau_without_a_network_has_a_page(runs: Path, tmp_path: Path) -> N
     told["curve"] = [point | {"cost": None} for point in told["curve"]]
     file.write_text(json.dumps(told))
     page = read(covopt.write_report(tmp_path / "run", force=True))
-    assert "needed, which is proved." in page.text
-    assert "no network was found" in dict(width_words.pairs(told))["level"]
+    assert "needed (proved)." in page.text
+    assert "no network was found" in dict(width_words.pairs(told))["lowest cost"]
 
 
 def test_a_damaged_origin_is_named(tmp_path: Path) -> None:

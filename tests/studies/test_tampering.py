@@ -114,7 +114,10 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("change", "says"),
     [
         ({"stored": "float16"}, "Rounded"),
-        ({"descended": lambda s: s["descended"] | {"loss": s["loss"], "gain": 0.0}}, "where training on ends costs"),
+        (
+            {"descended": lambda s: s["descended"] | {"loss": s["loss"], "gain": 0.0}},
+            "network after further training costs",
+        ),
         ({"finding": "near", "stationary": True}, "finding is untrained"),
         ({"verdict": "No better network was found."}, "another verdict"),
         (
@@ -135,7 +138,7 @@ def test_a_network_of_an_audit_is_bound_to_its_loss(audited: Path, tmp_path: Pat
     with np.load(audited / "descended.npz") as held:
         forge = forged(holds("descended.npz", **{name: 1.01 * W for name, W in held.items()}))
     assert judge(audited, tmp_path / "run", Tampering("", forge, ())) == "noticed"
-    assert "where training on ends costs" in covopt.verify(tmp_path / "run").message
+    assert "network after further training costs" in covopt.verify(tmp_path / "run").message
 
 
 def is_refused(run: Path) -> bool:

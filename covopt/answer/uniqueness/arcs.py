@@ -92,7 +92,7 @@ def _earlier(one: Whole, other: Whole) -> int:
 
 
 def cross(one: Whole, other: Whole) -> int:
-    """Above 0 where `other` is less than half a turn ahead, counterclockwise."""
+    """Return a number above 0 if `other` is less than half a turn ahead, counterclockwise."""
     return int(one[0] * other[1] - one[1] * other[0])
 
 

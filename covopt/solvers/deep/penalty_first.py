@@ -1,8 +1,8 @@
 """Exact fits of deep networks: a search at a small penalty, and from its best network one of exact fits.
 
-A search of exact fits has little time for each start, which descends several times, at a penalty that falls. At a
-single penalty many starts descend in one batch, and the layers of the best network move in turn. Its best network then
-leads to an exact fit. On 30 digits that costs 20 % less at depth 4 after 25 s (docs/notes/2026-11-exact-fits.md).
+In a search of exact fits each start descends several times, at falling penalties, which leaves little time for others.
+At a single penalty many starts descend in one batch, and the layers of the best network move in turn. Its best network
+then leads to an exact fit. On 30 digits that costs 20 % less at depth 4 after 25 s (docs/notes/2026-11-exact-fits.md).
 """
 
 from __future__ import annotations

@@ -31,16 +31,15 @@ ENDED = (Status.CONVERGED, Status.TOLERANCE)
 class Alternation:
     """The search and the certifiers take turns; the best network and the best bound found.
 
-    Where an oracle is exact, each round of the search brings its bound along. Elsewhere `full` and `auto` let the
-    search converge (or use half of the time left), prove a bound at its dual point, and hand the directions that refute
-    the dual point back to it as new neurons, until the gap or the time limit is reached. Branch and bound over cones
-    does so, and the relaxation, which continues from what it proved before.
+    Where an oracle is exact, each round of the search also gives a bound. Elsewhere `full` and `auto` let the
+    search converge (or use half of the time left), prove a bound at its dual point, and pass the directions that refute
+    the dual point back to the search as new neurons, until the gap or the time limit is reached. Branch and bound over
+    cones and the relaxation work in this way; the relaxation continues its earlier proofs.
 
-    `auto` differs from `full` in what it pays for a proof. It searches as long as `fast` does, and beyond half of the
-    time while the cost still falls fast. A refuted dual point ends a proof only where that matters for the gap. And it
-    is over before the time is, when neither finds much any more: the search nothing, and the proof less than a tenth
-    of the gap for as much time again. So easy problems take no longer than they need, and a bound that the time would
-    not improve is not waited for.
+    `auto` spends less on a proof than `full`. It searches as long as `fast` does, and beyond half of the time while the
+    cost still falls fast. A refuted dual point ends a proof only if that matters for the gap. And `auto` ends before
+    the time limit when both have stalled: the search finds nothing, and the proof would close less than a tenth of the
+    gap in the same time again.
 
     Args:
         problem: depth 2.
@@ -55,7 +54,8 @@ class Alternation:
     worthwhile_gain = 0.1
     """`auto` continues a proof while as much time again can be expected to take this part off the open gap."""
     fast_descent = 1e-2
-    """With `auto` the solver may use more than half of the time while half of its turn lowers the cost by this part."""
+    """With `auto` the solver may use more than half of the time while the second half of its turn lowers the cost by at
+    least this part."""
     spectral_share = 0.1
     """The part of the time that the spectral bound may take before the first round."""
     reported_gap = 0.99
@@ -77,7 +77,7 @@ class Alternation:
         self._oracle = oracle_of(problem) if certify != "none" or problem.activation.is_linear else None
         proving = certify in ("full", "auto") and self._oracle is None
         self._prover = prover_for(problem, certify) if proving else None
-        tol = options.tol if self._oracle is None else None  # an exact oracle knows what there is to gain
+        tol = options.tol if self._oracle is None else None  # an exact oracle bounds the possible gain
         round_options = ShallowOptions(gap=options.gap, tol=tol, entries=options.thrift.entries)
         if self._prover is not None and self._prover.loose and certify == "full":
             round_options = replace(round_options, stall_tolerance=REFUTATION_SLACK, patience=1)
@@ -109,7 +109,7 @@ class Alternation:
         outcome, ended = self._search(self._saved), False
         while not (ended or outcome.status is Status.INTERRUPTED or self.budget.spent() or self._gap_reached(outcome)):
             before = self._open_gap(outcome)
-            self._network(outcome)  # now, while there is time to spare neurons
+            self._network(outcome)  # now, while time remains to remove neurons
             refutation = self._prove(prover, outcome)
             if interrupted():
                 return replace(outcome, status=Status.INTERRUPTED)
@@ -120,7 +120,7 @@ class Alternation:
             if self.budget.spent():
                 return replace(outcome, status=Status.TIME_LIMIT if missed else outcome.status)
             pays = self._open_gap(outcome) <= (1.0 - self._worthwhile_gain) * before
-            # A proof that was broken off gets a second chance, undisturbed, before the alternation gives up on it.
+            # An interrupted proof is tried once more, without interruption, before the alternation gives it up.
             ended, self._stop_when_refuted = searched and not (pays or self._stop_when_refuted), pays
             state = self.solver.after_proof(outcome.state, refutation if refuted else None, self._lower())
             outcome = self._search(replace(outcome, state=state))
@@ -161,7 +161,7 @@ class Alternation:
         state, cost = outcome.state, self.solver.cost(outcome.state)
         # A neuron that violates the dual point by v lowers the bound by about 2 v, relative.
         matters = self.gap
-        if self.options.certify != "full" and cost > 0.0:  # a cost that underflowed leaves nothing open
+        if self.options.certify != "full" and cost > 0.0:  # a cost that underflowed has no gap
             matters = max(self.gap, self._open_gap(outcome) / cost)
         target = Target(
             self.solver.dual(state),
@@ -177,7 +177,7 @@ class Alternation:
             proved = self._last = prover.prove(self.problem, target, self._last)
         assert proved is not None
         self._keep(proved.proof)
-        # What was reported on the way may be above what the stored arrays prove, by their rounding.
+        # Bounds reported earlier may exceed what the stored arrays prove, by rounding.
         for place, line in enumerate(outcome.history):
             if line.lower is not None and line.lower > (self._lower() or 0.0):
                 outcome.history[place] = replace(line, lower=self._lower())

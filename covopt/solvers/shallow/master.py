@@ -2,8 +2,8 @@
 
 With features phi_k = sigma(Xt w_k) of unit directions, the group lasso min C(F) + lam (2 sum_k |v_k| + |b|^2),
 F = sum_k phi_k v_k^T + beta 1 b^T, is solved in the covariance's own coordinates. 2 |v| = min_eta |v|^2 / eta + eta
-turns it into a ridge regression whose outputs are eliminated; for a least-squares fit sum_i |F_i - T_i|^2 / mu_i what
-is left is
+turns it into a ridge regression whose outputs are eliminated; for a least-squares fit sum_i |F_i - T_i|^2 / mu_i this
+leaves
 
     J(eta) = Tr[T^T A^{-1} T] + sum_k eta_k,  A = diag(mu) + beta^2 1 1^T + sum_k eta_k phi_k phi_k^T,  eta >= 0,
 
@@ -38,8 +38,8 @@ class Mixture:
     Attributes:
         eta: the weights of the atoms (n,), many of them exactly 0.
         outputs: v_k = eta_k Lambda^T phi_k (n, m).
-        bias: b = beta Lambda^T 1 (m,). Both are taken from the ridge regression's solution: where mu is small Lambda
-            is a difference of nearly equal numbers, and what it says of them would be rounding.
+        bias: b = beta Lambda^T 1 (m,). Both are taken from the ridge regression's solution: where mu is small Lambda is
+            a difference of nearly equal numbers, and they cannot be computed from it.
         Lambda: the dual point (N, m).
         value: J(eta).
     """

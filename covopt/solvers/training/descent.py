@@ -28,8 +28,8 @@ class AdamOptions:
     """Settings of Adam [Kingma, Ba 2015].
 
     Attributes:
-        steps: how many.
-        rate: the first learning rate; a cosine takes it down.
+        steps: their number.
+        rate: the first learning rate; it falls along a cosine.
     """
 
     steps: int = 1000
@@ -148,7 +148,7 @@ class BatchedLBFGS:
         self.x = start.clone()
         self.f, self.g = function(self.x)
         rows = len(self.f)
-        self._pairs = self.x.new_zeros(rows, 2 * memory, self.x.shape[1])  # each row's s, then its y
+        self._pairs = self.x.new_zeros(rows, 2 * memory, self.x.shape[1])  # s of each row, then y
         self._products = self.x.new_zeros(rows, 2 * memory, memory)  # of the pairs with each y
         self._scale, self._turns = torch.ones_like(self.f), 0
         everyone = torch.ones_like(self.f, dtype=torch.bool)

@@ -1,12 +1,13 @@
 """Exact fits made exact, then moved along F(W) = Y towards less |W|^2.
 
 Good networks keep many samples at kinks, z = 0, and there the derivative of F jumps: a Newton step for F = Y alone
-crosses kinks and gains nothing, however short it is. So pre-activations near a kink are held at it, z_k(W) = 0, beside
-F = Y: around such a point all that is kept is smooth. J (q, P) is the derivative of what is kept in all weights, formed
-layer by layer: with B the derivative of a row in Z_l, its part for layer l is the product of B and Zs_{l-1}.
+crosses kinks and gains nothing, however short it is. So pre-activations near a kink are held at it: the constraints are
+F = Y and z_k(W) = 0, which are smooth near such a point. J (q, P) is the derivative of the constraints in all
+weights, formed layer by layer: with B the derivative of a row in Z_l, its part for layer l is the product of B and
+Zs_{l-1}.
 
-* **Restoring.** Gauss-Newton steps of least norm, D = J^+ r, r what is off, halved until that shrinks.
-* **Descending.** On the linearised constraints |W + D|^2 is least at D = J^+ (J W + r) - W: the step of sequential
+* **Restoring.** Gauss-Newton steps of least norm, D = J^+ r with the error r, halved until the error shrinks.
+* **Descending.** On the linearised constraints |W + D|^2 is minimal at D = J^+ (J W + r) - W: the step of sequential
   quadratic programming without the curvature of the constraints, which a line search replaces. Each trial is restored.
 
 Source: Nocedal, Wright, Numerical Optimization, 18.1 and 18.3.
@@ -45,7 +46,7 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
     Args:
         problem: its loss is `interpolate`.
         weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
-        stop: asked before each step.
+        stop: called before each step; True ends the search.
     """
     lightened_fits = 2  # number of the exact fits of lowest cost that are improved along the set of exact fits
     fits = sorted(
@@ -56,7 +57,7 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
 
 
 def first_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
-    """Return the exact fit near this network that is found first, or None."""
+    """Return the first exact fit found near this network, or None."""
     return next((fitted for fitted, _ in _fitted(problem, weights, stop)), None)
 
 
@@ -132,7 +133,7 @@ def restored(
 def _shortened(
     problem: Problem, weights: Weights, step: Weights, kinks: Kinks, off: float
 ) -> tuple[list[Tensor], Kept | None]:
-    """Return the longest part of a step that lowers the error; the shortest and None if none."""
+    """Take the largest fraction of a step that lowers the error; return the smallest, and None, if none does."""
     length = 1.0
     while True:
         trial = [W + length * D for W, D in zip(weights, step, strict=True)]

@@ -1,7 +1,8 @@
 """The training of a network as its user reports it: batches, rate, steps, and effects.
 
-At a constant rate SGD never comes to rest (MATH.md section 9). Once the start has faded and the gradient of all samples
-is smaller than the noise of drawing a batch, the batches move the network, and not a descent that is still under way.
+At a constant rate SGD never comes to rest (MATH.md section 9). Once the initial weights have faded and the gradient of
+all samples is smaller than the noise of drawing a batch, the batches move the network, and not a descent that is still
+under way.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Training:
     momentum: float = 0.0
 
     def kept(self, lam: float) -> float | None:
-        """Return (A^T)_11, the remaining share of the start; None if float64 cannot hold it.
+        """Return (A^T)_11, the retained fraction of the initial weights; None if float64 cannot hold it.
 
         Raises:
             ProblemError: a number is out of range.
@@ -51,7 +52,7 @@ class Batches:
 
     Attributes:
         training: the training as the user reports it.
-        kept: the remaining share of the start; None if float64 cannot hold it.
+        kept: the retained fraction of the initial weights; None if float64 cannot hold it.
         noise: for each layer, l = 1 ... L, in units of 2 lam |W_l|: rms of a batch's gradient, its spread about that of
             all samples, its floor, its scale, and the residual |grad L^lam|; None where W_l = 0.
     """

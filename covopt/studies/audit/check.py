@@ -53,7 +53,7 @@ def load(directory: Path) -> Never:
     Raises:
         RecordError: always; it names the solve that can be loaded.
     """
-    raise RecordError(f"{directory} holds an audit, which does not come back; load {directory / record.SOLUTION}.")
+    raise RecordError(f"{directory} holds an audit, which cannot be loaded; load {directory / record.SOLUTION}.")
 
 
 def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
@@ -178,7 +178,7 @@ def _batches(s: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
         return
     computed = batches_of(problem, weights, batches.training)
     if not equal(computed.kept, batches.kept):
-        yield f"By its training the network keeps {computed.kept} of its start, but audit.json states {batches.kept}."
+        yield f"The retained fraction is {computed.kept}, but audit.json states {batches.kept}."
     if len(computed.noise) != len(batches.noise):
         yield "audit.json states the noise of another number of layers than the network has."
         return

@@ -32,7 +32,7 @@ from covopt.studies.depth.depth_answer import Depths, Family, curve_lines
 from covopt.studies.depth.depth_search import Member
 
 UNCHECKED = (
-    *("status", "seconds", "version", "seed", "data", "scale", "refused", "starts"),
+    *("status", "seconds", "version", "seed", "data", "scale", "targets", "shuffle", "refused", "starts"),
     "curve.source",
 )
 """Entries that nothing in the files proves."""

@@ -200,7 +200,7 @@ class Depths(Drawn):
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt depth`; unknown or unproved values are None."""
         question = next(iter(self.results.values())).summary()
-        keys = ("bias", "loss", "lam", "activation", "data", "scale", "rows", "weighted")
+        keys = ("bias", "loss", "lam", "activation", "data", "scale", "targets", "shuffle", "rows", "weighted")
         return {
             "curve": [point.summary() for point in self.curve],
             "families": [family.summary() for family in self.families],

@@ -179,8 +179,8 @@ def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
     earlier = next(iter(init.results.values())).problem
     if difference(next(iter(problems.values())), earlier, {"depth"}) is not None:
         raise ProblemError(
-            "The earlier answer is one to another problem (data, weights, loss, lam, bias or activation); ask the same"
-            " again."
+            "The earlier answer is one to another problem (data, weights, loss, lam, bias or activation); give the same"
+            " problem."
         )
     results = {L: replace(result, problem=problems[L]) for L, result in init.results.items() if L in problems}
     return replace(init, results=results)

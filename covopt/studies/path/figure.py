@@ -15,28 +15,27 @@ SIZE = (7.4, 6.4)
 
 Lines = tuple[tuple[str, str, str], ...]
 """Lines in one picture: the name of each, the entry of a point that it shows, and its colour."""
-COSTS: Lines = (("cost", "cost", COST_COLOR), ("lower bound", "lower", BOUND_COLOR))
+PANELS: dict[str, Lines] = {
+    "cost": (("cost", "cost", COST_COLOR), ("lower bound", "lower", BOUND_COLOR)),
+    "fit (loss without penalty)": (("fit", "fit", COST_COLOR), ("held-out loss", "test", CURVE_COLORS[1])),
+    "norm |W|²": (("norm", "norm", COST_COLOR),),
+    "width (hidden neurons)": (("width", "width", COST_COLOR),),
+}
+"""The panels over lam, by the labels of their vertical axes."""
 
 
-def plot(axes: Axes, s: Summary) -> None:
-    """Draw cost and proved bound."""
-    _draw(axes, s, "cost", COSTS)
+def plot(axes: Axes, s: Summary, label: str = "cost") -> None:
+    """Draw one panel, and the picked lam."""
+    _draw(axes, s, label, PANELS[label], logarithmic="width" not in label)
     axes.set_xlabel("λ")
+    if s["picked"] is not None:
+        axes.axvline(s["picked"], color=MARK_COLOR, linewidth=0.8, linestyle=":")
 
 
 def draw(figure: Figure, s: Summary) -> None:
-    """Draw four panels over one axis of lam: costs, fit and held-out loss, norm, width."""
-    panels = figure.subplots(2, 2, sharex=True)
-    _draw(panels[0, 0], s, "cost", COSTS)
-    tested = ("held-out loss", "test", CURVE_COLORS[1])
-    _draw(panels[0, 1], s, "fit (loss without penalty)", (("fit", "fit", COST_COLOR), tested))
-    _draw(panels[1, 0], s, "norm |W|²", (("norm", "norm", COST_COLOR),))
-    _draw(panels[1, 1], s, "width (hidden neurons)", (("width", "width", COST_COLOR),), logarithmic=False)
-    for axes in panels[1]:
-        axes.set_xlabel("λ")
-    for axes in panels.flat:
-        if s["picked"] is not None:
-            axes.axvline(s["picked"], color=MARK_COLOR, linewidth=0.8, linestyle=":")
+    """Draw the four panels."""
+    for axes, label in zip(figure.subplots(2, 2).flat, PANELS, strict=True):
+        plot(axes, s, label)
 
 
 def _draw(axes: Axes, s: Summary, up: str, lines: Lines, logarithmic: bool = True) -> None:

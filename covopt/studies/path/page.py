@@ -35,7 +35,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         facts=_facts(s),
         asked=parts.asked(dict(s) | {"lam": None}, origin),
         proof=[CURVE],
-        sections=[Section("Along λ", [], [_picture(s)], [_table(s)])],
+        sections=[Section("Along λ", [], [_picture(s, label) for label in path_figures.PANELS], [_table(s)])],
         python=parts.in_python(s, name, "path", lams=[p["lam"] for p in s["points"]]),
         **parts.made(name, s, origin),
     )
@@ -49,13 +49,11 @@ def _facts(s: Summary) -> Pairs:
     return [("lam_max", ", ".join(ends) or "unknown"), ("largest gap", gap), *picked, ("points", size), ("time", time)]
 
 
-def _picture(s: Summary) -> svg.Picture:
-    return svg.picture(
-        lambda figure: path_figures.draw(figure, s),
-        alt="Cost and lower bound, fit, norm and width against lambda.",
-        caption="Cost and lower bound, fit, norm and width against λ; dotted vertical line: the λ that is picked.",
-        size=path_figures.SIZE,
-    )
+def _picture(s: Summary, label: str) -> svg.Picture:
+    names = " and ".join(name for name, _, _ in path_figures.PANELS[label])
+    picked = "" if s["picked"] is None else " Dotted line: the λ that is picked."
+    text = f"{names[:1].upper()}{names[1:]} against λ.{picked}"
+    return svg.picture(lambda figure: path_figures.plot(figure.subplots(), s, label), alt=text, caption=text)
 
 
 def _table(s: Summary) -> Table:

@@ -39,7 +39,7 @@ def pairs(s: Summary) -> Pairs:
 def maximum(s: Summary) -> str:
     """Describe lam_max, the smallest lam at which no hidden neuron is needed."""
     low, high = s["lam_max"]
-    name = "lam_max, the smallest lam at which no hidden neuron is needed,"
+    name = "the smallest lam at which no hidden neuron is needed"
     if low is None and high is None:
         return f"{name} is not known"
     if low == high:

@@ -33,7 +33,7 @@ from covopt.studies.ranks.rank_cells import RankCell, Setting, cell_of, referenc
 from covopt.studies.ranks.sgd import Course, Descended
 
 UNCHECKED = (
-    *("status", "seconds", "version", "data", "scale", "until", "seed", "refused"),
+    *("status", "seconds", "version", "data", "scale", "targets", "shuffle", "until", "seed", "refused"),
     "that the networks were trained as their settings say",
     "the records between the first and the last, and the distances of steps",
 )
@@ -71,8 +71,7 @@ def load(directory: Path) -> Ranks:
         status=Status(stated["status"]),
         seconds=float(stated["seconds"]),
         seed=seed,
-        data=stated["data"],
-        scale=stated["scale"],
+        **{name: stated[name] for name in ("data", "scale", "targets", "shuffle")},
         refused={float(refusal["lam"]): str(refusal["reason"]) for refusal in stated["refused"]},
         architecture=architecture,
         test=test,

@@ -24,13 +24,12 @@ CURVES = (
     " initialisation; dashed the rank of that part alone. Then the singular values at the end, beside those of the"
     " solver's network."
 )
-COLUMNS = ["batch", "rate", "lam", "momentum", "seed", "steps", "retained", "cost", "accuracy", "layer", "verdict"]
 
 
 def page(directory: Path, name: str, s: Summary) -> Page:
     """Return the report of a stored run."""
     origin, answer = provenance.read_origin(directory), rank_runs.load(directory)
-    description = dict(s) | {"lam": None, "shuffle": None, "targets": None}
+    description = dict(s) | {"lam": None}
     sections = [
         Section(
             "Ranks",
@@ -38,7 +37,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
             [pictures.panel(panel) for panel in answer.panels()],
             [Table("Means over the seeds", *rank_words.table(s))],
         ),
-        Section("Network by network", [], [], [Table("What explains each rank", COLUMNS, _verdicts(s))]),
+        Section("Network by network", [], [], [Table("What explains each rank", *_verdicts(s))]),
     ]
     return Page(
         kind="ranks",
@@ -56,13 +55,17 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     )
 
 
-def _verdicts(s: Summary) -> list[list[object]]:
-    keys = ("batch_size", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy")
-    return [
-        [*(cell[key] for key in keys), layer["layer"], verdict]
+def _verdicts(s: Summary) -> tuple[list[str], list[list[object]]]:
+    """Return columns and rows, without the settings that all networks share."""
+    names = {**rank_words.HEADS, "seed": "seed", "steps": "steps", "kept": "retained", "loss": "cost"}
+    names["accuracy"] = "accuracy"
+    varied = {key: name for key, name in names.items() if len({cell[key] for cell in s["cells"]}) > 1}
+    rows = [
+        [*(cell[key] for key in varied), layer["layer"], verdict]
         for cell in s["cells"]
         for layer, verdict in zip(cell["layers"], cell["verdict"], strict=True)
     ]
+    return [*varied.values(), "layer", "verdict"], rows
 
 
 def _in_python(s: Summary, run: str) -> str:

@@ -50,7 +50,7 @@ class Ranks(Answer):
         until: `kept`, `epochs` or `steps`, and its value; None for a given network.
         status: `converged` if no limit ended the training.
         seconds: the time of everything; seed: of the first start.
-        data, scale: name and scaling of the data set, if they are known.
+        data, scale, targets, shuffle: the description of the data set, if it is known.
         refused: the reason why the solver has no result, by lam.
         architecture: of all networks.
         test: the held-out data.
@@ -69,6 +69,8 @@ class Ranks(Answer):
     seed: int
     data: str | None = None
     scale: str | None = None
+    targets: str | None = None
+    shuffle: int | None = None
     refused: dict[float, str] = field(default_factory=dict)
     architecture: Architecture = PLAIN
     test: HeldOut | None = None
@@ -104,7 +106,7 @@ class Ranks(Answer):
         layers = {lam: reference.layers for lam, reference in self.references.items()}
         return {
             "data": self.data,
-            "scale": self.scale,
+            **{name: getattr(self, name) for name in ("scale", "targets", "shuffle")},
             "rows": p.samples,
             **{name: p.stated()[name] for name in ("loss", "depth", "bias", "activation")},
             "architecture": self.architecture.name,
@@ -122,8 +124,8 @@ class Ranks(Answer):
         }
 
     def describe_data(self, data: Dataset) -> None:
-        """Take over the name and scale of a data set."""
-        self.data, self.scale = data.name, data.scale
+        """Take over the description of a data set: name, scale, targets, shuffled rows."""
+        self.data, self.scale, self.targets, self.shuffle = data.name, data.scale, data.targets, data.shuffle
         for reference in self.references.values():
             reference.result.describe_data(data)
 

@@ -1,8 +1,8 @@
 """Audit the ranks of a network's weights, layer by layer, and explain them.
 
-The audit covers threshold, stable and functional ranks; the rank that the decayed start alone gives; the rank of a
-batch's gradient; the bounds from one batch and from the last steps; and whether the network can be at rest (MATH.md
-section 9).
+The audit covers threshold, stable and functional ranks; the rank that the decayed initial weights alone give; the rank
+of a batch's gradient; the bounds from one batch and from the last steps; and whether the network can be at rest
+(MATH.md section 9).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LayerRanks:
         rank: tolerance -> #{s_i > tolerance |W|}.
         stable_rank: |W|^2 / s_1^2.
         functional_rank: the smallest r whose best rank-r replacement raises C by at most 1 %.
-        predicted: tolerance -> the rank that the decayed start alone gives.
+        predicted: tolerance -> the rank that the decayed initial weights alone give.
         gradient_rank: the largest rank of the gradients of the drawn batches.
         gradient_bound: an upper bound on it.
         window: the number of steps that the weights remember, at the smallest tolerance, and its bound on the rank.

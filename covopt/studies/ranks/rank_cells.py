@@ -79,7 +79,7 @@ class RankCell:
         test_accuracy: the same of the held-out data, if there are any.
         layers: the audit of the rank of each matrix.
         samples: N.
-        measured: the retained fraction of the start by `measured_kept`, for a given network.
+        measured: the retained fraction of the initial weights by `measured_kept`, for a given network.
     """
 
     setting: Setting
@@ -102,7 +102,7 @@ class RankCell:
 
     @property
     def kept(self) -> float | None:
-        """The retained fraction of the start: (A^T)_11 of the exact recursion."""
+        """The retained fraction of the initial weights: (A^T)_11 of the exact recursion."""
         decay = self.setting.decay(self.steps)
         return None if decay is None or self.steps is None else decay.kept(self.steps)
 
@@ -186,9 +186,9 @@ def cell_of(
 
 
 def measured_kept(problem: Problem, W: Tensor, start: Tensor) -> float | None:
-    """Measure the retained fraction of the start from W_1 alone.
+    """Measure the retained fraction of the initial weights from W_1 alone.
 
-    Outside the span of the inputs W_1 is exactly this fraction of the start. Return the c with the smallest
+    Outside the span of the inputs W_1 is exactly this fraction of its initial value. Return the c with the smallest
     |W_1 - c W_{1,0}| on the complement of the rows of [X, beta 1]; None if there is no complement, or the start is 0
     there.
     """

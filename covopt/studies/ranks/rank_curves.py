@@ -38,8 +38,15 @@ def panels(
                 Line("" if color else "initialisation alone", present["kept"], present["predicted"], "--", color)
             )
         shown += [
-            Panel("Against epochs", "epochs", up, epochs, logarithmic="x"),
-            Panel("Against the retained fraction", "retained fraction", up, [*retained, *dashed], logarithmic="x"),
+            Panel("Against epochs", "epochs", up, epochs, logarithmic="x", counted="y"),
+            Panel(
+                "Against the retained fraction",
+                "retained fraction",
+                up,
+                [*retained, *dashed],
+                logarithmic="x",
+                counted="y",
+            ),
         ]
     layers = sorted({1, *range(max(2, depth - 2), depth + 1)})  # the first and the last three
     return [*shown, *(_spectra(settings, references, number) for number in layers)]
@@ -89,7 +96,7 @@ def _spectra(settings: Sequence[Sequence[RankCell]], references: Mapping[float, 
     for place, (lam, reference) in enumerate(references.items()):
         name = f"solver, lam {lam:g}" if len(references) > 1 else "solver"
         lines.append(_falling(name, reference.layers[layer - 1].values, ":" if place == 0 else "-.", own_color))
-    return Panel(f"Spectrum of W{layer}", "i", "s_i / |W|", lines, logarithmic="y")
+    return Panel(f"Spectrum of W{layer}", "i", "s_i / |W|", lines, logarithmic="y", counted="x")
 
 
 def _falling(name: str, values: torch.Tensor, style: str, color: int) -> Line:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, LOG_RANGE, count_along
+from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, LOG_RANGE, count_along, plain_numbers
 from covopt.records.numerals import down
 from covopt.records.record import Summary, headline
 
@@ -47,6 +47,21 @@ def curve_panel(axes: Axes, s: Summary, near: str = "") -> None:
     count_along(axes.xaxis)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
+
+
+def excess_panel(axes: Axes, s: Summary) -> None:
+    """Draw how far the cost of each width is above the lowest one, in percent, over lines at 10 %, 1 % and 0.1 %."""
+    points = [(_width(p["width"], s["layer"]), p["cost"] / s["level"] - 1.0) for p in s["curve"] if p["cost"]]
+    visible = [(width, 100.0 * excess) for width, excess in points if excess > 1e-8]
+    axes.plot(*np.array(visible, dtype=np.float64).reshape(-1, 2).T, color=COST_COLOR, marker="o", markersize=3)
+    axes.set_yscale("log")
+    for eps in s["start"]:
+        axes.axhline(100.0 * float(eps), color=LEVEL_COLOR, linewidth=0.7, linestyle=":")
+    axes.set_xlabel("width (neurons)")
+    axes.set_ylabel("above the lowest cost (%)")
+    count_along(axes.xaxis)
+    plain_numbers(axes.yaxis)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _width(width: int | list[int], layer: int | None) -> int:

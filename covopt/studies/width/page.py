@@ -33,7 +33,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         Section(
             "How wide",
             [text],
-            [_picture(s)],
+            [_picture(s), *([_excess_picture(s)] if level else [])],
             [
                 Table("Where the plateau starts", columns, starts),
                 Table("The lowest cost for each width", ["width", "cost", "above the lowest cost"], rows),
@@ -70,7 +70,14 @@ def _picture(s: Summary) -> svg.Picture:
             "The lowest cost found of networks of each width. Vertical lines: the narrowest network found within 10 %,"
             " 1 % and 0.1 % of the lowest cost; the proved intervals are in the table."
         ),
-        size=(7.4, 3.8),
+    )
+
+
+def _excess_picture(s: Summary) -> svg.Picture:
+    return svg.picture(
+        lambda figure: width_figures.excess_panel(figure.subplots(), s),
+        alt="How far the lowest cost of each width is above the lowest of all, on a logarithmic axis.",
+        caption="How far the cost of each width is above the lowest one; dotted: 10 %, 1 % and 0.1 %.",
     )
 
 

@@ -132,7 +132,10 @@ class Plateau(Drawn):
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt plateau`; unknown or unproved values are None."""
         question = self.result.summary()
-        keys = ("depth", "bias", "loss", "lam", "activation", "data", "scale", "rows", "weighted", "seed")
+        keys = (
+            *("depth", "bias", "loss", "lam", "activation", "data", "scale", "targets", "shuffle", "rows", "weighted"),
+            "seed",
+        )
         return {
             "level": record.known(self.level),
             "lower": record.known(self.lower),
@@ -278,7 +281,7 @@ def _start(
     if proved is not None:
         near = [point.width for point in points if point.cost <= (1.0 + eps) * proved]
         if near and min(near) <= upper.width:
-            upper = WidthBound(min(near), "a network within (1 + eps) of the proved bound")
+            upper = WidthBound(min(near), f"a network found is within {100.0 * eps:g} % of the lower bound")
     limit = (1.0 + eps) * min(point.cost for point in points)
     estimate = min((point.width for point in points if point.cost <= limit < math.inf), default=None)
     return Start(eps, _with_reason(needed(narrow, limit), narrow, upper), upper, estimate)

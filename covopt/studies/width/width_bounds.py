@@ -45,6 +45,9 @@ class WidthBound:
     reason: str
 
 
+BASIC = "min(N (N + 1) / 2, N n) neurons are enough for N samples and n neurons in the next layer"
+
+
 def upper_bounds(problem: Problem, layer: int | None = None) -> list[WidthBound]:
     """Return widths that suffice for the minimum over all widths, each with its reason."""
     N, last = problem.samples, problem.depth - 1
@@ -53,12 +56,12 @@ def upper_bounds(problem: Problem, layer: int | None = None) -> list[WidthBound]
     for _ in range(last, (1 if layer is None else layer) - 1, -1):
         sharp.append(min(half, N * sharp[-1]))
     bounds = [
-        WidthBound(N * (N + 1), "N (N + 1) [JGHG22, Prop. 7]"),
-        WidthBound(max(sharp[1:]) if layer is None else sharp[-1], "min(N (N + 1) / 2, N n_{l+1}), basic solutions"),
+        WidthBound(N * (N + 1), "N (N + 1) neurons are always enough for N samples [JGHG22, Prop. 7]"),
+        WidthBound(max(sharp[1:]) if layer is None else sharp[-1], BASIC),
     ]
     scalar = problem.X.shape[1] == problem.Y.shape[1] == 1
     if problem.depth == 2 and scalar and not problem.free:  # the proposition's biases are penalised
-        bounds.append(WidthBound(4 * N, "4 N, one input and one output [JGHG22, Prop. 15]"))
+        bounds.append(WidthBound(4 * N, "4 N neurons are enough for one input and one output [JGHG22, Prop. 15]"))
     return bounds
 
 

@@ -52,7 +52,7 @@ MOST_DRAWS, NARROW_FACTOR = 16, 4
 EVERY_CHOSEN = 4
 # One in KEPT random starts of a width is refined after exploring; POLISHED of all its starts are polished.
 KEPT, POLISHED = 4, 3
-# Most good random starts show it after few iterations, and the slowest of a batch hold up the others.
+# Most good random starts stand out after few iterations, and the slowest of a batch delay the others.
 EXPLORE, REFINE = replace(EXPLORING, iterations=60), replace(REFINING, iterations=150)
 # Maximum starts and multiplications an iteration of widths that descend together; maximum activations in a batch.
 MOST_STARTS, MOST_WORK, MOST_ACTIVATIONS = 160, 1e8, 10_000_000
@@ -144,7 +144,7 @@ class WidthSearch(Continuation[int, list[Point]]):
     def round(self, budget: Budget) -> bool:
         """Search the grid once, downward in even rounds; return True if any width gained."""
         gained = False
-        # If no network of a width fits, and none of the next larger width either, more starts are in vain.
+        # If no network of a width fits, and none of the next larger width either, more starts cannot help.
         fitting = min(self.best) - 1 if self._number else 0
         open_widths = [n for n in self._grid if not self._proved(n) and n >= max(self._first, fitting)]
         for group in self._groups(open_widths if self._number % 2 else open_widths[::-1]):

@@ -58,7 +58,7 @@ def test_a_search_that_the_time_ends_says_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(examination, "LEAST", 0.0)
     cut = covopt.validate(best, X, Y, time_limit=1e-3, **asked)
     assert cut.layers[0].escape.cut
-    assert cut.layers[0].verdict.startswith("No neuron was found missing in hidden layer 1 before time was up: |M^T s|")
+    assert cut.layers[0].verdict.startswith("No missing neuron was found in hidden layer 1 within the time: |M^T s|")
 
 
 @pytest.fixture(scope="module")

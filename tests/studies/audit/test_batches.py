@@ -49,7 +49,7 @@ def network(name: str, X: np.ndarray, Y: np.ndarray) -> nn.Sequential | Path:
 @pytest.mark.parametrize(
     ("name", "batch", "steps", "begins"),
     [
-        ("net_B4", 4, 48128, "The network moves because of its batches; lower the rate or average the weights"),
+        ("net_B4", 4, 48128, "SGD noise keeps the network moving; lower the rate or average the weights"),
         ("early", 64, 752, "Not trained to the end"),
     ],
 )
@@ -61,8 +61,8 @@ def test_digits(name: str, batch: int, steps: int, begins: str, digits: tuple[np
     assert told["kept"] == pytest.approx(kept, rel=1e-9)
     rms, residual, floor = (told["noise"][0][name] for name in ("rms", "residual", "floor"))
     if name == "early":
-        assert "train on" in audit.verdict
-        assert "Of its start 47.1 % is left." in audit.verdict
+        assert "train longer" in audit.verdict
+        assert "47.1 % of its initial weights remains." in audit.verdict
         assert residual < rms  # as in the other two: only what is left of the start tells them apart
         assert rms == pytest.approx(2.5, rel=0.1)
         return
@@ -70,9 +70,9 @@ def test_digits(name: str, batch: int, steps: int, begins: str, digits: tuple[np
     assert told["finding"] == "moving"
     assert not audit.stationary
     assert not any(layer.missing for layer in audit.layers)
-    assert all("not judged while batches move" in layer.verdict for layer in audit.layers)
+    assert all("not judged while SGD noise moves" in layer.verdict for layer in audit.layers)
     assert "missing" not in audit.verdict
-    assert "train on" not in audit.verdict
+    assert "train longer" not in audit.verdict
     assert dict(audit.describe())["batches"].startswith(f"of {batch}: gradients of ")
 
 
@@ -138,8 +138,8 @@ def test_only_where_start_and_gradient_are_below_the_batches() -> None:
         (["--batch-size", 2, "--rate", 0.1, "--steps", -1], "The number of steps is -1; give 0 or more."),
         (["--batch-size", 2, "--rate", 0.1, "--steps", 9, "--momentum", 1], "The momentum is 1"),
         (["--batch-size", 2, "--rate", "nan", "--steps", 9], "The rate is nan"),
-        (["--batch-size", 2, "--rate", 0.1], "Only a part of the training is told"),
-        (["--momentum", 0.9], "Only a part of the training is told"),
+        (["--batch-size", 2, "--rate", 0.1], "The training is described in part only"),
+        (["--momentum", 0.9], "The training is described in part only"),
         (["--loss", "interpolate", "--batch-size", 2, "--rate", 0.1, "--steps", 9], "interpolate has no batches"),
     ],
 )

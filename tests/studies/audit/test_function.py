@@ -529,7 +529,7 @@ def test_validate_says_what_the_network_is_as_a_function() -> None:
     assert audit.summary()["function"] == audit.function.summary()
     lines = dict(audit.describe())
     assert lines["Jacobian"].startswith("rank 3 at all 12 samples")
-    assert "this bounds no other network that fits the data" in lines["its function"]
+    assert "networks that fit the data by another function" in lines["its function"]
     assert "at least 150.03468," in lines["its function"]
     assert "orbits" not in lines
 
@@ -548,7 +548,7 @@ def test_the_function_is_looked_at_elsewhere(audit: covopt.Audit, stored: Path) 
     page = covopt.write_report(stored, stored.parent / "report.html").read_text(encoding="utf-8")
     assert "As a function" in page
     assert "J23b Thm. 7" in page
-    assert "this bounds no other network that fits the data" in page
+    assert "networks that fit the data by another function" in page
     assert "collapse of orbits" in page
     assert "The ten largest singular values of the weights" in page
 

@@ -43,7 +43,7 @@ def test_the_network_s_own_question_gets_no_hint() -> None:
     assert _hint(problem, _trained(problem)) == ""
 
 
-@pytest.mark.parametrize(("multiple", "says"), [(2.0, "twice the given one: a weight decay"), (7.0, "")])
+@pytest.mark.parametrize(("multiple", "says"), [(2.0, "twice --lam: a weight decay"), (7.0, "")])
 def test_another_lam(multiple: float, says: str) -> None:
     X, y = _diabetes()
     X = scalings_of(torch.from_numpy(X))["standard"]
@@ -59,13 +59,13 @@ def test_another_loss() -> None:
     taken = np.random.default_rng(0).permutation(len(X))[:40]
     X, Y = scalings_of(torch.from_numpy(X[taken]))["standard"], np.eye(3)[y[taken]]
     weights = _trained(make_problem(X, Y, lam=1e-2, loss="cross_entropy"))
-    assert "with --loss cross_entropy its loss is" in _hint(make_problem(X, Y, lam=1e-2), weights)
+    assert "with --loss cross_entropy its cost is" in _hint(make_problem(X, Y, lam=1e-2), weights)
 
 
 def test_another_scale() -> None:
     X, y = _diabetes()
     weights = _trained(make_problem(scalings_of(torch.from_numpy(X))["standard"], y, lam=1e-2))
-    assert "with --scale standard its loss is" in _hint(make_problem(X, y, lam=1e-2), weights)
+    assert "with --scale standard its cost is" in _hint(make_problem(X, y, lam=1e-2), weights)
 
 
 def test_biases_without_a_penalty() -> None:
@@ -73,4 +73,4 @@ def test_biases_without_a_penalty() -> None:
     X = scalings_of(torch.from_numpy(X))["standard"]
     free = _trained(make_problem(X, y + 3.0, lam=1e-2, bias=FREE))
     weights = [torch.cat([W[:, :-1], FREE * W[:, -1:]], dim=1) for W in free]
-    assert "biases that are hardly penalised" in _hint(make_problem(X, y + 3.0, lam=1e-2, bias=1.0), weights)
+    assert "biases that are almost unpenalised" in _hint(make_problem(X, y + 3.0, lam=1e-2, bias=1.0), weights)

@@ -77,7 +77,7 @@ def test_identity_layers_bound_the_next_depth() -> None:
     assert longer.residual <= 1e-6
     assert point.identity == pytest.approx(longer.norm, rel=1e-9)
     assert point.cost <= longer.norm * (1 + 1e-9)
-    assert "at depth 4 the network costs no more" in dict(answer.describe())["composition"]
+    assert "at depth 4 the cost is at most that of the depth before" in dict(answer.describe())["composition"]
     told = answer.summary()
     told["curve"][1]["cost"] = 1e3  # type: ignore[index]
     assert "no minimum" in dict(depth_words.pairs(told))["composition"]
@@ -108,7 +108,7 @@ def test_a_penalty_has_a_curve_but_no_limit() -> None:
         assert point.cost == pytest.approx(evaluate(point.result.problem, found.network(point.depth)).total)
         assert point.result.lower <= point.cost
     cheapest = min(p.cost for p in found.curve)
-    assert f"costs {cheapest:.7g}"[:10] in found._repr_html_()
+    assert f"lowest cost found at these depths, {cheapest:.7g}"[:40] in found._repr_html_()
 
 
 def test_families_are_narrow_and_no_cheaper_than_the_curve() -> None:

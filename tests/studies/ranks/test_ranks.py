@@ -114,7 +114,7 @@ def test_a_network_given_with_its_start_is_audited_as_the_one_that_was_trained(t
     assert cell["layers"] == expected["layers"]
     assert cell["kept"] == expected["kept"] == pytest.approx(cell["kept_measured"], rel=1e-11)
     code, answer, _ = run("ranks", str(tmp_path / "data.npz"), *asked[:-1], "100", *files[:-1])
-    assert "0.3 of the given start where this training leaves 0.67" in answer
+    assert "0.3 of the given initial weights, but this training retains 0.67" in answer
     assert cell["seed"] is None
     assert covopt.verify(tmp_path / "run").passed
 
@@ -132,7 +132,7 @@ def test_a_stored_grid_comes_back_and_is_verified(tmp_path: Path) -> None:
         "references",
     }
     page = covopt.write_report(tmp_path / "run").read_text(encoding="utf-8")
-    assert "Against what is left" in page
+    assert "Against what remains" in page
     columns, rows = rank_words.table(found.summary())
     assert len(rows) == 4
     assert columns[:2] == ["batch", "steps"]
@@ -148,5 +148,5 @@ def test_what_time_ends_is_told_as_unfinished() -> None:
 def test_networks_that_diverge_are_told_and_cost_nothing_else() -> None:
     found = small(batch_size=4, rate=[0.1, 1e7], steps=60, seeds=1)
     assert [cell.diverged for cell in found.cells] == [False, True]
-    assert "1 network diverged, at the rate 1e+07" in rank_words.answer(found.summary())
+    assert "1 network diverged at the rate 1e+07" in rank_words.answer(found.summary())
     assert found.summary()["cells"][1]["layers"] == []  # type: ignore[index]
