@@ -102,7 +102,7 @@ def progress_text(line: Progress, time_limit: float) -> str:
     """Describe the progress: cost, bound and width of the best network, the phase, and the time."""
     cost = f"{line.cost:.6g}" if math.isfinite(line.cost) else "none yet"
     bound = "none yet" if line.lower is None else numerals.down(line.lower, 6)
-    parts = [f"cost {cost}", f"bound {bound}", f"width {line.width}", line.phase]
+    parts = [f"cost {cost}", f"lower bound {bound}", f"width {line.width}", line.phase]
     return "   ".join([*filter(None, parts), f"{line.seconds:.0f} of {time_limit:g} s"])
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs
 from covopt.app.help import advanced, common
+from covopt.records.numerals import percent
 from covopt.runtime.errors import printable
 
 Net = Annotated[
@@ -89,7 +90,7 @@ def validate_command(
 ) -> None:
     """Is a trained network at the minimum, and if not, what does it lack?
 
-    Compare its loss with the solver's, examine its layers one by one, look for a better network, and describe the
+    Compare its cost with the solver's, examine its layers one by one, look for a better network, and describe the
     network as a function.
     """
     with interruptible("Interrupted before there was anything to say; nothing is written."):
@@ -130,8 +131,10 @@ def validate_command(
             return
         written = audit.save_escape(escape, force=output.force)
         if not output.as_json:
-            sentence = f"{escape} holds the better network." if written else "No better network is written: none found."
-            print(printable(sentence))
+            reached = audit.loss if audit.escape_cost is None else audit.escape_cost
+            lower = percent((audit.loss - reached) / audit.loss if audit.loss > 0.0 else 0.0)
+            better = f"{escape} holds the better network; its cost is {lower} lower."
+            print(printable(better if written else "No better network is written: none found."))
 
     output.deliver(
         audit, lambda: print_pairs(audit.describe()), "The audit", dataset, store_escape, ended=audit.interrupted

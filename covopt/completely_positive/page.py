@@ -39,8 +39,8 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         drawn.append(pictures.matrix(cp_rank.witness.C, "C", "The witness C: copositive, ⟨A, C⟩ < 0.", "column", "row"))
     holds = "A itself" if s["exact"] else "BᵀB"
     rounding = BOUNDED if s["verdict"] == NOT else ROUNDING
-    ends = [["at least", s["lower"], s["lower_reason"], "A itself"]] if s["lower"] is not None else []
-    ends += [["at most", s["upper"], s["upper_reason"], holds]] if s["upper"] is not None else []
+    ends = [["lower bound", s["lower"], s["lower_reason"], "A itself"]] if s["lower"] is not None else []
+    ends += [["upper bound", s["upper"], s["upper_reason"], holds]] if s["upper"] is not None else []
     rows = [[label, value] for label, value in matrices.facts(A)]
     sections = [
         Section("The matrix", pictures=drawn, tables=[Table("The matrix and its support graph", ["", ""], rows)]),
@@ -59,8 +59,8 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         facts=[
             ("verdict", str(s["verdict"])),
             ("proved for A itself", "yes" if s["exact"] else "no"),
-            *([("at least", counted(s["lower"], "atom"))] if s["lower"] is not None else []),
-            *([("at most", counted(s["upper"], "atom"))] if s["upper"] is not None else []),
+            *([("lower bound", counted(s["lower"], "atom"))] if s["lower"] is not None else []),
+            *([("upper bound", counted(s["upper"], "atom"))] if s["upper"] is not None else []),
             *([("residual of the factor", parts.number(s["residual"], 2))] if s["residual"] is not None else []),
         ],
         asked=[

@@ -22,10 +22,10 @@ def pairs(s: Summary) -> Pairs:
     if s["verdict"] == POSITIVE:
         rows[0] = ("verdict", f"{POSITIVE}, {'proved' if s['exact'] else 'within the residual'}")
     if s["lower"] is not None:
-        rows.append(("at least", f"{counted(s['lower'], 'atom')}: {s['lower_reason']}"))
+        rows.append(("lower bound", f"{counted(s['lower'], 'atom')}: {s['lower_reason']}"))
     if s["upper"] is not None:
         near = "" if s["exact"] else " for a matrix within the residual"
-        rows.append(("at most", f"{counted(s['upper'], 'atom')}{near}: {s['upper_reason']}"))
+        rows.append(("upper bound", f"{counted(s['upper'], 'atom')}{near}: {s['upper_reason']}"))
     if s["atoms"] is not None:
         rows.append(("factor", f"{counted(s['atoms'], 'atom')}, residual {s['residual']:.1e}"))
     if s["witness"] is not None:

@@ -137,14 +137,14 @@ def test_warm_start_hands_on_the_stored_run(run: Run, solver: FakeSolver, tmp_pa
 
 def test_progress_tells_cost_bound_width_and_time() -> None:
     line = Progress(iteration=3, seconds=12.3, cost=0.1359361, lower=0.1352, width=31)
-    assert progress_text(line, 60.0) == "cost 0.135936   bound 0.1352   width 31   12 of 60 s"
+    assert progress_text(line, 60.0) == "cost 0.135936   lower bound 0.1352   width 31   12 of 60 s"
     assert "none yet" in progress_text(Progress(0, 0.0, 1.0, None, 0), 60.0)
     assert "bound 1.99999 " in progress_text(Progress(0, 0.0, 2.0, 1.99999999998, 1), 60.0)
 
 
 def test_progress_tells_what_is_done_and_that_there_is_no_network_yet() -> None:
     line = Progress(0, 3.0, float("inf"), None, 0, "starts 1 to 24 of 48")
-    assert progress_text(line, 20.0) == "cost none yet   bound none yet   width 0   starts 1 to 24 of 48   3 of 20 s"
+    assert progress_text(line, 20.0) == "cost none yet   lower bound none yet   width 0   starts 1 to 24 of 48   3 of 20 s"
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -166,7 +166,7 @@ def test_progress_in_a_pipe(run: Run, solver: FakeSolver, monkeypatch: pytest.Mo
     assert json.loads(out)["status"]
     lines = err.splitlines()
     assert (len(lines) >= 2) == asked
-    said = "covopt: cost 2.5   bound none yet   width 3   starts 1 to 24 of 48   "
+    said = "covopt: cost 2.5   lower bound none yet   width 3   starts 1 to 24 of 48   "
     assert all(line in (f"{said}7 of 20 s", f"{said}8 of 20 s") for line in lines[1:])
 
 

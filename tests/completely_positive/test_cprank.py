@@ -283,7 +283,7 @@ def test_an_upper_end_by_rank_needs_the_rank_of_the_matrix_in_question() -> None
     assert "at rank r" not in (answer.upper_reason or "")
     if answer.upper is not None:
         assert answer.upper == min(len(answer.B), 6 * 7 // 2 - 4)
-        assert "for a matrix within the residual" in dict(pairs(answer.summary()))["at most"]
+        assert "for a matrix within the residual" in dict(pairs(answer.summary()))["upper bound"]
 
 
 def test_small_rows_must_be_symmetric_too() -> None:
@@ -341,7 +341,7 @@ def test_the_witness_is_stored(tmp_path: Path, run: Run) -> None:
 
 
 def test_descriptions_of_every_verdict() -> None:
-    assert dict(pairs(cp_rank(np.eye(1)).summary()))["at most"].startswith("1 atom: ")
+    assert dict(pairs(cp_rank(np.eye(1)).summary()))["upper bound"].startswith("1 atom: ")
     assert dict(pairs(cp_rank(np.eye(2)).summary()))["verdict"] == "completely positive, proved"
     assert "witness" in dict(pairs(cp_rank(-np.eye(2)).summary()))
 

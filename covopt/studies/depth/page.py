@@ -12,7 +12,7 @@ from covopt.data.arrays import read_npz
 from covopt.records import provenance, record, svg
 from covopt.records.numerals import row_of
 from covopt.records.page import Page, Section, Table
-from covopt.records.record import Summary
+from covopt.records.record import Pairs, Summary
 from covopt.studies.depth import figure as depth_figures
 from covopt.studies.depth import words as depth_words
 
@@ -37,13 +37,20 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         question=f"What does depth change? {words.question(dict(s) | {'depth': _depths(s)})}",
         answer=depth_words.answer(s),
         notes=[depth_words.ended(s).capitalize() + "."],
-        facts=[("depths", _depths(s)), ("time", f"{s['seconds']:.3g} s")],
+        facts=_facts(s),
         asked=parts.asked(dict(s) | {"depth": _depths(s)}, origin),
         proof=[PROOFS.format(last["depth"]), *parts.proof(last)],
         sections=sections,
         python=parts.in_python(s, f"{name}/{record.SOLUTION}", "depth", depths=[p["depth"] for p in s["curve"]]),
         **parts.made(name, s, origin),
     )
+
+
+def _facts(s: Summary) -> Pairs:
+    best = min((p for p in s["curve"] if p["cost"] is not None), key=lambda p: p["cost"], default=None)
+    lowest = [] if best is None else [("lowest cost", f"{best['cost']:.7g}"), ("at depth", str(best["depth"]))]
+    lowest += [] if best is None else [("lower bound", parts.bound(best["lower"]))]
+    return [*lowest, ("depths", _depths(s)), ("time", f"{s['seconds']:.3g} s")]
 
 
 PROOFS = "Each depth has a lower bound with its own certificate, named in the table. The one of the last depth, {}:"

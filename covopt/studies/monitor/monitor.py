@@ -79,7 +79,7 @@ class Reading:
 
     def __str__(self) -> str:
         """Return the reading as one line."""
-        parts = [f"loss {_shown(self.loss)}"]
+        parts = [f"cost {_shown(self.loss)}"]
         parts += [] if self.excess is None else [f"{percent(self.excess)} above the best known"]
         parts += [] if self.gap is None else [f"the minimum at most {percent_at_most(self.gap)} below"]
         parts.append(f"residuals {', '.join(_shown(value, 2) for value in self.residuals)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from covopt.answer import parts, words
@@ -30,7 +31,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         + words.question(one).replace(
             f"λ = {one['lam']:g}", f"λ from {one['lam']:.4g} to {s['points'][-1]['lam']:.4g}"
         ),
-        answer=path_words.answer(s).replace("lam =", "λ ="),
+        answer=re.sub(r"\blam\b", "λ", path_words.answer(s), flags=re.IGNORECASE),
         notes=[path_words.ended(s).capitalize() + "."],
         facts=_facts(s),
         asked=parts.asked(dict(s) | {"lam": None}, origin),

@@ -71,7 +71,7 @@ def load(directory: Path) -> Ranks:
         status=Status(stated["status"]),
         seconds=float(stated["seconds"]),
         seed=seed,
-        **{name: stated[name] for name in ("data", "scale", "targets", "shuffle")},
+        **{name: stated.get(name) for name in ("data", "scale", "targets", "shuffle")},
         refused={float(refusal["lam"]): str(refusal["reason"]) for refusal in stated["refused"]},
         architecture=architecture,
         test=test,
