@@ -144,7 +144,8 @@ def test_progress_tells_cost_bound_width_and_time() -> None:
 
 def test_progress_tells_what_is_done_and_that_there_is_no_network_yet() -> None:
     line = Progress(0, 3.0, float("inf"), None, 0, "starts 1 to 24 of 48")
-    assert progress_text(line, 20.0) == "cost none yet   lower bound none yet   width 0   starts 1 to 24 of 48   3 of 20 s"
+    said = "cost none yet   lower bound none yet   width 0   starts 1 to 24 of 48   3 of 20 s"
+    assert progress_text(line, 20.0) == said
 
 
 @pytest.mark.parametrize("asked", [True, False])

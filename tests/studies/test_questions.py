@@ -86,7 +86,7 @@ def test_a_study_of_depths_of_other_data_is_refused(tmp_path: Path) -> None:
     moved(other / place, ours / place)
     told = json.loads(record.as_json(depths.load(ours).summary()))
     stated_again(ours, "depth.json", **told)
-    check(ours, "another question")
+    check(ours, "another problem")
 
 
 def test_a_path_that_ends_with_other_data_is_refused(tmp_path: Path) -> None:

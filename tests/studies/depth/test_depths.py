@@ -554,7 +554,7 @@ def test_nothing_but_a_run_of_depth_is_replaced(tmp_path: Path, run: Run) -> Non
     other = ("depth", tmp_path / "data.npz", "--depths", "2", "--out", tmp_path / "twin", "--resume")
     covopt.depth(LINE, LINE, depths=[2], ranks=[], time_limit=1).save(tmp_path / "twin")
     code, _, err = run(*other)
-    assert (code, "another question" in err) == (2, True)
+    assert (code, "another problem" in err) == (2, True)
 
 
 def test_an_interrupted_search_keeps_what_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def test_a_stored_path_comes_back_and_proves_itself(found: covopt.Path, tmp_path
     assert len(more.points) == 9
     assert set(found.lams) <= set(more.lams)
     assert (more.largest_gap or 1.0) <= (found.largest_gap or 0.0)
-    with pytest.raises(ProblemError, match="another question"):
+    with pytest.raises(ProblemError, match="another problem"):
         covopt.path(X, 2.0 * Y, init=back)
 
 

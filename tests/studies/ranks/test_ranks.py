@@ -57,7 +57,7 @@ def test_without_decay_the_start_never_fades() -> None:
     still, decayed = found.cells
     assert still.kept == 1.0
     assert still.steps == decayed.steps == 80
-    assert "never fades" in still.summary(None)["verdict"][1]  # type: ignore[index]
+    assert "never fade" in still.summary(None)["verdict"][1]  # type: ignore[index]
     assert still.cost.total == still.cost.fit
 
 
