@@ -40,7 +40,7 @@ LIMITS = (Status.TIME_LIMIT, Status.ITERATION_LIMIT)
 class _Network(BaseEstimator):
     """The options of `solve`, and its result as attributes, for both estimators."""
 
-    # As scikit-learn has it, any value is taken here, and `fit` says what is wrong with it.
+    # As in scikit-learn, any value is accepted here; `fit` checks it.
     lam: Any = 1e-2
     _: KW_ONLY
     loss: Any = None
@@ -152,7 +152,7 @@ def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, N
 
 
 class CovoptRegressor(RegressorMixin, _Network):
-    """The network of depth L with least (1/N) |F - Y|^2 + lam |W|^2, by `covopt.solve`.
+    """The network of depth L that minimises (1/N) |F - Y|^2 + lam |W|^2, by `covopt.solve`.
 
     By default inputs and targets are standardised, so that one lam means the same for all data.
 
@@ -172,18 +172,18 @@ class CovoptRegressor(RegressorMixin, _Network):
         loss: mse, huber, huber:D (D in the units of the scaled targets) or interpolate; None means interpolate
             without lam and mse with it.
         depth: L >= 2, layers of weights.
-        bias: beta >= 0; a neuron sees [x, beta], and PyTorch's bias is beta times the last column of W. "free": biases
-            that the penalty is not on.
-        skip: with free biases, a linear function of the inputs that the penalty is not on either; mse and exact fits.
+        bias: beta >= 0; a neuron sees [x, beta], and PyTorch's bias is beta times the last column of W. "free":
+            unpenalised biases.
+        skip: with free biases, also an unpenalised linear function of the inputs; mse and exact fits.
         activation: relu, leaky:A or linear.
         scale: standard, inputs of mean 0 and deviation 1 each, targets of mean 0 and total variance 1; max, inputs
             divided by max|X|; none. `predict` and `to_torch` take and give the data's own units, and lam, `cost_`,
             `lower_` and `result_` are of the scaled problem; `result_.coding` has the numbers.
         method, certify, gap, time_limit, width, max_width, starts, device: as for `covopt.solve`, but certify is fast
-            unless you say otherwise: a search over parameters should not wait for the proof of each fit.
+            by default, so that a search over parameters does not wait for the proof of each fit.
         tol: the method cone ends once its rounds lower the cost by less than this part of it, as `covopt.solve` says;
-            where an exact oracle knows the gap, at `gap` instead. None: only when nothing more is found, which takes
-            minutes. The other methods have no use for it.
+            where an exact oracle knows the gap, at `gap` instead. None: when nothing more is found, which takes
+            minutes. The other methods do not use it.
         max_iter: rounds of the method; None sets no limit. Unlike time_limit it leaves the answer repeatable.
         verbose: show a line with cost, bound and time on standard error during the fit.
         random_state: seed of the search; the same seed gives the same network unless time stopped it.
@@ -253,7 +253,7 @@ def _has_probabilities(estimator: CovoptClassifier) -> bool:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CovoptClassifier(ClassifierMixin, _Network):
-    """The network of depth L with least mean cross-entropy + lam |W|^2, by `covopt.solve`.
+    """The network of depth L that minimises mean cross-entropy + lam |W|^2, by `covopt.solve`.
 
     By default inputs are standardised.
 
@@ -268,8 +268,8 @@ class CovoptClassifier(ClassifierMixin, _Network):
         True
 
     Args:
-        lam: strength of the penalty, by default 0.003: cross-entropy bends less than squared errors, by which its lam
-            is smaller than that of `CovoptRegressor`.
+        lam: strength of the penalty, by default 0.003, below that of `CovoptRegressor`, as cross-entropy has less
+            curvature than squared errors.
         loss: cross_entropy, for two classes also logistic (one output), or mse, huber or interpolate on one-hot
             targets; None means cross_entropy with lam and interpolate without it. The other parameters are those of
             `CovoptRegressor`.

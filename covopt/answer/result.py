@@ -71,7 +71,7 @@ class Result(Predictor):
 
     Attributes:
         problem: the problem that was solved.
-        method, certify, seed: the options that it was asked with; target: the proved gap that it was to stop at.
+        method, certify, seed: the options of the call; target: the proved gap at which a solve ends.
         weights: W_1 ... W_L, shape (n_l, n_{l-1} + 1), the bias column last; a free linear skip has n_0 columns of W_L
             before that.
         cost: the objective at `weights`, recomputed in float64.
@@ -85,10 +85,10 @@ class Result(Predictor):
         layers: each hidden layer on its own, for depth >= 3.
         starts: the lowest cost reached from each start.
         data, scale: the name of the data set and how it was scaled, where they are known.
-        targets: what its targets were taken for; shuffle: the seed that drew its rows; columns: names of its inputs.
+        targets: how its targets were read; shuffle: the seed that drew its rows; columns: names of its inputs.
         coding: how its data were scaled and coded, where that is known.
         test: the network on held-out data: `data`, `rows`, `loss`, and `accuracy` or `r2`; no bound on the minimum.
-        decided: what `unique` found, once it has been asked for.
+        decided: the value of `unique`, once computed.
     """
 
     file: ClassVar[str] = record.SUMMARY

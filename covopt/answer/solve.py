@@ -81,7 +81,7 @@ def solve(
             integers of at most 20 values on five times as many rows are classes; for cross_entropy and logistic all
             whole numbers are.
         depth: L >= 2.
-        bias: beta >= 0; "free" for biases that the penalty is not on (beta is 1 in the network; MATH.md section 4).
+        bias: beta >= 0; "free" for unpenalised biases (beta is 1 in the network; MATH.md section 4).
         skip: a linear function of the inputs is free as well, f(x) + S x, with free biases, mse and exact fits; W_L is
             [A_L, S, b_L].
         activation: relu, leaky:A or linear.

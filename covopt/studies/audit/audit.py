@@ -127,7 +127,7 @@ def validate(
         at: inputs (M, n_0) at which the network is examined as a function; None: X.
         orbits: the same inputs after a transformation, row by row, for the collapse of orbits in each layer.
         batch_size, rate, steps, momentum: of the training by SGD at a constant rate, all of the first three or none.
-            They tell a network that moves because of its batches from one that is not fully trained.
+            They distinguish a network that SGD noise keeps moving from one that is not fully trained.
 
     Returns:
         The network's loss beside the lowest known, the end of further training, each hidden layer there, a better
@@ -205,7 +205,7 @@ def _checked(problem: Problem, given: Given) -> tuple[list[Tensor], Cost]:
 
 
 def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
-    """Train further, and look for another problem where that gains much (not on many samples)."""
+    """Train further; if that gains much, look for another problem (not on many samples)."""
     problem, exact = audit.problem, audit.problem.interpolates
     until = _until(SCHEDULE.fitted if exact else SCHEDULE.descended, budget)
     if audit.in_passes:
@@ -220,7 +220,7 @@ def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
 
 
 def _solve(audit: Audit, options: SolveOptions, columns: tuple[str, ...] | None) -> None:
-    """Fill in the solver's result, after an interrupt in next to no time."""
+    """Fill in the solver's result; after an interrupt this takes almost no time."""
     problem, budget, least = audit.problem, options.budget, 1e-3
     share = SCHEDULE.solved_in_passes if audit.in_passes else SCHEDULE.solved
     limit = least if audit.interrupted else max(least, share * budget.time_limit - budget.seconds())

@@ -46,7 +46,7 @@ class Audit(Answer):
         layers: each hidden layer, from the first.
         inert: |W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l| for l = 1 ... L, the part of the weights that acts on nothing.
         residuals: |W_l - M_l^T Zs_{l-1}| / |W_l| for l = 1 ... L, 0 at stationary weights, with the best slopes at
-            kinks; None where the multiplier is not determined. Adam that hovers about kinks leaves large ones.
+            kinks; None where the multiplier is not determined. After Adam they stay large near kinks.
         left: the same at the end of further training.
         stored: the dtype in which the weights came. rounded: the loss of `descended` after rounding to it, and the
             residuals then; None for float64.
@@ -94,7 +94,7 @@ class Audit(Answer):
 
     @property
     def loss(self) -> float:
-        """C + lam |W|^2, or |W|^2 for `interpolate`."""
+        """The cost: C + lam |W|^2, or |W|^2 for `interpolate`."""
         return self.cost.total
 
     @property

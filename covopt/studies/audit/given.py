@@ -72,7 +72,7 @@ def amount_of_bias(bias: float | str, decay: str) -> float | str:
         ProblemError: they contradict each other, or the decay is unknown.
     """
     if decay not in ("all", "weights"):
-        raise ProblemError(f"The decay is {shown(decay)}; use all, or weights for biases that the penalty is not on.")
+        raise ProblemError(f"The decay is {shown(decay)}; use all, or weights for unpenalised biases.")
     if decay == "all":
         return bias
     if bias not in (1.0, FREE):

@@ -36,7 +36,7 @@ class Path(Drawn):
     """The minimum as a function of lam.
 
     Attributes:
-        problem: its own lam plays no part.
+        problem: its own lam is not used.
         points: from the largest lam down.
         known: the interval for lam_max from its oracle or its relaxation; `lam_max` adds the bounds of the points.
         end: the result of `interpolate`, the end of the path at lam = 0, if requested.

@@ -96,15 +96,15 @@ def ranks(
             `batch_size`, `rate`, `momentum` and `steps` then describe its training; give what you know.
         start: the first weights of that network, in any of these forms.
         test: held-out inputs and targets, on which accuracies are measured.
-        architecture: plain, batch_norm or residual (batch-normalised blocks of two layers); only plain networks have
-            the solver's beside them.
+        architecture: plain, batch_norm or residual (batch-normalised blocks of two layers); the solver's network is
+            computed for plain networks only.
         loss: mse or cross_entropy; None: mse.
         depth: L. width: of every hidden layer. Default: 3 and 100.
         bias, activation, device, task: as for `solve`.
-        tolerance: of the threshold ranks #{s_i > tolerance |W|}; a list gives each.
+        tolerance: of the threshold ranks #{s_i > tolerance |W|}; a list for several.
         reference: seconds for the solver, shared by the values of lam; None: a third of the limit, 0: no solver.
         seeds: networks of each setting, from starts `seed`, `seed` + 1, ... Default: 3.
-        time_limit: seconds for everything; networks come back as they are then.
+        time_limit: seconds for everything; then unfinished networks are returned as they are.
         seed: of the first start, and of the order of the samples, which all networks of a batch size share.
         callback: gets a `Progress` now and then.
         progress: as for `covopt.solve`.
