@@ -43,8 +43,8 @@ for name, (X, Y, how) in list(asked.items())[1:]:
     print(f"{name:12} cost {quick.cost:.6f}  lower {quick.lower:.6f}  gap {quick.gap:.1e}  {quick.certificate}")
 
 # %%
-# A run that is stored can be checked from its files alone. The solver is not run again: the network's cost is computed
-# anew, and the stored dual point and its evidence must prove the bound.
+# A run that is stored can be checked from its files alone. The solver is not run again: the network's cost is
+# recomputed, and the stored dual point and its evidence must prove the bound.
 
 with tempfile.TemporaryDirectory() as place:
     results["four inputs"].save(f"{place}/run")

@@ -110,7 +110,7 @@ class _Needs(logging.Handler):
     """Prints what a solve will need as soon as it is known."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError, ValueError):  # nobody reads, or the stream is closed
+        with suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
             print(f"covopt: {record.getMessage()}", file=sys.stderr, flush=True)
 
 
@@ -142,7 +142,7 @@ def _telling(line: ProgressLine, in_place: bool) -> Iterator[None]:
                 text = f"covopt: {line}"
                 sys.stderr.write(f"\r{text:<{PADDED}}" if in_place else f"{text}\n")
                 sys.stderr.flush()
-            except (OSError, ValueError):  # nobody reads, or the stream is closed
+            except (OSError, ValueError):  # the reader is gone, or the stream is closed
                 return
 
     teller = threading.Thread(target=tell, daemon=True)

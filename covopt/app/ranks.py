@@ -34,8 +34,8 @@ class Networks:
     architecture: Annotated[
         Literal["plain", "batch_norm", "residual"],
         advanced(
-            help="Train plain networks, normalised ones, or residual ones. Only plain ones have the solver's beside"
-            " them."
+            help="Train plain networks, normalised ones, or residual ones. Only plain ones are compared with the"
+            " solver's network."
         ),
     ] = "plain"
     width: Annotated[int | None, advanced(help="Neurons of every hidden layer. Default: 100.", metavar="N")] = None

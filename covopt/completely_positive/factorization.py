@@ -281,7 +281,7 @@ def _proves_regular(A: Matrix, B: Atoms) -> bool:
         return False
     J = derivative(B, support, rows, columns)
     gram = (J.T @ J).toarray()
-    # A Cholesky factor, cheaper than eigenvalues, proves the shifted matrix positive definite. Its backward error, and
+    # A Cholesky factor, faster than eigenvalues, proves the shifted matrix positive definite. Its backward error, and
     # that of the Gram matrix, are below (q + 1) eps times the trace (Higham, Theorem 10.3).
     shift = needed + 4 * (len(gram) + 1) * EPS * float(np.trace(gram))
     gram[np.diag_indices_from(gram)] -= shift

@@ -52,7 +52,7 @@ def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
     _, d = perron(A)
     w = np.log(d)[None, :] - np.log(d)[:, None]
     cycle = next(iter(nx.cycle_basis(graph)), None)
-    root = int(d.argmax())  # from there on, rounding shrinks towards the root: 3e-16 of A, against 9e-11 with root 0
+    root = int(d.argmax())  # rounding shrinks towards this root: 3e-16 of A, against 9e-11 with root 0
     roots = [root] if cycle is None else cycle
     for vertex, parent in _leaves_first(graph, roots):
         _settle(A, w, vertex, parent)

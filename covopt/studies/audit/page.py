@@ -49,7 +49,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     known = [["the network", s["loss"]], *further, *reached, ["the solver's network", solution["cost"]], *bound]
     costs = [[name, cost, None if name == BOUND else _excess(cost, s["best"])] for name, cost in known]
     trained = [[k, cost] for k, cost in enumerate(sorted(s["trained"] or []), start=1)]
-    first, _, details = s["verdict"].removesuffix(".").partition(". ")
+    first, _, details = s["verdict"].replace("M^T s", "Mᵀs").removesuffix(".").partition(". ")
     still = s["residuals"] or [None] * len(weights)
     after = descended["residuals"] or [None] * len(weights)
     columns = ["layer", "neurons", "|Mᵀs|", "cost with that neuron", "cost with its block solved", "unbalanced"]
@@ -111,8 +111,8 @@ def page(directory: Path, name: str, s: Summary) -> Page:
 
 def _verdict(layer: Summary) -> str:
     """Name the hidden layer, if its verdict does not."""
-    name = f"idden layer {layer['layer']}"
-    return layer["verdict"] if name in layer["verdict"] else f"H{name}: {layer['verdict']}"
+    name, verdict = f"idden layer {layer['layer']}", layer["verdict"].replace("M^T s", "Mᵀs")
+    return verdict if name in verdict else f"H{name}: {verdict}"
 
 
 def _excess(cost: float | None, best: float) -> str | None:
