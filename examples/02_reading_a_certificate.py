@@ -31,12 +31,12 @@ for name, result in results.items():
     )
 
 # %%
-# * ``exact``: all activation patterns were gone through. That is possible for one or two inputs and a bias.
+# * ``exact``: every activation pattern was evaluated. That is possible for one or two inputs and a bias.
 # * ``branch-and-bound``: every direction that a neuron can have lies in a cone whose bound is proved.
 # * ``relaxation``: a semidefinite programme over all neurons at once, repaired so that its rounding does not matter.
 # * ``sign-branching``: the same in each of many cases, the signs of some samples.
 #
-# Without the work, ``certify="fast"``, the last two would cost nothing and say little:
+# With ``certify="fast"`` the last two skip this work, and their bounds are loose:
 
 for name, (X, Y, how) in list(asked.items())[1:]:
     quick = covopt.solve(X, Y, **how, certify="fast", time_limit=2)

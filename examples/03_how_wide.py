@@ -2,7 +2,7 @@
 How wide must a network be?
 ===========================
 
-The least cost falls with the width and then stays the same. Where does this plateau begin? The answer depends on what
+The lowest cost falls with the width and then stays the same. Where does this plateau begin? The answer depends on what
 difference counts, and is an interval, because each end has to be proved.
 """
 
@@ -14,14 +14,14 @@ import covopt
 X = np.linspace(-1.0, 1.0, 16)[:, None]
 Y = np.sin(2.0 * np.pi * X)
 found = covopt.plateau(X, Y, lam=1e-3, starts=2, time_limit=60)
-print(f"level {found.level:.6f}, proved >= {found.lower:.6f} ({found.certificate})")
+print(f"lowest cost {found.level:.6f}, lower bound {found.lower:.6f} ({found.certificate})")
 for start in found.starts:
     print(f"within {100 * start.eps:g} %: {start.lower.width} to {start.upper.width} neurons")
     print(f"    at least: {start.lower.reason}")
     print(f"    at most:  {start.upper.reason}")
 
 # %%
-# The curve, and the networks behind it. Each added neuron buys a kink.
+# The curve, and the networks behind it. Each added neuron adds a kink.
 
 widths, costs = zip(*found.curve, strict=True)
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")

@@ -31,21 +31,21 @@ for rate, steps in ((1e-2, 3000), (1e-3, 2000), (1e-4, 1000)):
 # gradient: lam is half of the decay. Biases are penalised by both.
 
 audit = covopt.validate(net, x, y, lam=decay / 2.0, time_limit=60)
-print(f"loss of the trained network  {audit.loss:.6f}")
-print(f"lowest loss known            {audit.best:.6f}")
-print(f"proved lower bound           {audit.reference.lower:.6f} ({audit.reference.certificate})")
+print(f"cost of the trained network  {audit.loss:.6f}")
+print(f"lowest cost known            {audit.best:.6f}")
+print(f"lower bound (proved)         {audit.reference.lower:.6f} ({audit.reference.certificate})")
 print(audit.verdict)
 
 # %%
-# The hidden layer says what is wrong: the largest ``|M^T sigma(Zs w)|`` over unit directions w is above 1, so that a
-# neuron in this direction pays.
+# The hidden layer says what is wrong: the largest ``|M^T sigma(Zs w)|`` over unit directions w is above 1, so a
+# neuron in this direction lowers the cost.
 
 layer = audit.layers[0]
 print(layer.verdict)
-print("direction", layer.escape.direction.numpy().round(3), "lowers the loss to", round(layer.escape.cost, 6))
+print("direction", layer.escape.direction.numpy().round(3), "lowers the cost to", round(layer.escape.cost, 6))
 
 # %%
-# From there ``validate`` goes on to a better network, ``audit.escape``. What the trained network does, and what the
+# From there ``validate`` continues to a better network, ``audit.escape``. What the trained network does, and what the
 # minimum does:
 
 grid = np.linspace(-1.1, 1.1, 400)[:, None]

@@ -3,8 +3,8 @@ What does depth change?
 =======================
 
 The representation cost of a linear network has a closed form, L times the sum of the singular values to the power 2/L.
-The deeper the network, the more a small singular value costs beside a large one, so that with a penalty fewer of them
-are worth their price: the representations collapse to few directions.
+The deeper the network, the more a small singular value costs compared with a large one, so with a penalty fewer
+of them remain: the representations collapse to few directions.
 """
 
 import matplotlib.pyplot as plt

@@ -18,8 +18,8 @@ y = torch.sin(4.0 * x) + 0.5 * x
 decay = 2e-3
 
 # %%
-# The question is that of the training: nn.MSELoss takes the mean over samples and outputs, of which there is one here,
-# and PyTorch's decay is twice covopt's lam. An answer of the solver says what there is to reach, and what is proved.
+# The problem is that of the training: nn.MSELoss takes the mean over samples and outputs, of which there is one here,
+# and PyTorch's decay is twice covopt's lam. The solver's answer has the lowest known cost and the lower bound.
 
 known = covopt.solve(x, y, lam=decay / 2.0, time_limit=4)
 monitor = covopt.Monitor(x, y, lam=decay / 2.0, known=known, every=100)
@@ -53,8 +53,8 @@ right.legend()
 plt.show()
 
 # %%
-# On many samples a look takes about as long as an epoch: ``rows`` takes a fixed part of them, ``every`` looks more
-# rarely. Where the training ends, ``covopt.validate`` says what the network still lacks.
+# On many samples a look takes about as long as an epoch: ``rows`` takes a fixed part of them, ``every`` looks less
+# often. Where the training ends, ``covopt.validate`` says what the network still lacks.
 
 watching = covopt.Monitor(x, y, lam=decay / 2.0, rows=16, every=5)
 print(watching(net, 0))

@@ -64,7 +64,7 @@ def answer(s: Summary) -> str:
 def short(s: Summary) -> str:
     """Return a solve in five lines."""
     cost, lower, gap = s["cost"], s["lower"], s["gap"]
-    apart = "" if gap is None else f", at most {percent_at_most(gap)} below the cost"
+    apart = "" if gap is None else f", gap {percent_at_most(gap)}"
     proved = "none proved" if lower is None else f"{down(lower, SHORT)} ({s['certificate']}){apart}"
     neurons = neurons_of(s["widths"]).replace(" neuron", " hidden neuron")
     lines = [

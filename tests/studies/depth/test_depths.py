@@ -79,7 +79,7 @@ def test_identity_layers_bound_the_next_depth() -> None:
     assert "at depth 4 the cost is at most that of the depth before" in dict(answer.describe())["composition"]
     told = answer.summary()
     told["curve"][1]["cost"] = 1e3  # type: ignore[index]
-    assert "no minimum" in dict(depth_words.pairs(told))["composition"]
+    assert "not a minimum" in dict(depth_words.pairs(told))["composition"]
     circle = covopt.depth(np.eye(2), np.eye(2), bias=0.0, depths=[2, 3], ranks=[], time_limit=1)
     assert circle.curve[1].identity == pytest.approx(6.0)
 
