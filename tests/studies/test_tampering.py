@@ -113,7 +113,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"stored": "float16"}, "Rounded"),
+        ({"stored": "float16"}, "and rounding the network costs"),
         (
             {"descended": lambda s: s["descended"] | {"loss": s["loss"], "gain": 0.0}},
             "network after further training costs",

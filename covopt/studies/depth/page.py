@@ -25,7 +25,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     last = record.read_summary(directory / record.SOLUTION)
     result = stored.load(directory / record.SOLUTION)
     rows = [row_of(p, depth_words.KEYS) for p in s["curve"]]
-    curve = Table("The cheapest network found at each depth", depth_words.COLUMNS, rows)
+    curve = Table("The lowest cost found at each depth", depth_words.COLUMNS, rows)
     sections = [
         Section("Cost against depth", [CURVE], [_curve_picture(s)], [curve, *_family_tables(s)]),
         Section("Layer by layer", [LAYERS], _layer_pictures(directory, s)),
