@@ -67,7 +67,7 @@ class _Chosen:
     def _losses(self, X: NDArray, Y: NDArray, labels: NDArray, seed: int) -> NDArray[np.float64]:
         """Return the mean held-out losses (n_lams, n_folds); set `lam_` and, falling, `lams_`."""
         estimator: Any = self
-        by_rule({"n_lams": self.n_lams, "time_limit": self.time_limit, "skip": self.skip}, {})
+        by_rule({name: getattr(self, name) for name in ("n_lams", "time_limit", "skip")}, {})
         if not 0.0 < as_number(self.eps, "eps") < 1.0 or self.n_lams < 1:
             raise ProblemError(
                 f"n_lams is {self.n_lams} and eps {self.eps:g}; give at least 1, and eps between 0 and 1."

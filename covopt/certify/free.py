@@ -43,8 +43,7 @@ def spectral_maximum(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     """|Lambda'|_op |H X|_op >= M, with a skip (1 - a) / 2 of it, with its rounding."""
     parts = (orthogonal(problem, Lambda), centred(problem.X.double()))
     sizes = [float(torch.linalg.matrix_norm(part, 2)) + 2.0**-44 * float(part.norm()) for part in parts]
-    bent = 0.5 * (1.0 - problem.activation.slope) if problem.skip else 1.0
-    return bent * sizes[0] * sizes[1] * (1.0 + SLACK)
+    return problem.biases.bent_part(problem.activation.slope) * sizes[0] * sizes[1] * (1.0 + SLACK)
 
 
 @dataclass(frozen=True)

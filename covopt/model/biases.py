@@ -83,6 +83,10 @@ class Penalised:
         """E: a basis of the outputs that cost nothing, to length 1; dual points are orthogonal to it."""
         return X[:, :0]
 
+    def bent_part(self, slope: float) -> float:
+        """Return the part of a neuron's norm that counts after unpenalised functions took theirs."""
+        return 1.0
+
     def spanned(self, X: Float[Tensor, "N n0"], beta: float) -> Float[Tensor, "N d"]:
         """Return inputs whose rank is that of each view."""
         return with_bias(X, beta)
@@ -119,6 +123,9 @@ class Free:
         E = X.new_ones(len(X), 1)
         return E / E.norm(dim=0)
 
+    def bent_part(self, slope: float) -> float:
+        return 1.0
+
     def spanned(self, X: Float[Tensor, "N n0"], beta: float) -> Float[Tensor, "N d"]:
         return centred(X)
 
@@ -145,6 +152,9 @@ class FreeWithSkip(Free):
         varying = centred(X[:, (X - X[0]).any(dim=0)])
         E = torch.cat([X.new_ones(len(X), 1), varying / varying.abs().amax(dim=0)], dim=1)
         return E / E.norm(dim=0)
+
+    def bent_part(self, slope: float) -> float:
+        return 0.5 * (1.0 - slope)  # the linear half of sigma_a(t) = ((1 + a) t + (1 - a) |t|) / 2 is the skip's
 
 
 Biases = Penalised | Free

@@ -257,6 +257,10 @@ class Problem:
         rounding = max(2.0 * before, 1e-12 * float(self.Y.abs().max()))
         return residual <= before or (residual <= rounding and self.allows(residual))
 
+    def contrasts(self, A: Float[Tensor, "N nL"]) -> Float[Tensor, "N nL"]:
+        """Return targets or outputs less what the loss ignores: for cross-entropy the mean of each row."""
+        return A - A.mean(dim=1, keepdim=True) if self.loss.name == "cross_entropy" else A
+
     def dual_squares(self, Lambda: Float[Tensor, "N nL"]) -> float:
         """Return sum_i |Lambda_i|^2 / q_i, what D of mse bends by along Lambda; 0 for exact fits, whose D is linear."""
         return 0.0 if self.interpolates else float(self.inverse_shares @ Lambda.square().sum(dim=1))

@@ -27,6 +27,7 @@ from covopt.answer.uniqueness.plane import BITS, Plane, columns_used
 from covopt.answer.uniqueness.polish import Neurons, gather, polish
 from covopt.answer.uniqueness.polytope import polytope
 from covopt.answer.uniqueness.uniqueness import UNIQUE, Examined, Uniqueness, undecided
+from covopt.model.biases import PENALISED
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
@@ -67,9 +68,9 @@ def _beyond(problem: Problem, weights: Weights) -> str:
     """Say why a problem cannot be decided; empty if it can."""
     if problem.depth != 2:
         return "Uniqueness is decided for two layers only."
-    if problem.free:
+    if problem.biases != PENALISED:
         return "Uniqueness is not decided for free biases."
-    if problem.loss.name != "mse":
+    if not problem.ridge:
         return "Uniqueness is decided for the mean squared error only."
     if problem.activation.is_linear:
         return "Uniqueness is not decided for linear networks."

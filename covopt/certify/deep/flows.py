@@ -324,9 +324,7 @@ class Laplacian(DeepProof):
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
         """Weigh the edges, find the flows that the loss needs, and return the best of these proofs."""
         Y, stop = problem.Y.double(), target.stop
-        # Cross-entropy ignores a constant that is added to a row of outputs.
-        targets = Y - Y.mean(dim=1, keepdim=True) if type(problem.loss) is CrossEntropy else Y
-        weighed = [edges for edges in weigh(problem, targets, stop) if edges.fits(problem)]
+        weighed = [edges for edges in weigh(problem, problem.contrasts(Y), stop) if edges.fits(problem)]
         proofs = [cls(0.0, edges) for edges in weighed if type(problem.loss) in RANKED]
         # Flows on edges with hardly optimised weights prove very little.
         if weighed and not problem.interpolates and not stop():

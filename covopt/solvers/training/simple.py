@@ -170,8 +170,7 @@ def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
 
 def _weighted_rows(problem: Problem) -> Float[Tensor, "N k"]:
     """Return [Xt, Y]; rows of classes minus their mean, which cross-entropy ignores."""
-    Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
-    return problem.weighted(torch.cat([with_bias(problem.X, problem.beta), Y], dim=1))
+    return problem.weighted(torch.cat([with_bias(problem.X, problem.beta), problem.contrasts(problem.Y)], dim=1))
 
 
 def _linear(problem: Problem, A: Float[Tensor, "d m"]) -> list[Tensor]:

@@ -118,7 +118,7 @@ def train(
         ProblemError: for `interpolate`, for widths that do not fit the depth, and without any network to train.
     """
     options, budget = options or TrainerOptions(), budget or Budget()
-    if problem.interpolates:
+    if problem.stated_lam is None:
         raise ProblemError("Training needs a penalty, and interpolate has none; give lam, or use the method cone.")
     hidden = [_widths(problem, hidden_widths) for hidden_widths in ([widths] if isinstance(widths, int) else widths)]
     numbers = range(seeds) if isinstance(seeds, int) else seeds

@@ -22,6 +22,7 @@ from covopt.studies.audit.verdicts import part
 
 FREE = 100.0
 """Biases enter this many times larger, so that their penalty is 1e-4 of what it was."""
+SQUARES, ENTROPY = parse_loss("mse"), parse_loss("cross_entropy")
 # A descent on which the possibilities are compared.
 SHORT = HomotopyOptions(factors=(0.0,), slow=1e-5, window=50, memory=20, iterations=300)
 
@@ -82,11 +83,11 @@ def _gain(other: Possibility, stop: Callable[[], bool]) -> float:
 
 def _possibilities(problem: Problem, weights: list[Tensor], scalings: Scalings) -> Iterator[Possibility]:
     """Yield problems that differ in one thing, or in the scales of both inputs and targets."""
-    Y, mse = problem.Y, problem.loss.name == "mse"
+    Y, mse = problem.Y, problem.loss == SQUARES
     simplex = bool((Y >= 0.0).all()) and bool(((Y.sum(dim=1) - 1.0).abs() <= 1e-9).all()) and Y.shape[1] > 1
     if not mse or simplex:
-        other = "cross_entropy" if mse else "mse"
-        yield Possibility(f"--loss {other}", replace(problem, loss=parse_loss(other)), weights)
+        other = ENTROPY if mse else SQUARES
+        yield Possibility(f"--loss {other.name}", replace(problem, loss=other), weights)
     targets = _standard(Y)
     if mse and not simplex:
         yield Possibility("targets of mean 0 and deviation 1", replace(problem, Y=targets), weights)
@@ -114,7 +115,7 @@ def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possib
     elif not _is_near(factor, 1.0):
         words = f"--lam {factor * problem.lam:.3g} ({_reason(factor, problem.Y.shape[1])})"
         yield Possibility(words, replace(problem, lam=factor * problem.lam), weights)
-    if problem.free:
+    if problem.biases != PENALISED:
         yield Possibility("penalised biases (--decay all)", replace(problem, biases=PENALISED), weights)
     elif problem.beta > 0.0 and any(bool(W[:, -1].any()) for W in weights):
         free = [torch.cat([W[:, :-1], W[:, -1:] / FREE], dim=1) for W in weights]

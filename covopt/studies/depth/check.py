@@ -70,7 +70,7 @@ def load(directory: Path) -> Depths:
     evidence = read_npz(directory / "rank_one.npz")
     last = max(results)
     path = None
-    if results[last].problem.interpolates:
+    if results[last].problem.stated_lam is None:
         path = measured(results[last].problem.double(), evidence["multipliers"], evidence["order"])
     return Depths(
         results=results,

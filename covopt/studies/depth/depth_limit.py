@@ -65,7 +65,7 @@ def limit_of(problem: Problem, networks: Iterable[tuple[Problem, Weights]] = ())
         problem: an exact fit at any depth of 3 or more, X (N, n_0), Y (N, n_L); its depth does not matter.
         networks: that fit at some depth, each with its problem; those with a layer of one neuron bound R1.
     """
-    if not problem.interpolates:
+    if problem.stated_lam is not None:
         return None
     R0, reason = _slope(problem.double())
     if R0 != 1 or problem.activation.is_linear:

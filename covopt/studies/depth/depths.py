@@ -133,7 +133,7 @@ def depth(
         sources={L: search.sources[L] for L in search.best},
         families=[Family(rank, _known_members(search, rank)) for rank in sorted(search.families)],
         refused=search.refused,
-        path=rank_one(problems[max(search.best)]) if first.interpolates else None,
+        path=rank_one(problems[max(search.best)]) if lam is None else None,
         status=search.status(ended),
         seconds=budget.seconds(),
     )

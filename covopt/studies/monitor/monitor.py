@@ -145,7 +145,7 @@ class Monitor:
         bias = amount_of_bias(bias, decay)
         question = {"lam": lam, "loss": loss, "bias": bias, "device": device, "sample_weight": sample_weight}
         problem = make_problem(X, Y, free=True, **question)  # type: ignore[arg-type]
-        if problem.interpolates:
+        if problem.stated_lam is None:
             raise ProblemError("A Monitor follows a loss with a penalty; use another loss, and give its lam.")
         self.problem = problem if rows is None else problem.on(_drawn(problem, rows, seed))
         self.every, self.tolerance = _whole(every, "every"), as_number(tolerance, "tolerance")

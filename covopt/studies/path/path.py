@@ -200,9 +200,10 @@ def _end(search: PathSearch, earlier: Result | None) -> Result:
 
 
 def _check_end(problem: Problem) -> None:
-    if problem.loss.name != "mse":
+    end = replace(problem, loss=parse_loss("interpolate"), lam=1.0)
+    if end.smooth_loss != problem.loss:
         raise ProblemError("Exact fits are the end of the path of mse alone; leave interpolate out.")
-    check_interpolation(replace(problem, loss=parse_loss("interpolate"), lam=1.0))
+    check_interpolation(end)
 
 
 def _top(problem: Problem, largest: LamMax) -> float:

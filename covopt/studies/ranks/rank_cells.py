@@ -11,6 +11,7 @@ from torch import Tensor
 
 from covopt.answer.result import Result
 from covopt.linalg.psd import RANK_RULE
+from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius
 from covopt.model.recursion import Decay, StepwiseDecay
@@ -177,7 +178,7 @@ def cell_of(
                 raise
             diverged = True  # the weights are still finite, but the loss or its gradient is not
     cost, right, test_right = architecture.cost(question, weights), None, None
-    if problem.loss.name == "cross_entropy":
+    if type(problem.loss) is CrossEntropy:
         right = accuracy(architecture.outputs(question, weights, problem.X), problem.Y)
         test_right = None if test is None else accuracy(architecture.outputs(question, weights, test.X), test.Y)
     measured = None if course is not None or first is None else measured_kept(problem, weights[0], first[0])

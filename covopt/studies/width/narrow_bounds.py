@@ -38,6 +38,7 @@ from covopt.certify.dual import dual_bound
 from covopt.certify.pieces import least_squares
 from covopt.certify.rank_one import rank_one
 from covopt.certify.spectral import CHARGED, spectral_bound, weighted_rows
+from covopt.model.biases import PENALISED
 from covopt.model.problem import Problem
 from covopt.runtime.errors import counted
 from covopt.studies.width.width_bounds import WidthBound
@@ -66,13 +67,13 @@ def narrow_bounds(
         dual: a dual point with the proved maximum of h there, for depth 2.
         most: maximum number of widths.
     """
-    if problem.skip:
+    if problem.biases.skipped(problem.X).shape[1]:
         return []
     # In a layer below the last hidden one a neuron bounds no rank; without any neuron outputs are constant.
-    N, squares, penalised = problem.samples, problem.loss.name == "mse", not problem.free
-    ranks = problem.Y.shape[1] if squares and layer in (None, problem.depth - 1) else 1
+    N, mu, penalised = problem.samples, problem.ridge, problem.biases == PENALISED
+    ranks = problem.Y.shape[1] if mu and layer in (None, problem.depth - 1) else 1
     level, points = 0.0, [torch.zeros_like(problem.Y)]
-    if dual is not None and problem.depth == 2 and squares and penalised:
+    if dual is not None and problem.depth == 2 and mu and penalised:
         bound = dual_bound(problem, torch.as_tensor(dual.Lambda).to(problem.Y), dual.maximum)
         level, points = bound.lower, [points[0], bound.Lambda]
     # For mse and interpolate the bound is `offset` plus the squared distance of such outputs to a target.
@@ -83,12 +84,12 @@ def narrow_bounds(
     bounds: list[NarrowBound] = []
     for n in range(most):
         near: list[tuple[float, str]] = []
-        if problem.interpolates:
+        if mu == 0.0:
             near += [(math.inf, why) for square, why in distances[0].squares(n) if square > allowed]
             near += [(rank_one(problem).bound(problem.depth), ONE_NEURON)] if n == 1 and penalised else []
         elif n < ranks and penalised:
             near.append((spectral_bound(problem, rank=n), _rank_reason(n)))
-        if squares:
+        if mu:
             for offset, distance in zip(offsets, distances, strict=False):
                 near += [((offset + square / N) * (1.0 - ROUNDING), why) for square, why in distance.squares(n)]
         lower, reason = max(near, key=lambda pair: pair[0], default=(0.0, ""))

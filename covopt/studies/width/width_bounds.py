@@ -28,6 +28,7 @@ from covopt.completely_positive.answer import CPRank
 from covopt.completely_positive.completely_positive import cp_rank
 from covopt.completely_positive.connected import Verdict
 from covopt.completely_positive.ends import exact_rank
+from covopt.model.biases import PENALISED
 from covopt.model.problem import Problem
 
 SAMPLES = 200
@@ -57,7 +58,7 @@ def upper_bounds(problem: Problem, layer: int | None = None) -> list[WidthBound]
         WidthBound(max(sharp[1:]) if layer is None else sharp[-1], "min(N (N + 1) / 2, N n_{l+1}), basic solutions"),
     ]
     scalar = problem.X.shape[1] == problem.Y.shape[1] == 1
-    if problem.depth == 2 and scalar and not problem.free:  # the proposition's biases are penalised
+    if problem.depth == 2 and scalar and problem.biases == PENALISED:
         bounds.append(WidthBound(4 * N, "4 N, one input and one output [JGHG22, Prop. 15]"))
     return bounds
 
@@ -88,7 +89,7 @@ def covariance_rank(problem: Problem, time_limit: float, seed: int = 0) -> CPRan
     Y Y^T is known without rounding (`_root`) and the answer is exact.
     """
     plain = problem.depth == 2 and problem.beta == 0.0 and problem.activation.slope == 0.0
-    if not (plain and problem.interpolates and problem.samples <= SAMPLES):
+    if not (plain and problem.ridge == 0.0 and problem.samples <= SAMPLES):
         return None
     X, Y = problem.X.double().cpu().numpy(), problem.Y.double().cpu().numpy()
     rows, _ = _fractions(X)
