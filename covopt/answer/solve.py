@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from inspect import signature
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import torch
 
@@ -25,6 +25,24 @@ from covopt.runtime.threads import fitted
 from covopt.solvers.checkpoint import Checkpoint
 from covopt.solvers.options import WIDEST, SolveOptions, as_count
 from covopt.solvers.plan import check_data
+
+
+class Effort(TypedDict, total=False):
+    """Options of `solve` that every study takes, with their defaults."""
+
+    certify: Annotated[str, "auto"]
+    gap: Annotated[float, 1e-4]
+    seed: Annotated[Seed, 0]
+    device: Annotated[str | torch.device | None, None]
+    task: Annotated[str | None, None]
+
+
+class Question(Effort, total=False):
+    """Options of `solve` that studies of one loss and penalty take, with their defaults."""
+
+    lam: Annotated[float | None, None]
+    loss: Annotated[str | Loss | None, None]
+    sample_weight: Annotated[object, None]
 
 
 @checked

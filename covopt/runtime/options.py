@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from numbers import Integral, Real
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -81,6 +81,26 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
         return public(*bound.args, **bound.kwargs)
 
     return wrapper
+
+
+def taking(options: type) -> Callable[[Callable[Arguments, Answer]], Callable[Arguments, Answer]]:
+    """Decorate a function whose last keywords, `**options`, are a TypedDict: its signature has an entry for each.
+
+    Args:
+        options: the TypedDict; each annotation is `Annotated[TYPE, DEFAULT]`.
+    """
+
+    def declare(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+        declared, hints = signature(public), get_type_hints(options, include_extras=True)
+        own = list(declared.parameters.values())[:-1]
+        further = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=hint.__metadata__[0], annotation=hint.__origin__)
+            for name, hint in hints.items()
+        ]
+        public.__signature__ = declared.replace(parameters=[*own, *further])  # type: ignore[attr-defined]
+        return public
+
+    return declare
 
 
 def unpacked(arguments: Mapping[str, object]) -> dict[str, object]:

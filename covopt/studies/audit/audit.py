@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated, Any, Unpack
 
 import torch
 from torch import Tensor
@@ -17,19 +18,18 @@ from torch import Tensor
 from covopt.answer.plan import prepared
 from covopt.answer.progress import followed
 from covopt.answer.result import Result
-from covopt.answer.solve import solve
+from covopt.answer.solve import Question, solve
 from covopt.data.networks import FoundWeights
 from covopt.data.tables import column_names
 from covopt.model.activation import Activation
-from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.scalars import as_number
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, interrupted
-from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed, run
-from covopt.runtime.options import checked
+from covopt.runtime.loop import Budget, Callback, Status, run
+from covopt.runtime.options import checked, taking
 from covopt.runtime.threads import fitted
 from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.further_training import train_on_batches
@@ -71,39 +71,38 @@ class Schedule:
 SCHEDULE = Schedule()
 
 
+class Examining(Question, total=False):
+    """Options of `solve`, of trainings without a network, and of the network's own training; with their defaults."""
+
+    width: Annotated[int | None, None]
+    starts: Annotated[int | None, None]
+    batch_size: Annotated[int | None, None]
+    rate: Annotated[float | None, None]
+    steps: Annotated[int | None, None]
+    momentum: Annotated[float, 0.0]
+
+
 @checked
 @followed
 @gently()
 @fitted
+@taking(Examining)
 def validate(
     net: object,
     X: object,
     Y: object = None,
     *,
-    lam: float | None = None,
-    loss: str | Loss | None = None,
     depth: int | None = None,
     bias: float | str = 1.0,
     decay: str = "all",
     activation: str | Activation | None = None,
-    certify: str = "auto",
-    gap: float = 1e-4,
     time_limit: float = 60.0,
-    seed: Seed = 0,
-    device: str | torch.device | None = None,
-    width: int | None = None,
-    starts: int | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
     scalings: Scalings | None = None,
     at: object = None,
     orbits: object = None,
-    batch_size: int | None = None,
-    rate: float | None = None,
-    steps: int | None = None,
-    momentum: float = 0.0,
-    sample_weight: object = None,
-    task: str | None = None,
+    **options: Unpack[Examining],
 ) -> Audit:
     """Check whether a trained network minimises C + lam |W|^2 (|W|^2 at F = Y), and why not.
 
@@ -140,7 +139,11 @@ def validate(
 
     Source: stationarity is derived in MATH.md, section 5; stuck minima are those of [JGHG22, Prop. 19].
     """
-    if net is not None and (width is not None or starts is not None):
+    asked: dict[str, Any] = {**options}
+    effort = {name: asked.pop(name) for name in ("certify", "gap", "seed")}
+    reported = {name: asked.pop(name) for name in ("batch_size", "rate", "steps", "momentum")}
+    size = {name: asked.pop(name) for name in ("width", "starts")}
+    if net is not None and any(value is not None for value in size.values()):
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
     budget, bias = Budget(time_limit), amount_of_bias(bias, decay)
     beta = 1.0 if bias == FREE else as_number(bias, "bias")
@@ -149,32 +152,31 @@ def validate(
     layers = (depth or 2) if given is None else len(given.weights)
     if depth is not None and depth != layers:
         raise ProblemError(f"The network has depth {layers}, not {depth}; leave the depth out.")
-    question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
-    question["sample_weight"] = sample_weight
-    problem = make_problem(X, Y, free=True, task=task, **question).double()  # type: ignore[arg-type]
-    options = SolveOptions(budget, certify=certify, gap=gap, seed=check_seed(seed))
-    options.check(layers)
-    training = training_of(problem, batch_size, rate, steps, momentum, has_net=given is not None)
+    task, question = asked.pop("task"), asked | {"depth": layers, "bias": bias, "activation": chosen}
+    problem = make_problem(X, Y, free=True, task=task, **question).double()
+    solving = SolveOptions(budget, **effort)
+    solving.check(layers)
+    training = training_of(problem, **reported, has_net=given is not None)
     trained = None
     if given is None:
-        effort = {**question, "sample_weight": problem.weight, "width": width, "starts": starts or 5}
+        question |= {"sample_weight": problem.weight, "width": size["width"], "starts": size["starts"] or 5}
         limit = SCHEDULE.trained * time_limit
-        effort |= {"method": "train", "certify": "none", "time_limit": limit, "seed": options.seed}
-        trained = solve(problem.X, problem.Y, **effort)  # type: ignore[arg-type]
+        question |= {"method": "train", "certify": "none", "time_limit": limit, "seed": solving.seed}
+        trained = solve(problem.X, problem.Y, **question)
         given = Given([W.double() for W in trained.weights])
     weights, cost = _checked(problem, given)
-    audit = Audit(problem, weights, cost, Result(problem, "cone", certify, options.seed), trained=trained)
+    audit = Audit(problem, weights, cost, Result(problem, "cone", solving.certify, solving.seed), trained=trained)
     audit.stored, (audit.at, audit.orbits) = given.stored, checked_inputs(problem, at, orbits)
     audit.batches = None if training is None else batches_of(problem, weights, training)
     audit.interrupted = trained is not None and trained.status is Status.INTERRUPTED
     if not audit.interrupted:
         _descend(audit, budget, scalings or (lambda: scalings_of(problem.X)))
         audit.interrupted = interrupted()
-    _solve(audit, replace(options, callback=callback), column_names(X))
-    _examine(audit, replace(options, budget=_until(SCHEDULE.examined, budget)))
+    _solve(audit, replace(solving, callback=callback), column_names(X))
+    _examine(audit, replace(solving, budget=_until(SCHEDULE.examined, budget)))
     if not (audit.interrupted or interrupted()):
         audit.function = function_of(problem, weights, at=audit.at, orbits=audit.orbits)
-        _improve(audit, budget, options.seed)
+        _improve(audit, budget, solving.seed)
     audit.interrupted = audit.interrupted or interrupted()
     return audit
 

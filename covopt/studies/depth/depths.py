@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -20,16 +21,16 @@ from torch import Tensor
 from covopt.answer.progress import followed
 from covopt.answer.questions import difference
 from covopt.answer.result import Result
+from covopt.answer.solve import Question
 from covopt.certify.rank_one import rank_one
 from covopt.model.activation import Activation
 from covopt.model.bottleneck import bottleneck, layer_shapes
-from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_network
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently
-from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed
-from covopt.runtime.options import checked, whole_numbers
+from covopt.runtime.loop import Budget, Callback, Status
+from covopt.runtime.options import checked, taking, whole_numbers
 from covopt.runtime.threads import fitted
 from covopt.solvers.deep.starts import ENDS
 from covopt.studies.depth.depth_answer import Depths, Family
@@ -48,26 +49,20 @@ MOST_SHOWN = 8
 @followed
 @gently()
 @fitted
+@taking(Question)
 def depth(
     X: object,
     Y: object = None,
     *,
     depths: Sequence[int] = range(2, 9),
     ranks: Sequence[int] | None = None,
-    lam: float | None = None,
-    loss: str | Loss | None = None,
     bias: float = 1.0,
     activation: str | Activation = "relu",
-    certify: str = "auto",
-    gap: float = 1e-4,
     time_limit: float = 300.0,
-    seed: Seed = 0,
-    device: str | torch.device | None = None,
     init: Depths | Result | Sequence[object] | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
-    sample_weight: object = None,
-    task: str | None = None,
+    **question: Unpack[Question],
 ) -> Depths:
     """Find the cheapest network at each depth, bound its cost, and measure its layers.
 
@@ -95,31 +90,25 @@ def depth(
     Source: [J23a, Theorem 1 and 2], [J23b, section 2 and Figure 1].
     """
     chosen, chosen_ranks = _chosen(depths), _ranks(ranks)
-    seed = check_seed(seed)
     budget = Budget(time_limit=time_limit)
-    objective = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
-    first = make_problem(
-        X,
-        Y,
-        depth=chosen[0],
-        device=device,
-        sample_weight=sample_weight,
-        task=task,
-        **objective,  # type: ignore[arg-type]
-    ).double()
+    asked: dict[str, Any] = {**question, "bias": bias, "activation": activation}
+    effort = {name: asked.pop(name) for name in ("certify", "gap", "seed")}
+    first = make_problem(X, Y, depth=chosen[0], **asked).double()
+    objective = {name: asked[name] for name in ("lam", "loss", "bias", "activation")}
     weighted_objective = {**objective, "sample_weight": first.weight}
-    problems = {L: make_problem(first.X, first.Y, depth=L, **weighted_objective).double() for L in chosen}  # type: ignore[arg-type]
+    problems = {L: make_problem(first.X, first.Y, depth=L, **weighted_objective).double() for L in chosen}
     earlier = _known(init, problems)
     within = budget.part(SEARCHING)
-    options = {**objective, "certify": certify, "gap": gap, "seed": seed}
-    search = DepthSearch(problems, options, within, budget, callback, {} if earlier is None else earlier.results)
+    search = DepthSearch(
+        problems, objective | effort, within, budget, callback, {} if earlier is None else earlier.results
+    )
     for family in [] if earlier is None else earlier.families:
         search.families[family.rank] = {d: m for d, m in family.members.items() if d in problems}
     shallow = [L for L in chosen if L <= ENDS] or chosen[:1]
     first_part, last_part = (SHALLOW, BUILT) if len(shallow) < len(chosen) else (BUILT, FAMILIES)
     search.run(shallow, first_part, _weights(init, problems))
     wanted = _shown_ranks(search.best) if chosen_ranks is None else chosen_ranks
-    families = FamilySearch(search, seed)
+    families = FamilySearch(search, effort["seed"])
     families.begin(wanted)
     families.run(wanted, budget.part(last_part))
     search.run([L for L in chosen if L not in shallow], FAMILIES, _weights(init, problems))
@@ -133,7 +122,7 @@ def depth(
         sources={L: search.sources[L] for L in search.best},
         families=[Family(rank, _known_members(search, rank)) for rank in sorted(search.families)],
         refused=search.refused,
-        path=rank_one(problems[max(search.best)]) if lam is None else None,
+        path=rank_one(problems[max(search.best)]) if asked["lam"] is None else None,
         status=search.status(ended),
         seconds=budget.seconds(),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Annotated, Any, Unpack
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ import torch
 from covopt.answer.progress import followed
 from covopt.answer.questions import difference
 from covopt.answer.result import Result
+from covopt.answer.solve import Effort
 from covopt.data.arrays import LARGEST
 from covopt.model.activation import Activation
 from covopt.model.biases import PENALISED
@@ -25,8 +27,8 @@ from covopt.model.scalars import SMALLEST, as_number, read_strengths
 from covopt.model.units import check_strength
 from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.interrupts import gently, interrupted
-from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed
-from covopt.runtime.options import checked
+from covopt.runtime.loop import Budget, Callback, Status
+from covopt.runtime.options import checked, taking
 from covopt.runtime.threads import fitted
 from covopt.solvers.options import SolveOptions
 from covopt.studies.path.folds import HeldOut, folds_of
@@ -42,10 +44,21 @@ SOLVING, PROVING = (0.6, 1.0), (0.2, 0.4)
 MOST = 10_000
 
 
+class Solving(Effort, total=False):
+    """Options of the solve of each value, with their defaults."""
+
+    depth: Annotated[int, 2]
+    bias: Annotated[float | str, 1.0]
+    skip: Annotated[bool, False]
+    activation: Annotated[str | Activation, "relu"]
+    max_iterations: Annotated[int | None, None]
+
+
 @checked
 @followed
 @gently()
 @fitted
+@taking(Solving)
 def path(
     X: object,
     Y: object = None,
@@ -57,20 +70,11 @@ def path(
     test: tuple[object, object] | None = None,
     folds: int | None = None,
     loss: str | Loss = "mse",
-    depth: int = 2,
-    bias: float | str = 1.0,
-    skip: bool = False,
-    activation: str | Activation = "relu",
-    certify: str = "auto",
-    gap: float = 1e-4,
     time_limit: float = 300.0,
-    max_iterations: int | None = None,
-    seed: Seed = 0,
-    device: str | torch.device | None = None,
     init: Path | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
-    task: str | None = None,
+    **keywords: Unpack[Solving],
 ) -> Path:
     """Compute the minimum L*(lam) = min C + lam |W|^2 for all lam of a range.
 
@@ -108,33 +112,30 @@ def path(
         raise ProblemError(
             "A path is of the loss mse, with interpolate for its end, or of cross_entropy; use one of them."
         )
-    problem = make_problem(
-        X, Y, lam=1.0, loss=loss, depth=depth, bias=bias, activation=activation, device=device, free=True, skip=skip,
-        task=task,
-    ).double()  # fmt: skip
-    budget = Budget(time_limit)
-    limited = budget if max_iterations is None else replace(budget, max_iterations=max_iterations)
-    seed = check_seed(seed)
-    SolveOptions(limited, certify=certify, gap=gap, seed=seed).check(depth)
+    options: dict[str, Any] = {**keywords, "loss": loss}
+    data = {name: options.pop(name) for name in ("device", "task")}
+    effort = {name: options[name] for name in ("certify", "gap", "seed")}
+    question = {name: options[name] for name in ("loss", "depth", "bias", "skip", "activation")}
+    problem = make_problem(X, Y, lam=1.0, free=True, **question, **data).double()
+    budget, rounds, seed = Budget(time_limit), options["max_iterations"], options["seed"]
+    limited = budget if rounds is None else replace(budget, max_iterations=rounds)
+    SolveOptions(limited, **effort).check(problem.depth)
     earlier = _known(init, problem)
     held = HeldOut.of(test, problem)
     parts = _parts(problem, test, folds, seed)
     if interpolate:
         _check_end(problem)
-    options = {
-        "loss": loss, "depth": depth, "bias": bias, "skip": skip, "activation": activation, "certify": certify,
-        "gap": gap, "seed": seed, "max_iterations": max_iterations,
-    }  # fmt: skip
+    proved = options["certify"] in ("auto", "full")
     main = replace(budget, time_limit=time_limit / (1 + len(parts)))
-    limit = min(LONGEST, MAXIMUM * main.time_limit) if certify in ("auto", "full") else 0.0
+    limit = min(LONGEST, MAXIMUM * main.time_limit) if proved else 0.0
     largest = earlier.known if earlier is not None else lam_max(problem, limit, seed)
     search = PathSearch(problem, options, main, callback, [] if earlier is None else earlier.points)
-    proving = certify in ("auto", "full") and search.provable
+    proving = proved and search.provable
     solving, again = PROVING if proving else SOLVING
     until = 1.0 - END if interpolate else 1.0
     _fill(search, chosen, _top(problem, largest), ratio, points, solving)
     # With a number of rounds each value is solved only once.
-    ended = search.improve(main.part(again * until)) if max_iterations is None else None
+    ended = search.improve(main.part(again * until)) if rounds is None else None
     if proving:
         search.prove(until)
     end = _end(search, None if earlier is None else earlier.end) if interpolate else None

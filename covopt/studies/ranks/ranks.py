@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from covopt.model.weights import check_network
 from covopt.runtime.errors import CovoptError, ProblemError, shown
 from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.loop import Budget, Callback, Status
-from covopt.runtime.options import checked
+from covopt.runtime.options import checked, taking
 from covopt.runtime.threads import fitted
 from covopt.studies.audit.given import network_of
 from covopt.studies.path.folds import HeldOut
@@ -40,42 +40,49 @@ from covopt.studies.ranks.sgd import Descended, he_start, train_sgd
 Numbers = float | Sequence[float]
 
 
+class Training(TypedDict, total=False):
+    """How SGD trains the networks, and the problem besides lam and the depth; with defaults."""
+
+    loss: Annotated[str | Loss | None, None]
+    bias: Annotated[float, 1.0]
+    activation: Annotated[str | Activation | None, None]
+    device: Annotated[str | torch.device | None, None]
+    task: Annotated[str | None, None]
+    batch_size: Annotated[int | Sequence[int] | None, None]
+    rate: Annotated[Numbers | None, None]
+    momentum: Annotated[Numbers, 0.0]
+    nesterov: Annotated[bool, False]
+    milestones: Annotated[Numbers | None, None]
+    gamma: Annotated[float, 0.1]
+    kept: Annotated[float | None, None]
+    epochs: Annotated[float | None, None]
+    steps: Annotated[int | None, None]
+    seeds: Annotated[int | None, None]
+    reference: Annotated[float | None, None]
+
+
 @checked
 @followed
 @gently()
 @fitted
+@taking(Training)
 def ranks(
     X: object,
     Y: object = None,
     *,
     lam: Numbers | None = None,
-    batch_size: int | Sequence[int] | None = None,
-    rate: Numbers | None = None,
-    momentum: Numbers = 0.0,
-    nesterov: bool = False,
-    milestones: Numbers | None = None,
-    gamma: float = 0.1,
-    kept: float | None = None,
-    epochs: float | None = None,
-    steps: int | None = None,
     net: object = None,
     start: object = None,
     test: tuple[object, object] | None = None,
     architecture: str = "plain",
-    loss: str | Loss | None = None,
     depth: int | None = None,
     width: int | None = None,
-    bias: float = 1.0,
-    activation: str | Activation | None = None,
     tolerance: Numbers = TOLERANCE,
-    reference: float | None = None,
-    seeds: int | None = None,
     time_limit: float = 300.0,
     seed: int = 0,
-    device: str | torch.device | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
-    task: str | None = None,
+    **training: Unpack[Training],
 ) -> Ranks:
     """Audit the ranks of networks after SGD, or of a given one, beside the solver's network.
 
@@ -117,43 +124,40 @@ def ranks(
 
     Source: [GP22]; the proofs on ranks, decay and noise are derived in MATH.md, section 9.
     """
-    strengths, tolerances = _strengths(lam, loss), _numbers(tolerance, "tolerance")
+    sgd: dict[str, Any] = {**training}
+    options, activation = {name: sgd.pop(name) for name in ("loss", "bias", "device", "task")}, sgd.pop("activation")
+    limits = {name: sgd.pop(name) for name in ("kept", "epochs", "steps")}
+    strengths, tolerances = _strengths(lam, options["loss"]), _numbers(tolerance, "tolerance")
     for value in tolerances:
         check_tolerance(value)
-    limits = {"kept": kept, "epochs": epochs, "steps": steps}
     until = {name: limit for name, limit in limits.items() if limit is not None}
     if len(until) > 1:
         first, second, *_ = until
         raise ProblemError(f"{first} and {second} each say how long to train; give one of them.")
+    milestones, gamma = sgd.pop("milestones"), as_number(sgd.pop("gamma"), "gamma")
     request = _Request(
         architecture=architecture_of(architecture),
         strengths=strengths,
-        batch_size=batch_size,
-        rate=rate,
-        momentum=momentum,
-        nesterov=nesterov,
         milestones=[] if milestones is None else _numbers(milestones, "milestone"),
-        gamma=as_number(gamma, "gamma"),
+        gamma=gamma,
         until=until or {"kept": 1e-4},
-        seeds=seeds,
         seed=seed,
         tolerances=tolerances,
         budget=Budget(as_number(time_limit, "The time limit")),
-        reference=reference,
         callback=callback,
+        **sgd,
     )
-    options = {"loss": loss, "bias": bias, "device": device, "task": task}
     if net is None:
         if start is not None:
             raise ProblemError("A start is that of a given network; give the network too, or leave the start out.")
         layers = 3 if depth is None else depth
-        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=activation or "relu", **options)  # type: ignore[arg-type]
+        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=activation or "relu", **options)
         settings = request.grid(problem)
         widths = [_whole(100 if width is None else width, "width", 1)] * (problem.depth - 1)
         held = HeldOut.of(test, problem)
         cells, status = request.train(problem, settings, widths, held)
     else:
-        if any(option is not None for option in (kept, epochs, width, depth, seeds)):
+        if any(option is not None for option in (limits["kept"], limits["epochs"], width, depth, request.seeds)):
             raise ProblemError(
                 "A given network is not trained here; leave kept, epochs, width, depth and seeds out, or the network."
             )
@@ -161,11 +165,11 @@ def ranks(
             raise ProblemError(
                 "A given network is plain and of a constant rate; leave milestones and architecture out."
             )
-        given = network_of(net, bias, X)
+        given = network_of(net, options["bias"], X)
         chosen, layers = given.agreed(activation), len(given.weights)
-        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=chosen, **options)  # type: ignore[arg-type]
-        setting = request.setting(problem, steps)
-        first = None if start is None else network_of(start, bias).weights
+        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=chosen, **options)
+        setting = request.setting(problem, limits["steps"])
+        first = None if start is None else network_of(start, options["bias"]).weights
         check_network(problem.double(), [W.to(problem.X.device) for W in given.weights])
         network = Descended(given.weights, setting.steps)
         held = HeldOut.of(test, problem)

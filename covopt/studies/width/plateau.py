@@ -15,28 +15,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt import __version__
 from covopt.answer.progress import followed
 from covopt.answer.result import Result
-from covopt.answer.solve import solve
+from covopt.answer.solve import Question, solve
 from covopt.completely_positive.answer import CPRank
 from covopt.model.activation import Activation
-from covopt.model.loss import Loss
 from covopt.records import record
 from covopt.records.answer import Drawn, Words
 from covopt.records.directories import Writer, spare
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.lazy import LazyModule, lazy
-from covopt.runtime.loop import Budget, Callback, Certificate, Seed, Status
-from covopt.runtime.options import checked, whole_numbers
+from covopt.runtime.loop import Budget, Callback, Certificate, Status
+from covopt.runtime.options import checked, taking, whole_numbers
 from covopt.runtime.threads import fitted
 from covopt.studies.width import width_bounds, words
 from covopt.studies.width.narrow_bounds import NarrowBound, narrow_bounds, needed
@@ -184,28 +182,22 @@ class Plateau(Drawn):
 @followed
 @gently()
 @fitted
+@taking(Question)
 def plateau(
     X: object,
     Y: object = None,
     *,
-    lam: float | None = None,
-    loss: str | Loss | None = None,
     depth: int = 2,
     bias: float | str = 1.0,
     activation: str | Activation = "relu",
     layer: int | None = None,
     widths: Sequence[int] | None = None,
     starts: int = 16,
-    certify: str = "auto",
-    gap: float = 1e-4,
     time_limit: float = 300.0,
-    seed: Seed = 0,
-    device: str | torch.device | None = None,
     init: Result | Sequence[object] | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
-    sample_weight: object = None,
-    task: str | None = None,
+    **question: Unpack[Question],
 ) -> Plateau:
     """Find the lowest cost for each width, and the width at which it stops falling.
 
@@ -237,14 +229,13 @@ def plateau(
     budget, starts = Budget(time_limit=time_limit), int(starts)
     widths = None if widths is None else whole_numbers(widths, 1)
     result = solve(
-        X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, certify=certify, gap=gap,
-        time_limit=SOLVING * time_limit, seed=seed, device=device, init=init, callback=callback,
-        sample_weight=sample_weight, task=task,
+        X, Y, depth=depth, bias=bias, activation=activation, time_limit=SOLVING * time_limit, init=init,
+        callback=callback, **question,
     )  # fmt: skip
     narrow: list[NarrowBound] = []
     if result.status is not Status.INTERRUPTED:
         narrow = narrow_bounds(result.problem, layer, result.dual, most=1 + max(result.widths))
-    search = WidthSearch(result, layer, budget, starts, [bound.lower for bound in narrow], gap, callback)
+    search = WidthSearch(result, layer, budget, starts, [bound.lower for bound in narrow], callback)
     chain: CPRank | None = None
     status = result.status
     if status is not Status.INTERRUPTED:

@@ -93,7 +93,6 @@ class WidthSearch(Continuation[int, list[Point]]):
         budget: of the search.
         starts: random networks for each width in the first round.
         narrow: proved lower bounds on the cost at widths 0, 1, ...; infinite if no network fits.
-        gap: relative distance to a proved bound that counts as 0.
         callback: gets a line for each group of widths.
 
     Attributes:
@@ -107,13 +106,12 @@ class WidthSearch(Continuation[int, list[Point]]):
         budget: Budget,
         starts: int,
         narrow: Sequence[float],
-        gap: float,
         callback: Callback | None,
     ) -> None:
         super().__init__(budget, callback)
         self.problem: Problem = result.problem
         self._result, self._layer = result, layer
-        self._gap, self._starts, self._narrow = gap, starts, narrow
+        self._gap, self._starts, self._narrow = result.target or 0.0, starts, narrow
         self._smooth = explored_problem(result.problem)
         self._first = max(1, next((n for n, bound in enumerate(narrow) if math.isfinite(bound)), len(narrow)))
         self.top = max(result.widths) if layer is None else result.widths[layer - 1]
