@@ -26,8 +26,7 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import rounding_of
 from covopt.studies.depth.depth_limit import limit_of
 from covopt.studies.path.lam_max import lam_max
-from covopt.studies.width.narrow_bounds import narrow_bounds, needed
-from covopt.studies.width.width_bounds import upper_bounds
+from covopt.studies.width.width_bounds import narrow_bounds, needed, upper_bounds
 from tests.adversary import Array, Attack, Question, attack, least
 
 SECONDS, RIVAL, LONG = 0.4, 0.15, 1.0

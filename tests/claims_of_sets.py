@@ -15,8 +15,7 @@ from scipy.optimize import linprog
 import covopt
 from tests.adversary import Array, Question, attack
 from tests.claims import Claim, Claims, arrays, solved
-from tests.copositive_matrices import MAKERS as COPOSITIVE
-from tests.copositive_matrices import planted_matrices
+from tests.copositive_matrices import MAKERS as COPOSITIVE, planted_matrices
 from tests.hostile_matrices import MAKERS, falsehoods, hostile_matrices
 
 SECONDS = 0.5

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covopt.linalg.psd import thin
-from covopt.model import hidden
+from covopt.model import forces
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import preactivations
 
@@ -75,7 +75,7 @@ def instances(
 def condition(problem: Problem, Z: list[Tensor]) -> float:
     """The largest condition number, on their ranges, of Zs_0 ... Zs_{L-1}: what digits are lost by."""
     worst = 1.0
-    for Zs in hidden.layer_inputs(problem, Z):
+    for Zs in forces.layer_inputs(problem, Z):
         factor = thin(Zs)
         kept = factor.s[factor.significant > 0]
         worst = max(worst, float(kept.max() / kept.min()) if len(kept) else 1.0)

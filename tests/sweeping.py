@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import covopt.studies.sweep.cells as doing
+import covopt.studies.sweep.grid as doing
 import covopt.studies.sweep.sweep as study
 from covopt.runtime.errors import CovoptError
 

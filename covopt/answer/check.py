@@ -115,7 +115,7 @@ def numbers(result: Result, stated: Summary, rounding: float) -> Sentences:
     if misfit is None:
         if residual is not None:
             yield "result.json states a residual, which only the loss interpolate has."
-    elif residual is None or not abs(misfit - residual) <= rounding * _size(result):
+    elif residual is None or not abs(misfit - residual) <= rounding * max(1e-300, float(result.problem.Y.abs().max())):
         yield f"The stored network misses the targets by {misfit:.3g}, but result.json states {residual}."
 
 
@@ -126,7 +126,8 @@ def question(result: Result, stated: Summary) -> Sentences:
     skip = recomputed.pop("skip")
     for name, value in recomputed.items():
         if stated[name] != value:
-            yield f"The stored problem and network have {name} {_shown(value)}, but result.json states another."
+            own = "none" if value is None else value
+            yield f"The stored problem and network have {name} {own}, but result.json states another."
     if stated["skip"] is not skip:
         yield "The stored problem and result.json do not agree on whether a linear function is free."
     if stated["weighted"] is not (p.weight is not None):
@@ -266,12 +267,3 @@ def _alike(exported: Tensor, W: Tensor, beta: float) -> bool:
     columns = slice(None) if beta else slice(0, -1)
     a, b = exported[:, columns], W[:, columns]
     return bool(((a - b).abs() <= STATE * b.abs()).all())
-
-
-def _size(result: Result) -> float:
-    """Return the largest target, by which misfits are measured."""
-    return max(1e-300, float(result.problem.Y.abs().max()))
-
-
-def _shown(value: object) -> str:
-    return "none" if value is None else str(value)

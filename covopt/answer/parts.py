@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from covopt.answer import layers as layer_figures
-from covopt.answer import pictures, words
+from covopt.answer import layers as layer_figures, pictures, words
 from covopt.answer.result import Result
 from covopt.records import record
 from covopt.records.numerals import down, percent_at_most

@@ -31,8 +31,7 @@ from covopt.answer.drawing import (
 )
 from covopt.answer.forces import RAY_COLOR
 from covopt.answer.look import NEURONS, Look, draw_look, draw_map, draw_shares, legend, look_at, short
-from covopt.answer.panels import Panel
-from covopt.answer.panels import draw_panel as draw_lines
+from covopt.answer.panels import Panel, draw_panel as draw_lines
 from covopt.answer.result import Result
 from covopt.records.provenance import Origin
 from covopt.records.svg import Picture, picture

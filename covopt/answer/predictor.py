@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from matplotlib import pyplot
     from matplotlib.axes import Axes
 
-    from covopt.answer import drawing as figures
-    from covopt.answer import forces as forces_figures
-    from covopt.answer import look as looks
+    from covopt.answer import drawing as figures, forces as forces_figures, look as looks
 else:
     figures, pyplot = lazy("covopt.answer.drawing"), lazy("matplotlib.pyplot")
     forces_figures, looks = lazy("covopt.answer.forces"), lazy("covopt.answer.look")

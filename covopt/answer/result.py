@@ -37,8 +37,7 @@ from covopt.solvers.layer import Layer
 
 if TYPE_CHECKING:
     from covopt.answer import drawing as figures
-    from covopt.answer.uniqueness import decide
-    from covopt.answer.uniqueness import segment as segments
+    from covopt.answer.uniqueness import decide, segment as segments
 else:
     figures, decide = lazy("covopt.answer.drawing"), lazy("covopt.answer.uniqueness.decide")
     segments = lazy("covopt.answer.uniqueness.segment")

@@ -27,7 +27,7 @@ from covopt.solvers.options import WIDEST, SolveOptions, as_count
 from covopt.solvers.plan import check_data
 
 
-class Effort(TypedDict, total=False):
+class Keywords(TypedDict, total=False):
     """Options of `solve` that every study takes, with their defaults."""
 
     certify: Annotated[str, "auto"]
@@ -37,7 +37,7 @@ class Effort(TypedDict, total=False):
     task: Annotated[str | None, None]
 
 
-class Question(Effort, total=False):
+class Question(Keywords, total=False):
     """Options of `solve` that studies of one loss and penalty take, with their defaults."""
 
     lam: Annotated[float | None, None]

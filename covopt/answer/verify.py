@@ -4,15 +4,62 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from covopt.answer.stated import alike
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.answer.stored import load
+from covopt.model.problem import Problem
+from covopt.model.weights import Cost, check_network, evaluate
 from covopt.records import directories, record
 from covopt.records.record import Summary
 from covopt.records.storing import FILES
+
+
+def weights_of(arrays: Mapping[str, NDArray], prefix: str = "") -> list[Tensor]:
+    """Return the arrays W1 ... WL of a file, or p7_W1 ... p7_WL by their prefix, as tensors in this order."""
+    named = re.compile(rf"{re.escape(prefix)}W(\d+)")
+    matrices = {int(match[1]): array for name, array in arrays.items() if (match := named.fullmatch(name))}
+    if any(array.dtype.kind != "f" or array.ndim != 2 for array in matrices.values()):
+        raise ValueError("weights that are no matrices of numbers")
+    return [torch.from_numpy(matrices[number]).double() for number in sorted(matrices)]
+
+
+def evaluated(problem: Problem, weights: list[Tensor]) -> Cost:
+    """Check the shapes of stored weights, and return their cost."""
+    check_network(problem, weights)
+    return evaluate(problem, weights)
+
+
+def equal(a: object, b: object) -> bool:
+    """Return True if two JSON entries are equal, types included (true is not 1)."""
+    # Callers give `...` for an entry that is missing.
+    return a is not ... and json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+
+
+def same(a: float, b: float, rounding: float) -> bool:
+    """Return True if b equals a up to a relative error of `rounding`."""
+    return abs(a - b) <= rounding * abs(a)
+
+
+def alike(stated: object, recomputed: object, rounding: float) -> bool:
+    """Return True if two JSON entries are equal up to the rounding of their floats."""
+    if isinstance(recomputed, dict):
+        same_keys = isinstance(stated, dict) and stated.keys() == recomputed.keys()
+        return same_keys and all(alike(stated[key], recomputed[key], rounding) for key in recomputed)  # type: ignore[index]
+    if isinstance(recomputed, list):
+        same_length = isinstance(stated, list) and len(stated) == len(recomputed)
+        return same_length and all(alike(a, b, rounding) for a, b in zip(stated, recomputed, strict=True))  # type: ignore[arg-type]
+    if isinstance(recomputed, float) and isinstance(stated, float):
+        # Numbers below 1e-3 are compared absolutely: their relative rounding errors can be larger.
+        return math.isclose(stated, recomputed, rel_tol=rounding, abs_tol=rounding * 1e-3)
+    return type(stated) is type(recomputed) and stated == recomputed
 
 
 @dataclass(frozen=True)
@@ -99,3 +146,38 @@ def unbound(directory: Path, kind: str, stated: Summary) -> list[str]:
 def loose(directory: Path, kind: str, stated: Summary) -> list[str]:
     """Return the names of files that nothing binds to the run."""
     return [name for name in directories.digests(directory) if name not in stated[FILES] and name != kind]
+
+
+def first_difference(one: Problem, other: Problem, varying: Collection[str] = ()) -> str | None:
+    """Name the first difference of two problems, or None if they are the same.
+
+    Args:
+        one, other: the problems.
+        varying: names of what may differ: lam along a path, depth in a study of depths.
+    """
+    data = {"X": (one.X, other.X), "Y": (one.Y, other.Y), "sample weights": (one.shares, other.shares)}
+    same = {name: torch.equal(*(part.cpu().double() for part in pair)) for name, pair in data.items()}
+    stated = other.stated()
+    same |= {name: option == stated[name] for name, option in one.stated().items()}
+    return next((name for name in same if not same[name] and name not in varying), None)
+
+
+def others(questions: Mapping[str, Problem], varying: Collection[str] = ()) -> Iterator[str]:
+    """Yield a sentence for each problem, by its name, that differs from the first one."""
+    names = list(questions)
+    for name in names[1:]:
+        if (differing := first_difference(questions[names[0]], questions[name], varying)) is not None:
+            yield f"The run {name} in it answers another question than {names[0]}: they differ in {differing}."
+
+
+def asked(directory: Path, names: Sequence[str]) -> dict[str, Problem]:
+    """Return the problems of the stored solves in a study, by their directories."""
+    return {name: load(directory / name).problem for name in names}
+
+
+def crossed(costs: Mapping[str, float], bounds: Mapping[str, float | None], rounding: float) -> Iterator[str]:
+    """Yield a sentence if a lower bound of one problem is above the cost of its network."""
+    for by, lower in bounds.items():
+        for name, cost in costs.items():
+            if lower is not None and lower > cost * (1.0 + rounding):
+                yield f"The bound {lower:.12g} of {by} is above {cost:.12g}, which {name} costs."

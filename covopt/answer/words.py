@@ -21,7 +21,8 @@ CLOSE = 0.01
 
 def question(s: Summary) -> str:
     """State the problem in one sentence."""
-    network = f"{_activation(str(s['activation']))} networks of depth {s['depth']} and any width, {_bias(s)}"
+    activation = {"relu": "ReLU"}.get(s["activation"], s["activation"])
+    network = f"{activation} networks of depth {s['depth']} and any width, {_bias(s)}"
     if s["loss"] == "interpolate":
         return f"The representation cost R: the least sum of squared weights |W|² over {network} that fit Y exactly."
     return f"The least value of {_fit(s)} + λ |W|² over {network}, with λ = {s['lam']:g}."
@@ -51,7 +52,8 @@ def answer(s: Summary) -> str:
             if s.get("skip")
             else f"{name} is 0: the zero function costs nothing."
         )
-    subject, misses = _found(s), _misses(s)
+    subject, residual = _found(s), s["residual"]
+    misses = f" (up to {up(residual, 2)} off Y)" if residual else ""
     if lower is None or lower <= 0.0:
         unknown = f"Nothing is proved about how much lower {_low(name)} could be."
         return f"{name} is at most {up(cost)}, which {subject} costs{misses}. {unknown}"
@@ -180,16 +182,6 @@ def _found(s: Summary) -> str:
         return "the zero function" if s["bias"] == 0 else "a constant function"
     neurons = neurons_of(s["widths"])
     return f"the network of {neurons}"
-
-
-def _misses(s: Summary) -> str:
-    """Say how far a network is off the targets, if it should fit them exactly."""
-    residual = s["residual"]
-    return "" if not residual else f" (up to {up(residual, 2)} off Y)"
-
-
-def _activation(name: str) -> str:
-    return {"relu": "ReLU", "linear": "linear"}.get(name, name)
 
 
 def _bias(s: Summary) -> str:

@@ -46,8 +46,7 @@ def depth_command(
     """
     chosen = depths_of(depths or ["2:8"])
     with interruptible():
-        from covopt.studies.depth import depth_answer, words
-        from covopt.studies.depth import depths as study
+        from covopt.studies.depth import depth_answer, depths as study, words
 
         start = output.start(resume, init, depth_answer.Depths, "run of depth", "--force and --init")
         if resume:

@@ -26,8 +26,7 @@ def forces_command(
     force: Annotated[bool, common("--force", help="Replace FILE.")] = False,
 ) -> None:
     """Draw samples and neurons of a hidden layer of a stored run, with the forces on them."""
-    from covopt.answer import drawing as figures
-    from covopt.answer import stored
+    from covopt.answer import drawing as figures, stored
     from covopt.answer.forces import draw_forces
     from covopt.runtime import files
 

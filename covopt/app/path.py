@@ -64,8 +64,7 @@ def path_command(
     """
     with interruptible():
         from covopt.answer import held_out
-        from covopt.studies.path import path as study
-        from covopt.studies.path import path_answer
+        from covopt.studies.path import path as study, path_answer
 
         start = output.start(resume, None, path_answer.Path, "path")
         check_device(solving.device)

@@ -100,8 +100,7 @@ def ranks_command(*, networks: Networks, data: options.Data, test: options.Test 
     """
     with interruptible():
         from covopt.answer import held_out
-        from covopt.studies.ranks import ranks as study
-        from covopt.studies.ranks import words as rank_words
+        from covopt.studies.ranks import ranks as study, words as rank_words
 
         output.check()
         check_device(networks.device)

@@ -1,6 +1,11 @@
 """covopt solve."""
 
+from __future__ import annotations
+
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -8,9 +13,60 @@ from covopt.answer.progress import telling_needs
 from covopt.app import options
 from covopt.app.common import check_device, interruptible, print_pairs
 from covopt.app.help import advanced
-from covopt.app.processes import joined
-from covopt.runtime.errors import RecordError
+from covopt.runtime.errors import ProcessError, RecordError
 from covopt.runtime.loop import Certificate, Status
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of this process among those that solve together.
+
+    Attributes:
+        device: where it computes.
+        share: its rank and the number of processes; None if it is alone.
+    """
+
+    device: str
+    share: tuple[int, int] | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Return True if this process prints and stores the result."""
+        return self.share is None or self.share[0] == 0
+
+
+@contextmanager
+def joined(device: str) -> Iterator[Place]:
+    """Join the group of processes that torchrun started, in this block; without torchrun, stay alone.
+
+    Raises:
+        ProblemError: there is no such device here.
+        ProcessError: there is no such group.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield Place(device)
+        return
+    from torch import distributed
+
+    on_gpu = device.startswith("cuda")
+    own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if on_gpu else device
+    check_device(own)
+    if on_gpu:
+        import torch
+
+        torch.cuda.set_device(own)
+    try:
+        distributed.init_process_group("nccl" if on_gpu else "gloo")
+    except (ValueError, RuntimeError) as error:
+        raise ProcessError(
+            "This process does not find the others that torchrun started; start all of them by one torchrun, or unset"
+            " TORCHELASTIC_RUN_ID."
+        ) from error
+    try:
+        yield Place(own, (distributed.get_rank(), distributed.get_world_size()))
+    finally:
+        distributed.destroy_process_group()
+
 
 How = Annotated[
     options.Method,
@@ -102,9 +158,7 @@ def solve_command(
     a network that fits exactly. Processes that torchrun starts share the rows.
     """
     with interruptible(), joined(solving.device) as place:
-        from covopt.answer import held_out, stored, words
-        from covopt.answer import plan as planning
-        from covopt.answer import solve as answer
+        from covopt.answer import held_out, plan as planning, solve as answer, stored, words
         from covopt.records import record
 
         if not only_plan:

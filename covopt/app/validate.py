@@ -94,7 +94,7 @@ def validate_command(
     """
     with interruptible("Interrupted before there was anything to say; nothing is written."):
         from covopt.data import arrays, networks
-        from covopt.data.scaling import SCALES
+        from covopt.data.coding import SCALES
         from covopt.runtime import files
         from covopt.studies.audit import audit as study
 

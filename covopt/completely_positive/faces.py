@@ -37,7 +37,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.optimize import nnls
 
-from covopt.completely_positive.cutting_planes import Points, descended, least_product
+from covopt.completely_positive.copositive import Points, descended, least_product
 from covopt.completely_positive.factorization import SEARCH, Atoms, derivative, residual
 from covopt.completely_positive.prepared import Matrix, lengths, to_unit_diagonal
 from covopt.runtime.loop import past

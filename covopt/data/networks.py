@@ -76,14 +76,8 @@ def as_sequential(weights: Sequence[Tensor], beta: float, slope: float) -> nn.Se
         with torch.no_grad():
             linear.weight.copy_(W[:, :-1])
             linear.bias.copy_(beta * W[:, -1])
-        modules += [linear, _activation(slope)]
+        modules += [linear, nn.ReLU() if slope == 0.0 else nn.Identity() if slope == 1.0 else nn.LeakyReLU(slope)]
     return nn.Sequential(*modules[:-1])
-
-
-def _activation(slope: float) -> nn.Module:
-    if slope == 0.0:
-        return nn.ReLU()
-    return nn.Identity() if slope == 1.0 else nn.LeakyReLU(slope)
 
 
 def check_free(path: Path, force: bool = False) -> None:

@@ -18,8 +18,7 @@ from covopt.runtime.errors import ProblemError
 from covopt.runtime.lazy import lazy
 
 if TYPE_CHECKING:
-    from matplotlib import figure as figures
-    from matplotlib import pyplot
+    from matplotlib import figure as figures, pyplot
     from matplotlib.axes import Axes
 
     from covopt.records import markup, svg

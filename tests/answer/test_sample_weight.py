@@ -19,7 +19,7 @@ from covopt.certify.spectral import SpectralOptions, spectral_bound
 from covopt.model import weights as face
 from covopt.model.noise import batch_noise
 from covopt.model.problem import Problem, make_problem
-from covopt.studies.width.narrow_bounds import narrow_bounds
+from covopt.studies.width.width_bounds import narrow_bounds
 
 LOSSES = ("mse", "cross_entropy")
 SAME = 1e-10

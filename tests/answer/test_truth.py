@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 from adversary import attack
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import covopt
 from covopt.certify.proofs import agreed

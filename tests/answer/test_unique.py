@@ -10,12 +10,10 @@ import torch
 
 import covopt
 from covopt.answer.uniqueness.arcs import Circle
-from covopt.answer.uniqueness.candidates import Candidate, Optimum, optimum
-from covopt.answer.uniqueness.columns import Columns
+from covopt.answer.uniqueness.candidates import Candidate, Columns, Optimum, optimum
 from covopt.answer.uniqueness.decide import _independent, decide
-from covopt.answer.uniqueness.narrowest import no_fewer
 from covopt.answer.uniqueness.plane import BITS, Plane
-from covopt.answer.uniqueness.polytope import polytope
+from covopt.answer.uniqueness.polytope import no_fewer, polytope
 from covopt.answer.uniqueness.uniqueness import SEVERAL, UNDECIDED, UNIQUE
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate

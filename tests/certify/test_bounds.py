@@ -11,8 +11,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from covopt.certify.dual import DualBound, dual_bound
 from covopt.model.problem import Problem, make_problem

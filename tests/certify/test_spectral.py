@@ -6,8 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import covopt
 from covopt.certify.spectral import SpectralOptions, _EntropyLines, _steepest_pair, spectral_bound, weighted_rows

@@ -9,13 +9,12 @@ import networkx as nx
 import numpy as np
 import pytest
 from copositive_matrices import planted_matrices
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from references.supports import strictly_copositive
 
 import covopt
 from covopt.completely_positive import copositive, rational, supports
-from covopt.completely_positive.cutting_planes import by_cutting_planes
+from covopt.completely_positive.copositive import by_cutting_planes
 from covopt.completely_positive.supports import Copositive
 
 HORN = np.array([[1, -1, 1, 1, -1], [-1, 1, -1, 1, 1], [1, -1, 1, -1, 1], [1, 1, -1, 1, -1], [-1, 1, 1, -1, 1.0]])

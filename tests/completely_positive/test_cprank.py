@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hostile_matrices import falsehoods, hostile_matrices
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from references.grams import bipartite_gram, edge_gram
 from runs import Run
 from scipy.optimize import linprog

@@ -6,8 +6,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from references.grams import bipartite_gram, edge_gram, gram_data, incidence
 
 import covopt

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from covopt.data import scaling
+from covopt.data import coding
 from covopt.data.data import read_data
 from covopt.data.row_groups import ParquetColumns
 from covopt.runtime.errors import DataError
@@ -65,14 +65,14 @@ OPTIONS: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("chunk", [scaling.CHUNK, 11])
+@pytest.mark.parametrize("chunk", [coding.CHUNK, 11])
 @pytest.mark.parametrize("processes", [1, 2, 3])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_parts_are_the_whole(
     file: Path, name: str, processes: int, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the last bit, whatever is measured on all rows: scales, classes, the texts of a column, weights."""
-    monkeypatch.setattr(scaling, "CHUNK", chunk)
+    monkeypatch.setattr(coding, "CHUNK", chunk)
     for scale in ("none", "max", "standard"):
         given = OPTIONS[name] | {"scale": scale}
         whole = read_data(file, **given)  # type: ignore[arg-type]

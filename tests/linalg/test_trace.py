@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from instances import gaussian, slope
 from references.hidden_loss import trace_quotient
 from torch import Tensor

@@ -10,7 +10,7 @@ import covopt
 from covopt.certify.dual import Exact
 from covopt.certify.proofs import read_proof
 from covopt.linalg.psd import RankRule
-from covopt.model import forces, hidden, loss, stationarity, weights
+from covopt.model import forces, loss, stationarity, weights
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.runtime.loop import Budget, Certificate

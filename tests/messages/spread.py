@@ -10,7 +10,7 @@ import torch
 
 import covopt
 from covopt.app.cli import check_shared
-from covopt.app.processes import joined
+from covopt.app.solve import joined
 from covopt.data.data import read_data
 from covopt.model.spread import Alone, Together, check_alike
 from covopt.solvers.checkpoint import Checkpoint

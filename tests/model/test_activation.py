@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from instances import ACTIVATIONS, gaussian, slope
 
 from covopt.model.activation import Activation

@@ -6,15 +6,14 @@ from random import Random
 
 import pytest
 import torch
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from instances import Instance, condition, distance_to_kinks, gaussian, instances, slope
 from references import hidden_loss
 from torch import Tensor
 
 import covopt
 from covopt.linalg.psd import RankRule, thin
-from covopt.model import hidden, weights
+from covopt.model import forces, weights
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import preactivations
 
@@ -32,7 +31,7 @@ def inner(A: Sequence[Tensor], B: Sequence[Tensor]) -> float:
 
 
 def full_rank(problem: Problem, Z: Sequence[Tensor]) -> bool:
-    return all(int(thin(Zs).rank) == min(Zs.shape) for Zs in hidden.layer_inputs(problem, Z))
+    return all(int(thin(Zs).rank) == min(Zs.shape) for Zs in forces.layer_inputs(problem, Z))
 
 
 # ---------------------------------------------------------------------------------------------------- costs
@@ -64,7 +63,7 @@ def test_what_is_lost_acts_on_nothing(instance: Instance) -> None:
     problem, Z = instance.problem, instance.Z
     assume(condition(problem, Z) < 300.0)
     least = hidden_loss.to_weights(problem, Z)
-    for W, V, Zs in zip(instance.weights, least, hidden.layer_inputs(problem, Z), strict=True):
+    for W, V, Zs in zip(instance.weights, least, forces.layer_inputs(problem, Z), strict=True):
         size = float(W.norm() * Zs.norm()) + 1e-14
         assert float((Zs @ (W - V).T).abs().max()) <= 1e-10 * size
         assert abs(float(((W - V) * V).sum())) <= 1e-9 * float(W.square().sum()) + 1e-14
@@ -149,7 +148,7 @@ def test_projection(instance: Instance, seed: int) -> None:
     projected = hidden_loss.project(problem, Z)
     assume(condition(problem, projected) < 300.0)
     # The nearest point of the first layer's range, and of the second's given the first.
-    for k, Zs in enumerate(hidden.layer_inputs(problem, projected)):
+    for k, Zs in enumerate(forces.layer_inputs(problem, projected)):
         nearest = Zs @ torch.linalg.lstsq(Zs, Z[k], driver="gelsd", rcond=1e-10).solution
         torch.testing.assert_close(projected[k], nearest, rtol=1e-10, atol=1e-10)
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 
 import covopt
 from covopt.answer.forces import ForcesPicture, draw_forces
-from covopt.model import hidden
+from covopt.model import forces
 from covopt.model.forces import layer_forces
 from covopt.model.problem import make_problem, with_bias
 
@@ -24,7 +24,7 @@ from covopt.model.problem import make_problem, with_bias
 def test_against_autograd_and_dense_matrices(instance: Instance) -> None:
     problem, Z = instance.problem, instance.Z
     assume(condition(problem, Z) < 100.0)
-    inputs = hidden.layer_inputs(problem, Z)
+    inputs = forces.layer_inputs(problem, Z)
     for layer in range(1, problem.depth):
         found = layer_forces(problem, Z, layer)
         z = Z[layer - 1].clone().requires_grad_()

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from instances import Instance, distance_to_kinks, gaussian, instances
 
 import covopt

@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 import torch
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from instances import Instance, distance_to_kinks, gaussian, instances
 
 from covopt.model import weights as face

@@ -4,8 +4,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from covopt.model.activation import Activation
 from covopt.oracles.arrangement import ArrangementOracle

@@ -6,8 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from test_arrangement import by_enumeration
 
 from covopt.model.activation import Activation

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RANK_RULE, RankRule, thin
 from covopt.linalg.trace import trace_gradients, trace_value
-from covopt.model.hidden import Representations, check_representations, layer_inputs
+from covopt.model.forces import Representations, check_representations, layer_inputs
 from covopt.model.problem import Problem
 
 

@@ -15,9 +15,7 @@ from typer.main import get_command
 
 import covopt
 from covopt.app.cli import app
-from covopt.completely_positive import check as cprank
-from covopt.completely_positive import factorization
-from covopt.completely_positive import words as cprank_words
+from covopt.completely_positive import check as cprank, factorization, words as cprank_words
 from covopt.completely_positive.answer import CPRank
 from covopt.completely_positive.completely_positive import cp_rank
 from covopt.completely_positive.connected import Part, Verdict

@@ -10,7 +10,7 @@ import torch
 from editing import forged, states
 
 import covopt
-from covopt.answer import questions
+from covopt.answer import verify
 from covopt.model.biases import Free, FreeWithSkip
 from covopt.model.problem import make_problem
 from covopt.records import record
@@ -51,12 +51,12 @@ def test_what_a_question_is_made_of() -> None:
         "bias": replace(one, biases=Free()),
         "activation": make_problem(X, Y, lam=0.1, activation="leaky:0.1", sample_weight=np.arange(1.0, 6.0)),
     }
-    assert questions.difference(one, one) is None
-    assert {name: questions.difference(one, each) for name, each in other.items()} == {name: name for name in other}
-    assert all(questions.difference(one, each, {name}) is None for name, each in other.items())
-    assert questions.difference(replace(one, biases=Free()), replace(one, biases=FreeWithSkip())) == "skip"
+    assert verify.first_difference(one, one) is None
+    assert {name: verify.first_difference(one, each) for name, each in other.items()} == {name: name for name in other}
+    assert all(verify.first_difference(one, each, {name}) is None for name, each in other.items())
+    assert verify.first_difference(replace(one, biases=Free()), replace(one, biases=FreeWithSkip())) == "skip"
     single = replace(one, X=one.X.float())
-    assert questions.difference(replace(one, X=single.X.double()), single) is None
+    assert verify.first_difference(replace(one, X=single.X.double()), single) is None
     assert torch.equal(one.X, make_problem(X, Y, lam=0.1).X)
 
 
@@ -115,7 +115,7 @@ def test_ranks_beside_a_solve_with_other_weights_are_refused(tmp_path: Path) -> 
 
 
 def test_a_bound_above_a_cost_is_told() -> None:
-    assert list(questions.crossed({"a": 1.0, "b": 2.0}, {"c": 0.9, "d": None}, 1e-9)) == []
-    assert list(questions.crossed({"a": 1.0, "b": 2.0}, {"c": 1.1}, 1e-9)) == [
+    assert list(verify.crossed({"a": 1.0, "b": 2.0}, {"c": 0.9, "d": None}, 1e-9)) == []
+    assert list(verify.crossed({"a": 1.0, "b": 2.0}, {"c": 1.1}, 1e-9)) == [
         "The bound 1.1 of c is above 1, which a costs."
     ]

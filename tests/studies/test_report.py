@@ -18,15 +18,13 @@ import browser as chromium
 import numpy as np
 import pytest
 from browser import DESKTOP, PHONE, Browser
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from matplotlib.image import imread
 from runs import Run, toy_result
 
 import covopt
-from covopt.answer import page as answer_page
-from covopt.answer import parts, words
-from covopt.answer.stated import alike
+from covopt.answer import page as answer_page, parts, words
+from covopt.answer.verify import alike
 from covopt.app.cli import main
 from covopt.records import record
 from covopt.records.numerals import Lower

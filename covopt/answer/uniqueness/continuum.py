@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covopt.answer.uniqueness.arcs import Arc, Circle
-from covopt.answer.uniqueness.candidates import ROUNDING, Found, Optimum, units
-from covopt.answer.uniqueness.columns import Columns, features
+from covopt.answer.uniqueness.candidates import ROUNDING, Columns, Found, Optimum, features, units
 from covopt.answer.uniqueness.plane import unit
 from covopt.answer.uniqueness.polish import Neurons
 from covopt.answer.uniqueness.uniqueness import SEVERAL, Examined, Uniqueness

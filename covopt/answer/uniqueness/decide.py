@@ -20,8 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covopt.answer.uniqueness.arcs import Circle
-from covopt.answer.uniqueness.candidates import ROUNDING, Candidate, Found, Optimum, amounts, find, optimum
-from covopt.answer.uniqueness.columns import Columns, features
+from covopt.answer.uniqueness.candidates import (
+    ROUNDING,
+    Candidate,
+    Columns,
+    Found,
+    Optimum,
+    amounts,
+    features,
+    find,
+    optimum,
+)
 from covopt.answer.uniqueness.continuum import continuum
 from covopt.answer.uniqueness.plane import BITS, Plane, columns_used
 from covopt.answer.uniqueness.polish import Neurons, gather, polish

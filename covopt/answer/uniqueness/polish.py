@@ -77,7 +77,8 @@ def gather(circle: Circle, W: NDArray[np.float64], V: NDArray[np.float64], units
         else:
             loose.append([int(j)])
     strengths = V * np.linalg.norm(W, axis=1)[:, None]
-    means = [_mean(angles[g], np.linalg.norm(strengths[g], axis=1)) for g in loose]
+    sizes = np.linalg.norm(strengths, axis=1)
+    means = [float(angles[g[0]] + np.average(angles[g] - angles[g[0]], weights=sizes[g])) for g in loose]
     directions = [*(normals[k].w for k in groups), *map(rounded, means)]
     totals = [strengths[g].sum(axis=0) for g in [*groups.values(), *loose]]
     fixed = np.array([True] * len(groups) + [False] * len(loose), dtype=bool)
@@ -88,10 +89,6 @@ def gather(circle: Circle, W: NDArray[np.float64], V: NDArray[np.float64], units
         np.array(directions, dtype=object).reshape(-1, 2),
         np.array(outputs, dtype=object).reshape(shape),
     )
-
-
-def _mean(angles: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    return float(angles[0] + np.average(angles - angles[0], weights=weights))
 
 
 def _on_grid(value: float, length: Fraction) -> int:

@@ -18,8 +18,7 @@ from covopt.solvers.deep.penalty_first import PenaltyFirst
 from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.representations import HiddenSolver
 from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
-from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE
-from covopt.solvers.deep.stream import DeepStream, descended, few_count
+from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE, DeepStream, descended, few_count
 from covopt.solvers.incumbent import Incumbent, best_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_units, size_in_units, take

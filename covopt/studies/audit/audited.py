@@ -23,9 +23,8 @@ from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer
 from covopt.studies.audit import words
 from covopt.studies.audit.batches import Batches
-from covopt.studies.audit.examination import is_constant
+from covopt.studies.audit.examination import LayerAudit, is_constant
 from covopt.studies.audit.function import FunctionAudit
-from covopt.studies.audit.layer_audit import LayerAudit
 from covopt.studies.audit.verdicts import Finding, Judge
 
 DESCENDED, BETTER, AT, ORBITS = "descended.npz", "better.npz", "at.npz", "orbits.npz"

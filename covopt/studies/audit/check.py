@@ -15,12 +15,10 @@ import torch
 from torch import Tensor
 
 from covopt import __version__
-from covopt.answer import check as runs
-from covopt.answer import questions
-from covopt.answer import verify as checks
+from covopt.answer import check as runs, verify as checks
 from covopt.answer.result import Result
-from covopt.answer.stated import equal, evaluated, same, weights_of
 from covopt.answer.stored import load as load_run
+from covopt.answer.verify import equal, evaluated, same, weights_of
 from covopt.data.arrays import read_npz
 from covopt.model.passes import has_many
 from covopt.model.problem import Problem
@@ -34,9 +32,8 @@ from covopt.solvers.deep.layers import relative_gap, report
 from covopt.solvers.deep.pruning import mergeable
 from covopt.studies.audit.audited import AT, BETTER, DESCENDED, ORBITS
 from covopt.studies.audit.batches import Batches, batches_of
-from covopt.studies.audit.examination import dead, is_constant, unbalanced
+from covopt.studies.audit.examination import LayerAudit, dead, is_constant, unbalanced
 from covopt.studies.audit.function import checked_inputs, function_of
-from covopt.studies.audit.layer_audit import LayerAudit
 from covopt.studies.audit.verdicts import Judge
 
 Sentences = Iterator[str]
@@ -100,7 +97,7 @@ def _complaints(s: Summary, directory: Path, solution: Summary, result: Result, 
         yield "audit.json states wrongly whether its samples are so many that it took passes."
     losses = (s["loss"], solution["cost"], s["escape"], s["descended"]["loss"])
     best = min(value for value in losses if value is not None)
-    yield from questions.crossed({"a network of the audit": best}, {"its solution": solution["lower"]}, rounding)
+    yield from checks.crossed({"a network of the audit": best}, {"its solution": solution["lower"]}, rounding)
     excess = (s["loss"] - best) / best if best > 0.0 else 0.0
     if not (equal(s["best"], best) and equal(s["excess"], excess)):
         yield "audit.json states another best loss than the lowest of its networks, or another excess."

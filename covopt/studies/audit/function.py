@@ -161,7 +161,10 @@ def function_of(
     norm = math.fsum(float(W.double().square().sum()) for W in weights)
     k = int(spectrum.rank.max())
     at_k = (spectrum.rank == k) & (k > 0)
-    lower = _lower(spectrum.least[regular], problem.depth) if bool(regular.any()) else None
+    lower = None
+    if bool(regular.any()):  # L max_x sum_i s_i^(2/L), rounded down
+        sums = torch.exp(spectrum.least[regular] * (2.0 / problem.depth)).sum(dim=1)
+        lower = record.known(problem.depth * float(sums.max()) * (1.0 - SLACK))
     low = _bottleneck(spectrum.least, weights, norm)
     sharp = None
     if is_little_work(problem, weights):
@@ -236,12 +239,6 @@ def _off_kinks(
     aside = torch.where(regular[:, None], X, X + distance * step)
     beside = Passage(weights, aside, problem.beta, problem.activation)
     return beside, int((~regular).sum()), beside.regular()
-
-
-def _lower(least: Float[Tensor, "N r"], depth: int) -> float | None:
-    """Return L max_x sum_i s_i^(2/L), rounded down."""
-    value = depth * float(torch.exp(least * (2.0 / depth)).sum(dim=1).max()) * (1.0 - SLACK)
-    return record.known(value)
 
 
 def _bottleneck(least: Float[Tensor, "N r"], weights: Weights, norm: float) -> Bottleneck | None:

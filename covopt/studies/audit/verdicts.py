@@ -17,7 +17,7 @@ from covopt.records.numerals import down, percent_at_most, up
 from covopt.runtime.errors import counted, listed
 from covopt.runtime.loop import Certificate
 from covopt.studies.audit.batches import Batches
-from covopt.studies.audit.layer_audit import LayerAudit
+from covopt.studies.audit.examination import LayerAudit
 
 # Two losses that differ by less than this, relative, count as equal.
 SAME = 1e-4

@@ -7,11 +7,9 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from covopt.answer import check as runs
-from covopt.answer import questions
-from covopt.answer import verify as checks
-from covopt.answer.stated import equal
+from covopt.answer import check as runs, verify as checks
 from covopt.answer.stored import load as load_run
+from covopt.answer.verify import equal
 from covopt.records import record
 from covopt.records.record import KIND, Summary
 from covopt.records.storing import FILES
@@ -50,11 +48,11 @@ def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
 
 def complaints(directory: Path, s: Summary, names: Sequence[str], rounding: float) -> Iterator[str]:
     """Check each method's entry against its run, the best of them, and the highest bound."""
-    yield from questions.others(questions.asked(directory, names))
+    yield from checks.others(checks.asked(directory, names))
     summaries = {name: record.read_summary(directory / name) for name in names}
     costs = {name: run["cost"] for name, run in summaries.items() if run["cost"] is not None}
     bounds = {name: run["lower"] for name, run in summaries.items()}
-    yield from questions.crossed(costs, bounds, rounding)
+    yield from checks.crossed(costs, bounds, rounding)
     entries = {m["method"]: m for m in s["methods"] if m.keys() != {"method", "reason"}}
     if entries.keys() != summaries.keys() or len({m["method"] for m in s["methods"]}) < len(s["methods"]):
         yield "comparison.json and its directories hold different methods."

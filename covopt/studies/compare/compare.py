@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -195,7 +196,7 @@ def compare(
     contenders: list[Contender] = []
     refused: list[ProblemError] = []
     for method in methods:
-        follow = None if callback is None else _following(method, callback)
+        follow = None if callback is None else partial(callback, method)
         own = sizes if method in SIZED else {}
         level = "fast" if method in SIZED and certify == "auto" else certify
         try:
@@ -210,7 +211,3 @@ def compare(
     if len(refused) == len(methods):
         raise refused[0]
     return Comparison(contenders)
-
-
-def _following(method: str, callback: Callable[[str, Progress], None]) -> Callable[[Progress], None]:
-    return lambda line: callback(method, line)

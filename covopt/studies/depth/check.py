@@ -14,12 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.answer import check as runs
-from covopt.answer import questions
-from covopt.answer import verify as checks
+from covopt.answer import check as runs, verify as checks
 from covopt.answer.result import Result
-from covopt.answer.stated import weights_of
 from covopt.answer.stored import load as load_run
+from covopt.answer.verify import weights_of
 from covopt.certify.rank_one import measured
 from covopt.data.arrays import read_npz
 from covopt.model.weights import check_network
@@ -92,10 +90,10 @@ def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
 def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[str]:
     """Yield a sentence for each statement in the files that networks and proofs contradict."""
     answer = load(directory)
-    yield from questions.others({f"of depth {L}": answer.results[L].problem for L in answer.results}, {"depth"})
+    yield from checks.others({f"of depth {L}": answer.results[L].problem for L in answer.results}, {"depth"})
     for L, result in answer.results.items():
         costs = {f"the network of rank {f.rank}": f.members[L].cost for f in answer.families if L in f.members}
-        yield from questions.crossed(costs, {f"depth {L}": result.lower}, rounding)
+        yield from checks.crossed(costs, {f"depth {L}": result.lower}, rounding)
     yield from checks.differences(Depths.file, stated, answer.summary(), rounding)
     arrays, networks = read_npz(directory / "networks.npz"), answer.networks()
     if arrays.keys() != networks.keys() or not all(np.array_equal(arrays[name], networks[name]) for name in networks):

@@ -25,9 +25,8 @@ from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Status
 from covopt.studies.depth import words as depth_words
-from covopt.studies.depth.depth_limit import Limit, limit_of
+from covopt.studies.depth.depth_limit import Expansion, Limit, expansions, limit_of
 from covopt.studies.depth.depth_search import Member
-from covopt.studies.depth.expansion import Expansion, expansions
 
 
 @dataclass(frozen=True)

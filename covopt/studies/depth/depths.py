@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from covopt.answer.progress import followed
-from covopt.answer.questions import difference
 from covopt.answer.result import Result
 from covopt.answer.solve import Question
+from covopt.answer.verify import first_difference
 from covopt.certify.rank_one import rank_one
 from covopt.model.activation import Activation
 from covopt.model.bottleneck import bottleneck, layer_shapes
@@ -35,7 +35,7 @@ from covopt.runtime.threads import fitted
 from covopt.solvers.deep.starts import ENDS
 from covopt.studies.depth.depth_answer import Depths, Family
 from covopt.studies.depth.depth_families import FamilySearch
-from covopt.studies.depth.depth_search import DepthSearch, Member
+from covopt.studies.depth.depth_search import DepthSearch
 
 # Shares of the time at which these end: the search; the solves of up to four layers; the families; the deeper solves.
 # Without deeper solves the families end at the last share, and the shallow solves at that of the families.
@@ -120,17 +120,15 @@ def depth(
     return Depths(
         results=search.best,
         sources={L: search.sources[L] for L in search.best},
-        families=[Family(rank, _known_members(search, rank)) for rank in sorted(search.families)],
+        families=[
+            Family(rank, {L: member for L, member in sorted(members.items()) if L in search.best})
+            for rank, members in sorted(search.families.items())
+        ],
         refused=search.refused,
         path=rank_one(problems[max(search.best)]) if asked["lam"] is None else None,
         status=search.status(ended),
         seconds=budget.seconds(),
     )
-
-
-def _known_members(search: DepthSearch, rank: int) -> dict[int, Member]:
-    """Return the members of a family at depths that have a result."""
-    return {L: member for L, member in sorted(search.families[rank].items()) if L in search.best}
 
 
 def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
@@ -165,7 +163,7 @@ def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
     if not isinstance(init, Depths):
         return None
     earlier = next(iter(init.results.values())).problem
-    if difference(next(iter(problems.values())), earlier, {"depth"}) is not None:
+    if first_difference(next(iter(problems.values())), earlier, {"depth"}) is not None:
         raise ProblemError(
             "The earlier answer is one to another question (data, weights, loss, lam, bias or activation); ask the same"
             " again."

@@ -13,8 +13,7 @@ from covopt.records import provenance, record, svg
 from covopt.records.numerals import row_of
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
-from covopt.studies.depth import figure as depth_figures
-from covopt.studies.depth import words as depth_words
+from covopt.studies.depth import figure as depth_figures, words as depth_words
 
 # Depths whose spectra and nonlinearity are drawn.
 DRAWN = 4
@@ -25,8 +24,10 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     origin = provenance.read_origin(directory)
     last = record.read_summary(directory / record.SOLUTION)
     result = stored.load(directory / record.SOLUTION)
+    rows = [row_of(p, depth_words.KEYS) for p in s["curve"]]
+    curve = Table("The cheapest network found at each depth", depth_words.COLUMNS, rows)
     sections = [
-        Section("Cost against depth", [CURVE], [_curve_picture(s)], [_curve_table(s), *_family_tables(s)]),
+        Section("Cost against depth", [CURVE], [_curve_picture(s)], [curve, *_family_tables(s)]),
         Section("Layer by layer", [LAYERS], _layer_pictures(directory, s)),
         Section("Large depth", _large(s), [], _fit_tables(s)),
         parts.search(result, origin),
@@ -87,11 +88,6 @@ def _layer_pictures(directory: Path, s: Summary) -> list[Any]:
             caption="How far each hidden layer is from handing its inputs on unchanged: 0 is linear on the data.",
         ),
     ]
-
-
-def _curve_table(s: Summary) -> Table:
-    rows = [row_of(p, depth_words.KEYS) for p in s["curve"]]
-    return Table("The cheapest network found at each depth", depth_words.COLUMNS, rows)
 
 
 def _family_tables(s: Summary) -> list[Table]:

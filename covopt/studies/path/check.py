@@ -13,11 +13,9 @@ from pathlib import Path as File
 
 from numpy.typing import NDArray
 
-from covopt.answer import check as runs
-from covopt.answer import questions
-from covopt.answer import verify as checks
-from covopt.answer.stated import alike, weights_of
+from covopt.answer import check as runs, verify as checks
 from covopt.answer.stored import load as load_run
+from covopt.answer.verify import alike, weights_of
 from covopt.certify.proofs import read_proof
 from covopt.data.arrays import read_npz
 from covopt.model.problem import Problem, make_problem
@@ -33,12 +31,6 @@ from covopt.studies.path.path_search import Point, at
 # Entries of the summary that nothing in the files proves.
 NEVER = ("lam_max", "status", "seconds", "seed", "version", "data", "scale", "targets", "shuffle")
 OPTIONS = {"loss": "U", "depth": "iu", "bias": "fiuU", "activation": "U"}
-
-
-def _unchecked(s: Summary) -> tuple[str, ...]:
-    """Return the names of the entries that nothing in the files of this run proves."""
-    folds = ("points.test", "picked", "scored_by") if isinstance(s["scored_by"], int) else ()
-    return (*NEVER, *folds)
 
 
 def load(directory: File) -> Path:
@@ -79,7 +71,8 @@ def load(directory: File) -> Path:
 def verify(directory: File, s: Summary, rounding: float) -> checks.Verification:
     """Check the run `end` in it as a solve, and the rest from the stored points."""
     solves = runs.inside(directory, ["end"], rounding) if s["end"] is not None else {}
-    return checks.of_study(directory, Path.file, s, solves, _complaints(directory, s, rounding), _unchecked(s))
+    folds = ("points.test", "picked", "scored_by") if isinstance(s["scored_by"], int) else ()
+    return checks.of_study(directory, Path.file, s, solves, _complaints(directory, s, rounding), (*NEVER, *folds))
 
 
 def _complaints(directory: File, stated: Summary, rounding: float) -> Iterator[str]:
@@ -91,7 +84,7 @@ def _complaints(directory: File, stated: Summary, rounding: float) -> Iterator[s
             return
     if answer.end is not None:
         of_end = {"the path": answer.problem, "end": answer.end.problem}
-        yield from questions.others(of_end, {"loss", "lam"})
+        yield from checks.others(of_end, {"loss", "lam"})
     summary = answer.summary()
     if stated.keys() - {record.KIND, "files"} != summary.keys():
         yield f"{Path.file} does not hold what covopt stores in it."

@@ -9,8 +9,7 @@ from covopt.records import provenance, svg
 from covopt.records.numerals import row_of
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
-from covopt.studies.path import figure as path_figures
-from covopt.studies.path import words as path_words
+from covopt.studies.path import figure as path_figures, words as path_words
 
 CURVE = (
     "Each point is the cheapest network found at its λ. The dashed line is proved: no network costs less. Between the"

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from covopt.answer.progress import followed
-from covopt.answer.questions import difference
 from covopt.answer.result import Result
-from covopt.answer.solve import Effort
+from covopt.answer.solve import Keywords
+from covopt.answer.verify import first_difference
 from covopt.data.arrays import LARGEST
 from covopt.model.activation import Activation
 from covopt.model.biases import PENALISED
@@ -44,7 +44,7 @@ SOLVING, PROVING = (0.6, 1.0), (0.2, 0.4)
 MOST = 10_000
 
 
-class Solving(Effort, total=False):
+class Solving(Keywords, total=False):
     """Options of the solve of each value, with their defaults."""
 
     depth: Annotated[int, 2]
@@ -255,7 +255,7 @@ def _known(init: Path | None, problem: Problem) -> Path | None:
         return None
     if not isinstance(init, Path):
         raise ProblemError(f"init is {shown(init)}; give a Path, the answer of an earlier call.")
-    if difference(problem, init.problem, {"lam"}) is not None:
+    if first_difference(problem, init.problem, {"lam"}) is not None:
         raise ProblemError(
             "The earlier answer is one to another question (data, loss, depth, bias or activation); ask the same again."
         )

@@ -5,7 +5,7 @@
 * The first values are spread evenly in log lam. The others go where the bounds are widest: between two neighbours L*
   lies between their lines and the chord of their costs, and the next lam is where these are furthest apart.
 * If bounds need slow proofs, the remaining time goes to the lam at which the proved gap is largest: the dual point
-  proved there bounds its neighbours too (studies/path/between.py).
+  proved there bounds its neighbours too (studies/path/envelope.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Cost, evaluate, preactivations
 from covopt.runtime.loop import Budget, Callback, Certificate, Status
 from covopt.studies.continuation import Continuation
-from covopt.studies.path import between
-from covopt.studies.path.envelope import Envelope
+from covopt.studies.path.envelope import Envelope, mixed_bounds, mixed_lines
 
 # Rounds of one warm solve of two layers without an exact oracle: later rounds gain less than those of its neighbours.
 ROUNDS = 3
@@ -108,9 +107,9 @@ def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
         problem = replace(problem, X=problem.X.cpu(), Y=problem.Y.cpu())
         networks = [([W.cpu() for W in p.weights], p.cost.norm) for p in points]
         outputs = [(preactivations(problem, weights)[-1], norm) for weights, norm in networks]
-        lines += between.mixed_lines(problem, outputs)
+        lines += mixed_lines(problem, outputs)
         duals = [(p.lam, DualPoint.of(p.proof), str(p.certificate)) for p in points]
-        proved += between.mixed_bounds(problem, [(lam, dual, kind) for lam, dual, kind in duals if dual is not None])
+        proved += mixed_bounds(problem, [(lam, dual, kind) for lam, dual, kind in duals if dual is not None])
     return Envelope.of(lines, proved)
 
 

@@ -16,11 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.answer import check as runs
-from covopt.answer import questions
-from covopt.answer import verify as checks
-from covopt.answer.stated import weights_of
+from covopt.answer import check as runs, verify as checks
 from covopt.answer.stored import load as load_run
+from covopt.answer.verify import weights_of
 from covopt.data.arrays import read_npz
 from covopt.model.problem import Problem, make_problem
 from covopt.records import record
@@ -95,9 +93,9 @@ def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[s
         yield f"networks.npz holds other networks than {Ranks.file} lists."
     for lam, reference in answer.references.items():
         question = replace(answer.problem, lam=lam)
-        yield from questions.others({"the networks": question, f"for lam {lam:g}": reference.result.problem})
+        yield from checks.others({"the networks": question, f"for lam {lam:g}": reference.result.problem})
         costs = {f"network {k}": cell.cost.total for k, cell in enumerate(answer.cells, 1) if cell.setting.lam == lam}
-        yield from questions.crossed(costs, {f"the solver for lam {lam:g}": reference.result.lower}, rounding)
+        yield from checks.crossed(costs, {f"the solver for lam {lam:g}": reference.result.lower}, rounding)
     for place, cell in enumerate(answer.cells, start=1):
         if not _records_fit(cell):
             yield f"spectra.npz holds other singular values than network {place} has."

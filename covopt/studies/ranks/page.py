@@ -9,8 +9,7 @@ from covopt.answer import parts, pictures
 from covopt.records import provenance, record
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
-from covopt.studies.ranks import check as rank_runs
-from covopt.studies.ranks import words as rank_words
+from covopt.studies.ranks import check as rank_runs, words as rank_words
 from covopt.studies.ranks.architectures import PLAIN
 
 MEANING = (

@@ -10,14 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
-import torch
 
 from covopt.answer.progress import followed
 from covopt.answer.solve import solve
-from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.noise import check_batch_size
 from covopt.model.problem import Problem, make_problem
@@ -35,30 +33,7 @@ from covopt.studies.path.folds import HeldOut
 from covopt.studies.ranks.architectures import PLAIN, Architecture, architecture_of
 from covopt.studies.ranks.rank_answer import Ranks
 from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting, cell_of, reference_of
-from covopt.studies.ranks.sgd import Descended, he_start, train_sgd
-
-Numbers = float | Sequence[float]
-
-
-class Training(TypedDict, total=False):
-    """How SGD trains the networks, and the problem besides lam and the depth; with defaults."""
-
-    loss: Annotated[str | Loss | None, None]
-    bias: Annotated[float, 1.0]
-    activation: Annotated[str | Activation | None, None]
-    device: Annotated[str | torch.device | None, None]
-    task: Annotated[str | None, None]
-    batch_size: Annotated[int | Sequence[int] | None, None]
-    rate: Annotated[Numbers | None, None]
-    momentum: Annotated[Numbers, 0.0]
-    nesterov: Annotated[bool, False]
-    milestones: Annotated[Numbers | None, None]
-    gamma: Annotated[float, 0.1]
-    kept: Annotated[float | None, None]
-    epochs: Annotated[float | None, None]
-    steps: Annotated[int | None, None]
-    seeds: Annotated[int | None, None]
-    reference: Annotated[float | None, None]
+from covopt.studies.ranks.sgd import Descended, Numbers, Training, he_start, train_sgd
 
 
 @checked

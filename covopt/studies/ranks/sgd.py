@@ -14,10 +14,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Annotated, TypedDict
 
 import torch
 from torch import Tensor
 
+from covopt.model.activation import Activation
+from covopt.model.loss import Loss
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
@@ -25,6 +28,29 @@ from covopt.solvers.training.batch import Widths, work
 from covopt.solvers.training.descent import SGD
 from covopt.studies.path.folds import HeldOut
 from covopt.studies.ranks.architectures import PLAIN, Architecture
+
+Numbers = float | Sequence[float]
+
+
+class Training(TypedDict, total=False):
+    """How SGD trains the networks, and the problem besides lam and the depth; with defaults."""
+
+    loss: Annotated[str | Loss | None, None]
+    bias: Annotated[float, 1.0]
+    activation: Annotated[str | Activation | None, None]
+    device: Annotated[str | torch.device | None, None]
+    task: Annotated[str | None, None]
+    batch_size: Annotated[int | Sequence[int] | None, None]
+    rate: Annotated[Numbers | None, None]
+    momentum: Annotated[Numbers, 0.0]
+    nesterov: Annotated[bool, False]
+    milestones: Annotated[Numbers | None, None]
+    gamma: Annotated[float, 0.1]
+    kept: Annotated[float | None, None]
+    epochs: Annotated[float | None, None]
+    steps: Annotated[int | None, None]
+    seeds: Annotated[int | None, None]
+    reference: Annotated[float | None, None]
 
 
 @dataclass(frozen=True)
@@ -249,7 +275,9 @@ class _Group:
             if self.finished or budget.spent():
                 return
             if self.steps in self._milestones:
-                self._sgd.scale_rates(self._lam.new_tensor([[self._factor(row)] for row in self._rows.tolist()]))
+                options = [self._options[row] for row in self._rows.tolist()]
+                factors = [[option.gamma if self.steps in option.milestones else 1.0] for option in options]
+                self._sgd.scale_rates(self._lam.new_tensor(factors))
             rows = next(self._samples).to(self._lam.device)
             if self.steps + 1 in self._recorded:
                 self._before = self._sgd.x.clone()
@@ -259,11 +287,6 @@ class _Group:
                 self._drop_diverged()
             if self.steps in self._recorded and not self.finished:
                 self._record()
-
-    def _factor(self, row: int) -> float:
-        """Return the factor of a network's rate at this step."""
-        option = self._options[row]
-        return option.gamma if self.steps in option.milestones else 1.0
 
     def _drop_diverged(self) -> None:
         finite = torch.isfinite(self._sgd.x).all(dim=1).cpu()

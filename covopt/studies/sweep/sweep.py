@@ -23,8 +23,7 @@ from covopt.runtime.errors import ProblemError, RecordError, shown
 from covopt.runtime.files import columns_of, write_file, write_table
 from covopt.runtime.loop import Status
 from covopt.runtime.options import checked
-from covopt.studies.sweep.cells import TASKS, TESTED, do_cell
-from covopt.studies.sweep.grid import SOLVE, Grid, make_grid, read_grid
+from covopt.studies.sweep.grid import SOLVE, TESTED, WORK, Grid, do_cell, make_grid, read_grid
 from covopt.studies.sweep.store import LEASE, Counts, Options, Store, renewing
 
 try:
@@ -53,7 +52,7 @@ class Sweep:
     @property
     def columns(self) -> list[str]:
         """The options in the order of the grid, then the results of the task."""
-        results = TASKS[self.task].results
+        results = WORK[self.task].results
         names = dict.fromkeys(name for row in self.rows for name in row if name not in results)
         return [*(n for n in names if n not in TESTED), *results, *(n for n in TESTED if n in names)]
 
@@ -203,7 +202,7 @@ def is_parquet(path: Path) -> bool:
 
 def _is_table(names: Iterable[str]) -> bool:
     """Return True if these are the columns of a table of some task."""
-    return any(set(task.results) <= set(names) for task in TASKS.values())
+    return any(set(task.results) <= set(names) for task in WORK.values())
 
 
 def _backend(scheduler: str | None) -> AbstractContextManager[object]:

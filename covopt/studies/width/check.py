@@ -8,12 +8,10 @@ from pathlib import Path
 
 from numpy.typing import NDArray
 
-from covopt.answer import check as runs
-from covopt.answer import questions
-from covopt.answer import verify as checks
+from covopt.answer import check as runs, verify as checks
 from covopt.answer.result import Result
-from covopt.answer.stated import evaluated, same, weights_of
 from covopt.answer.stored import load as load_run
+from covopt.answer.verify import evaluated, same, weights_of
 from covopt.data.arrays import read_npz
 from covopt.records import record
 from covopt.records.record import Summary
@@ -66,7 +64,7 @@ def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[s
     """Yield each contradiction between stated values, the networks and the bound."""
     answer = load(directory)
     yield from checks.differences(Plateau.file, stated, answer.summary(), rounding)
-    yield from questions.crossed({"a network of the curve": answer.level}, {"its solution": answer.lower}, rounding)
+    yield from checks.crossed({"a network of the curve": answer.level}, {"its solution": answer.lower}, rounding)
     _, *lines = record.read_table(directory / "curve.csv")
     for (width, cost, lowest, _), point, (_, best) in zip(lines, answer.points, answer.curve, strict=True):
         if not (_agree(point.cost, float(cost), rounding) and _agree(best, float(lowest), rounding)):

@@ -9,8 +9,7 @@ from covopt.records import provenance, record, svg
 from covopt.records.numerals import percent
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
-from covopt.studies.width import figure as width_figures
-from covopt.studies.width import words as width_words
+from covopt.studies.width import figure as width_figures, words as width_words
 
 
 def page(directory: Path, name: str, s: Summary) -> Page:

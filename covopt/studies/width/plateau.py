@@ -37,8 +37,7 @@ from covopt.runtime.loop import Budget, Callback, Certificate, Status
 from covopt.runtime.options import checked, taking, whole_numbers
 from covopt.runtime.threads import fitted
 from covopt.studies.width import width_bounds, words
-from covopt.studies.width.narrow_bounds import NarrowBound, narrow_bounds, needed
-from covopt.studies.width.width_bounds import WidthBound
+from covopt.studies.width.width_bounds import NarrowBound, WidthBound, narrow_bounds, needed
 from covopt.studies.width.width_search import EPS, Point, WidthSearch, widths_at
 
 MOST_STARTS = 1_000_000

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from covopt.solvers.shallow.quadratic import nonnegative_quadratic
 

@@ -7,14 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from instances import Instance, distance_to_kinks, gaussian, instances
 from scipy.optimize import minimize_scalar
 
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import evaluate, objective, preactivations
-from covopt.model.weights import gradient as gradient_of
+from covopt.model.weights import evaluate, gradient as gradient_of, objective, preactivations
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.training import trainer
 from covopt.solvers.training.batch import Batch, buckets, work

@@ -25,8 +25,7 @@ from covopt.runtime import interrupts
 from covopt.solvers.deep.insertion import deepened, shortened
 from covopt.studies.depth import words as depth_words
 from covopt.studies.depth.depth_answer import Depths
-from covopt.studies.depth.depth_limit import limit_of
-from covopt.studies.depth.expansion import expansions
+from covopt.studies.depth.depth_limit import expansions, limit_of
 
 CASES = {c["name"]: c for c in json.loads((Path(__file__).parents[2] / "cases" / "deep.json").read_text())["cases"]}
 SAMPLED = 29

@@ -20,9 +20,8 @@ from covopt.model.weights import evaluate
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, remember
 from covopt.runtime.loop import Certificate
-from covopt.studies.path.between import mixed_bounds
 from covopt.studies.path.check import _is_proved
-from covopt.studies.path.envelope import Envelope
+from covopt.studies.path.envelope import Envelope, mixed_bounds
 from covopt.studies.path.folds import folds_of
 from covopt.studies.path.lam_max import _deep_end, _Family, _norms_of, lam_max
 from covopt.studies.path.path_search import Point

@@ -15,8 +15,7 @@ from sweeping import HandMade, finished, kill_again_and_again, spec, start
 
 import covopt
 from covopt.runtime.errors import RecordError
-from covopt.studies.sweep import cells
-from covopt.studies.sweep import sweep as study
+from covopt.studies.sweep import grid as cells, sweep as study
 from covopt.studies.sweep.grid import make_grid, read_grid
 from covopt.studies.sweep.store import Counts, Store, renewing
 

@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from instances import gaussian
 
 import covopt
@@ -17,7 +16,7 @@ from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs
 from covopt.solvers.training.exact_fit import fit_exactly
 from covopt.solvers.training.trainer import initial
-from covopt.studies.width.narrow_bounds import narrow_bounds
+from covopt.studies.width.width_bounds import narrow_bounds
 
 WAVE = np.linspace(-1.0, 1.0, 16)[:, None], np.sin(2.0 * np.pi * np.linspace(-1.0, 1.0, 16)[:, None])
 # The least costs of 3, 4 and 5 neurons on the wave at lam 1e-3, of 150, 400 and 150 starts of SciPy's L-BFGS.

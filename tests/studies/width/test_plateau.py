@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from instances import gaussian
 from references.grams import bipartite_gram, gram_data
 from runs import Run
@@ -19,8 +18,7 @@ from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
 from covopt.solvers.training.exact_fit import fit_exactly
 from covopt.solvers.training.trainer import initial
-from covopt.studies.width.narrow_bounds import NarrowBound, needed
-from covopt.studies.width.width_bounds import covariance_rank, upper_bounds
+from covopt.studies.width.width_bounds import NarrowBound, covariance_rank, needed, upper_bounds
 
 
 def one_hot(sizes: tuple[int, ...]) -> np.ndarray:
