@@ -10,10 +10,9 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from covopt.answer import function_words as function, parts, pictures, stored, words
+from covopt.answer import parts, pictures, stored, words
 from covopt.answer.drawing import COST_COLOR, count_along
 from covopt.answer.layers import log_scale
-from covopt.answer.statements import line_of
 from covopt.data.arrays import read_npz
 from covopt.records import provenance, record
 from covopt.records.numerals import Lower, percent
@@ -21,6 +20,7 @@ from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
 from covopt.records.svg import Picture, picture
 from covopt.studies.audit import words as audit_words
+from covopt.studies.audit.words import line_of
 
 MEASURES = {"singular_values": "singular values of the weights", "activation_values": "singular values of Z / √N"}
 
@@ -188,5 +188,5 @@ def _function(s: Summary) -> list[Section]:
     statements = [[statement["source"], line_of(statement)] for statement in measured["statements"]]
     tables.append(Table("Statements of the papers on this network", ["statement", "here"], statements))
     drawn = spectra(measured)
-    text = [*function.sentences(s), FUNCTION]
+    text = [*audit_words.function_sentences(s), FUNCTION]
     return [Section("As a function", text, [] if drawn is None else [drawn], tables)]
