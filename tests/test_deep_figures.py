@@ -15,7 +15,7 @@ import torch
 from figure_design import Arrays, Asked, Design, Numbers, network
 from sklearn.kernel_ridge import KernelRidge
 
-from covopt.answer.panels import draw_panels
+from covopt.answer.drawing import draw_panels
 from covopt.runtime.loop import Budget
 from covopt.solvers.deep import starts
 from covopt.solvers.training.descent import AdamOptions

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.answer.drawing import COST_COLOR, CURVE_COLORS, MARGIN, color_bar
-from covopt.model.breakpoints import breakpoints, kinks, preactivations_at
 from covopt.model.loss import Likelihood
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, outputs
+from covopt.model.weights import Weights, breakpoints, kinks, outputs, preactivations_at
 from covopt.records.colors import CLASSES, INK, on
 
 OUTPUTS, SAMPLES, NEURONS = 5, 1500, 60

@@ -16,6 +16,7 @@ from covopt.answer.drawing import (
     CURVE_COLORS,
     SIGNED,
     Curve,
+    Panel,
     RunPicture,
     color_bar,
     colored,
@@ -25,13 +26,13 @@ from covopt.answer.drawing import (
     draw_excess,
     draw_gap,
     draw_neurons,
+    draw_panel as draw_lines,
     gaps,
     name_line,
     robust_limit,
 )
 from covopt.answer.forces import RAY_COLOR
 from covopt.answer.look import NEURONS, Look, draw_look, draw_map, draw_shares, legend, look_at, short
-from covopt.answer.panels import Panel, draw_panel as draw_lines
 from covopt.answer.result import Result
 from covopt.records.provenance import Origin
 from covopt.records.svg import Picture, picture

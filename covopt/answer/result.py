@@ -37,10 +37,10 @@ from covopt.solvers.layer import Layer
 
 if TYPE_CHECKING:
     from covopt.answer import drawing as figures
-    from covopt.answer.uniqueness import decide, segment as segments
+    from covopt.answer.uniqueness import decide, decide as segments
 else:
     figures, decide = lazy("covopt.answer.drawing"), lazy("covopt.answer.uniqueness.decide")
-    segments = lazy("covopt.answer.uniqueness.segment")
+    segments = lazy("covopt.answer.uniqueness.decide")
 
 
 @dataclass(frozen=True)

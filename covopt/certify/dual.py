@@ -43,8 +43,7 @@ from covopt.model.activation import Activation
 from covopt.model.biases import Free, Penalised
 from covopt.model.loss import ENTROPY, CrossEntropy, Interpolation, MeanSquaredError, Provable
 from covopt.model.problem import Problem
-from covopt.oracles.exact import exact_oracle, problem_has_exact_oracle
-from covopt.oracles.linear import LinearOracle
+from covopt.oracles.exact import LinearOracle, exact_oracle, problem_has_exact_oracle
 from covopt.oracles.oracle import Answer, Oracle
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate

@@ -21,8 +21,8 @@ from covopt.completely_positive import pairs
 from covopt.completely_positive.completely_positive import TOLERANCE, cp_rank
 from covopt.completely_positive.connected import Verdict
 from covopt.completely_positive.copositive import Witness
+from covopt.completely_positive.pairs import SeparatingPair, separate
 from covopt.completely_positive.prepared import root_of_unit
-from covopt.completely_positive.separation import SeparatingPair, separate
 from covopt.completely_positive.sigma_rank import Realisable, check_matrices
 from covopt.linalg.rounding import EPS
 from covopt.model.activation import Activation

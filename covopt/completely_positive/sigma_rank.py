@@ -6,7 +6,7 @@ Rank_sigma(K, Ks) is the smallest n with Z (N, n), Z Z^T = K and sigma(Z) sigma(
 * n >= rank(K) and n >= rank(S); for the ReLU also n >= cp-rank(S), as sigma(Z) >= 0. Where K = S, every z is
   non-negative and Rank_sigma is the cp-rank of K itself;
 * n <= N (N + 1) for every pair in the cone ([JGHG22], Prop. 8), and n <= the number of neurons found (`pairs`);
-* a pair outside the cone has a separating pair (`separation`), or S has a copositive witness.
+* a pair outside the cone has a separating pair (`separate`), or S has a copositive witness.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from covopt.completely_positive.answer import CPRank
 from covopt.completely_positive.completely_positive import TOLERANCE, cp_rank
 from covopt.completely_positive.connected import Search, Verdict
 from covopt.completely_positive.copositive import Witness
+from covopt.completely_positive.pairs import SeparatingPair, separate
 from covopt.completely_positive.prepared import check_matrix, root_of_unit
-from covopt.completely_positive.separation import SeparatingPair, separate
 from covopt.linalg.rounding import EPS
 from covopt.model.activation import Activation
 from covopt.model.reading import as_numbers

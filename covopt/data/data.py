@@ -18,11 +18,10 @@ import torch
 from jaxtyping import Float64
 from numpy.typing import NDArray
 
-from covopt.data.arrays import LARGEST, read_npz
+from covopt.data.arrays import LARGEST, read_npz, share_of
 from covopt.data.coding import Coding, check_scale, labels_of, scaling, targets_in_words
 from covopt.data.mnist import fetch_mnist, read_mnist
 from covopt.data.row_groups import GroupedRows
-from covopt.data.shares import share_of
 from covopt.data.tables import SUFFIXES, read_table, suggestion
 from covopt.data.tensors import as_array, read_torch
 from covopt.runtime.errors import CovoptWarning, DataError, counted, listed, shown

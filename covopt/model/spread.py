@@ -22,7 +22,7 @@ import torch.distributed as dist
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from covopt.data.shares import share_of
+from covopt.data.arrays import share_of
 from covopt.runtime.errors import ProblemError, ProcessError, counted
 
 PARTS = 6

@@ -6,6 +6,7 @@ Both work on one hidden layer in unit form, F = sum_k sigma(Xt w_k) v_k^T with |
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.linalg.psd import RankRule
+from covopt.model.activation import Activation
+from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 
 # The outputs are to stay the same to rounding, so a direction that changes them by 1e-10 is no null direction.
 EXACT_RANK = RankRule(double=1e-13, single=1e-6)
@@ -216,3 +219,65 @@ def _without(basis: NDArray[np.float64], choice: NDArray[np.float64]) -> NDArray
     v[0] += 1.0 if v[0] >= 0 else -1.0
     rank_one = scipy.linalg.get_blas_funcs(("ger",), (basis,))[0]
     return rank_one(-2.0 / (v @ v), basis @ v, v, a=basis, overwrite_a=True)[:, 1:]
+
+
+def rows_of(W: Float[Tensor, "n d"], b: Float[Tensor, " n"]) -> Float[Tensor, "n d+1"]:
+    """Return [W, b]: neurons as rows of hidden weights, the bias column last."""
+    return torch.cat([W, b[:, None]], dim=1)
+
+
+def best_breakpoints(
+    X: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"]
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    """Return for each w the b = -x_j^T w with the largest h, and h, by cumulative sums over sorted X w."""
+    biases, values, a = [], [], activation.slope
+    for z in W @ X.T:
+        z, order = z.sort(descending=True)
+        rows = Lambda[order]
+        S0, S1 = rows.cumsum(dim=0), (z[:, None] * rows).cumsum(dim=0)
+        above = S1 - z[:, None] * S0
+        whole = S1[-1] - z[:, None] * S0[-1]
+        h = ((1.0 - a) * above + a * whole).norm(dim=1)
+        best = int(h.argmax())
+        biases.append(-z[best])
+        values.append(h[best])
+    if not biases:
+        return X.new_zeros(0), X.new_zeros(0)
+    return torch.stack(biases), torch.stack(values)
+
+
+def strongest(
+    X: Float[Tensor, "N d"],
+    activation: Activation,
+    Lambda: Float[Tensor, "N m"],
+    neurons: Float[Tensor, "k d+1"],
+    count: int,
+    seed: int,
+    stop: Callable[[], bool] = lambda: False,
+) -> tuple[Float[Tensor, " d"], float, float] | None:
+    """Search for the neuron (w, b) with the largest h = |Lambda^T sigma(X w + b)|, |w| = 1.
+
+    Returns (w, b, h) of the best neuron found, or None.
+
+    Args:
+        X: inputs; the search centres them.
+        Lambda: with column sums of 0.
+        neurons: rows (w, b) to start from, besides `count` random ones of this seed.
+        stop: asked before each step.
+    """
+    mean = X.mean(dim=0)
+    rho = float((X - mean).norm(dim=1).max()) if X.shape[1] else 0.0
+    if rho == 0.0 or not Lambda.shape[1]:
+        return None
+    scaled = torch.cat([(X - mean) / rho, X.new_ones(len(X), 1)], dim=1)
+    own = torch.cat([rho * neurons[:, :-1], neurons[:, -1:] + (neurons[:, :-1] @ mean)[:, None]], dim=1)
+    generator = torch.Generator(device=X.device).manual_seed(seed)
+    random = torch.randn(count, scaled.shape[1], generator=generator, dtype=X.dtype, device=X.device)
+    first = torch.cat([own[own.norm(dim=1) > 0], random])
+    W = ConvexConcaveOracle(scaled, activation, AscentOptions())(Lambda, first, stop=stop).directions[:, :-1]
+    W = torch.nn.functional.normalize(W[W.norm(dim=1) > 0], dim=1)
+    biases, values = best_breakpoints(X - mean, activation, Lambda, W)
+    if not len(values):
+        return None
+    best = int(values.argmax())
+    return W[best], float(biases[best] - W[best] @ mean), float(values[best])

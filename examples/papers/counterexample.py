@@ -22,7 +22,7 @@ import numpy as np
 from figure_design import Arrays, Asked, Claim, Design, Made, Numbers, Setting, square
 from jaxtyping import Float
 
-from covopt.answer import panels
+from covopt.answer import drawing
 from covopt.runtime.loop import Status
 
 DEPTHS = (4, 6, 10, 20, 50, 100, 200, 500, 1000, 10000)
@@ -124,23 +124,23 @@ def _rows(numbers: Numbers) -> list[list[object]]:
     return [[line[name] for name in names] for line in numbers["depths"]]
 
 
-def _panels(_: Arrays, numbers: Numbers) -> list[panels.Panel]:
+def _panels(_: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     lines = numbers["depths"]
     L, beyond, lower, lipschitz = (
         np.array([line[name] for line in lines], dtype=np.float64) for name in ("depth", "excess", "lower", "lipschitz")
     )
     costs = [
-        panels.Line("bounded representations", L, np.full(len(L), 3.0), "--", 4),
-        panels.Line("the network of D.1", L, beyond, "o-", 0),
-        panels.Line("at least, for this function", L, lower, "o-", 1),
+        drawing.Line("bounded representations", L, np.full(len(L), 3.0), "--", 4),
+        drawing.Line("the network of D.1", L, beyond, "o-", 0),
+        drawing.Line("at least, for this function", L, lower, "o-", 1),
     ]
     return [
-        panels.Panel("Norm beyond 3 L", "depth L", "|W|² − 3 L", costs, logarithmic="xy"),
-        panels.Panel(
+        drawing.Panel("Norm beyond 3 L", "depth L", "|W|² − 3 L", costs, logarithmic="xy"),
+        drawing.Panel(
             "Lipschitz constant at L / 2",
             "depth L",
             "Lipschitz constant",
-            [panels.Line("", L, lipschitz, "o-", 2)],
+            [drawing.Line("", L, lipschitz, "o-", 2)],
             logarithmic="xy",
         ),
     ]

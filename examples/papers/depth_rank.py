@@ -35,7 +35,7 @@ from figure_design import (
 from layer_spectra import largest, seen_in, spectrum_panel
 from torch import Tensor
 
-from covopt.answer import panels
+from covopt.answer import drawing
 from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
@@ -204,24 +204,23 @@ def _rows(numbers: Numbers) -> list[list[object]]:
     return [[*(n[name] for name in names), "" if n["slope"] is None else n["slope"]] for n in numbers["networks"]]
 
 
-def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
+def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     networks, best = numbers["networks"], _cheapest(numbers)[-1]
     kinds = {f"family {k}": f"built with {k} neurons between" for k in FAMILIES}
     lines = [
-        panels.Line(text, *_points(n for n in networks if n["name"] == name), "o-", color)
+        drawing.Line(text, *_points(n for n in networks if n["name"] == name), "o-", color)
         for color, (name, text) in enumerate(kinds.items())
     ]
     for fits, text, style in ((True, "drawn, fits", "."), (False, "drawn, does not fit", "x")):
         drawn = [n for n in networks if n["name"].startswith("draw") and (n["fit"] < FITS) is fits]
-        lines += [panels.Line(text, *_points(drawn), style, 4)] if drawn else []
+        lines += [drawing.Line(text, *_points(drawn), style, 4)] if drawn else []
     steps = [[n["depth"], n["rank"]] for n in _cheapest(numbers)]
+    cheapest = drawing.through("", np.array(steps, float), "o-", 3)
     spectra = [layer["weights"] for layer in seen_in(network(arrays, _key(best)), arrays["X"])]
     return [
-        panels.Panel("Norm", "depth L", "|W|²", lines, logarithmic="y"),
-        panels.Panel(
-            "The best networks", "depth L", "rank of W_{L/2}", [panels.through("", np.array(steps, float), "o-", 3)]
-        ),
-        spectrum_panel(f"The best at L = {best['depth']}", "singular values of W_l", spectra, TEACHER.rank),
+        drawing.Panel("Norm", "depth L", "|W|²", lines, logarithmic="y"),
+        drawing.Panel("The cheapest networks", "depth L", "rank of W_{L/2}", [cheapest]),
+        spectrum_panel(f"The cheapest at L = {best['depth']}", "singular values of W_l", spectra, TEACHER.rank),
     ]
 
 

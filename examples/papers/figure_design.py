@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from covopt.answer import panels
+from covopt.answer import drawing
 from covopt.answer.drawing import MADE
 from covopt.model.weights import Weights
 from covopt.runtime.errors import CovoptError
@@ -111,7 +111,7 @@ class Design:
     claims: Callable[[Numbers], list[Claim]]
     columns: Sequence[str]
     rows: Callable[[Numbers], list[list[object]]]
-    panels: Callable[[Arrays, Numbers], list[panels.Panel]] = lambda arrays, numbers: []
+    panels: Callable[[Arrays, Numbers], list[drawing.Panel]] = lambda arrays, numbers: []
     across: int | None = None
     draw: Callable[[Arrays, Numbers], Figure] | None = None
     limit: float | None = 60.0
@@ -142,7 +142,7 @@ class Design:
         across = self.across or len(shown)
         figure, places = canvas(-(-len(shown) // across), across)
         for axes, panel in zip(places, shown, strict=False):
-            panels.draw_panel(axes, panel)
+            drawing.draw_panel(axes, panel)
             axes.set_title(panel.title, fontsize=10, parse_math=False)
         return figure
 

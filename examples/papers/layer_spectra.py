@@ -9,7 +9,7 @@ import torch
 from figure_design import Numbers
 from jaxtyping import Float
 
-from covopt.answer import panels
+from covopt.answer import drawing
 from covopt.model.jacobian import Passage
 from covopt.model.problem import make_problem
 from covopt.studies.audit.function_layers import layers_of
@@ -66,14 +66,14 @@ def largest(A: Float[np.ndarray, "*b n m"]) -> Float[np.ndarray, "*b k"]:
     return np.where(s > SMALL * s[..., :1], s, 0.0)
 
 
-def spectrum_panel(title: str, up: str, values: Sequence[Sequence[float]], first: int) -> panels.Panel:
+def spectrum_panel(title: str, up: str, values: Sequence[Sequence[float]], first: int) -> drawing.Panel:
     """Singular values against the layer, a line for each place in the order; the first ones in one colour."""
     most = max(len(each) for each in values)
     full = np.array([[*each, *[0.0] * (most - len(each))] for each in values])
     numbers = np.arange(1.0, len(values) + 1.0)
     names = {0: f"the {first} largest", first: "the next"}
     lines = [
-        panels.Line(names.get(place, ""), numbers, full[:, place], "o-", 0 if place < first else 1)
+        drawing.Line(names.get(place, ""), numbers, full[:, place], "o-", 0 if place < first else 1)
         for place in range(most)
     ]
-    return panels.Panel(title, "layer l", up, lines)
+    return drawing.Panel(title, "layer l", up, lines)

@@ -33,7 +33,7 @@ from layer_spectra import largest, seen_in, spectrum_panel
 from scipy import linalg
 from scipy.spatial.distance import cdist, pdist
 
-from covopt.answer import panels
+from covopt.answer import drawing
 from covopt.model.problem import make_problem
 from covopt.solvers.deep.starts import ends_first
 from covopt.solvers.training.homotopy import REFINING, descend
@@ -178,14 +178,14 @@ def _rows(numbers: Numbers) -> list[list[object]]:
     return rows
 
 
-def _panels(_: Arrays, numbers: Numbers) -> list[panels.Panel]:
+def _panels(_: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     k, layers = TEACHER.rank, numbers["layers"]
     values = [np.array(numbers[name]["singular_values"]) for name in ("network", "kernel")]
     places = np.arange(1.0, len(values[0]) + 1.0)
     shown = [value > 0.0 for value in values]
     names = ("network", "kernel ridge regression")
     jacobian = [
-        panels.Line(name, places[there], value[there], "o-", color)
+        drawing.Line(name, places[there], value[there], "o-", color)
         for color, (name, value, there) in enumerate(zip(names, values, shown, strict=True))
     ]
     weights, representations = ([layer[name] for layer in layers] for name in ("weights", "representations"))
@@ -193,13 +193,13 @@ def _panels(_: Arrays, numbers: Numbers) -> list[panels.Panel]:
     return [
         spectrum_panel("Weights", "singular values of W_l", weights, k),
         spectrum_panel("Representations", "singular values of Z_l / sqrt N", representations, k),
-        panels.Panel("Nonlinearity", "layer l", "|Z_l − relu(Z_l)| / |Z_l|", [_curve(ratio)]),
-        panels.Panel("Jacobian at fresh inputs, medians", "place", "singular value", jacobian, logarithmic="y"),
+        drawing.Panel("Nonlinearity", "layer l", "|Z_l − relu(Z_l)| / |Z_l|", [_curve(ratio)]),
+        drawing.Panel("Jacobian at fresh inputs, medians", "place", "singular value", jacobian, logarithmic="y"),
     ]
 
 
-def _curve(values: Float[np.ndarray, " k"]) -> panels.Line:
-    return panels.Line("", np.arange(1.0, len(values) + 1.0), values, "o-", 2)
+def _curve(values: Float[np.ndarray, " k"]) -> drawing.Line:
+    return drawing.Line("", np.arange(1.0, len(values) + 1.0), values, "o-", 2)
 
 
 DESIGN = Design(

@@ -14,7 +14,7 @@ import sgd_networks
 from figure_design import Arrays, Asked, Claim, Design, Made, Numbers, ended
 from sgd_networks import NAMES, Choice
 
-from covopt.answer import panels
+from covopt.answer import drawing
 
 DEPTH = 6
 BASE: Choice = (16, 0.1, 1e-2)
@@ -90,14 +90,14 @@ def _rows(numbers: Numbers) -> list[list[object]]:
     ]
 
 
-def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
-    def panel(option: str, measure: str, column: int, dashed: int, note: str) -> panels.Panel:
+def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
+    def panel(option: str, measure: str, column: int, dashed: int, note: str) -> drawing.Panel:
         lines = []
         for color, name in enumerate(NAMES):
             columns = np.array(numbers[name][option]).T
-            lines.append(panels.Line(NAMES[name], columns[0], columns[column], "-", color))
-            lines.append(panels.Line("" if color else note, columns[0], columns[dashed], "--", color))
-        return panels.Panel(f"{measure} against {option}", option, measure.lower(), lines, logarithmic="x")
+            lines.append(drawing.Line(NAMES[name], columns[0], columns[column], "-", color))
+            lines.append(drawing.Line("" if color else note, columns[0], columns[dashed], "--", color))
+        return drawing.Panel(f"{measure} against {option}", option, measure.lower(), lines, logarithmic="x")
 
     above = [panel(option, "Mean rank", 2, 3, "initialisation alone") for option in VARIED]
     return [*above, *(panel(option, "Accuracy", 4, 5, "on the test images") for option in VARIED)]

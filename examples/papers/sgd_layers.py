@@ -12,7 +12,7 @@ import sgd_networks
 from figure_design import Arrays, Asked, Claim, Design, Made, Numbers, ended
 from sgd_networks import NAMES
 
-from covopt.answer import panels
+from covopt.answer import drawing
 
 DEPTH, BATCHES, RATE, LAM = 10, (8, 16, 64), 0.1, 1e-2
 ARCHITECTURES = ("batch_norm", "residual")
@@ -61,15 +61,15 @@ def _rows(numbers: Numbers) -> list[list[object]]:
     ]
 
 
-def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
+def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     layers = np.arange(1.0, DEPTH + 1.0)
     return [
-        panels.Panel(
+        drawing.Panel(
             f"{NAMES[name]}, {DEPTH} matrices",
             "layer",
             f"values above {sgd_networks.TOLERANCE:g} $|W|$",
             [
-                panels.Line(f"batches of {n['batch']}", layers, np.array(n["ranks"]), "-", color)
+                drawing.Line(f"batches of {n['batch']}", layers, np.array(n["ranks"]), "-", color)
                 for color, n in enumerate(networks)
             ],
         )

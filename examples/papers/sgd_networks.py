@@ -8,9 +8,9 @@ import torch
 from figure_design import Asked, Setting
 
 import covopt
+from covopt.answer.held_out import HeldOut
 from covopt.model.problem import make_problem
 from covopt.model.ranks import frobenius, predicted_rank, threshold_rank
-from covopt.studies.path.folds import HeldOut
 from covopt.studies.ranks import rank_cells
 from covopt.studies.ranks.architectures import ARCHITECTURES
 from covopt.studies.ranks.sgd import Descended, he_start, train_sgd

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import covopt
-from covopt.answer import panels
+from covopt.answer import drawing
 from covopt.model.ranks import threshold_rank
 
 SAMPLES, DEPTH, WIDTH, BATCH, RATE = 1000, 5, 100, 32, 0.1
@@ -130,21 +130,21 @@ def _rows(numbers: Numbers) -> list[list[object]]:
     return [[name, *row] for name, course in numbers["courses"].items() for row in course["rows"]]
 
 
-def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
-    def lines(column: int, note: str = "", style: str = "-") -> list[panels.Line]:
+def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
+    def lines(column: int, note: str = "", style: str = "-") -> list[drawing.Line]:
         return [
-            panels.Line(name + note, np.arange(1.0, len(arrays[name]) + 1.0), arrays[name][:, column], style, color)
+            drawing.Line(name + note, np.arange(1.0, len(arrays[name]) + 1.0), arrays[name][:, column], style, color)
             for color, name in enumerate(LOSSES)
         ]
 
     accuracies = lines(1, ", train") + lines(2, ", test", "--")
     return [
-        panels.Panel(
+        drawing.Panel(
             "Mean distance of a step", "epoch", r"$|W_{t+1} - W_t|$, mean over layers", lines(0), logarithmic="y"
         ),
-        panels.Panel("Accuracy", "epoch", "share of images classified right", accuracies),
-        panels.Panel("Loss with the penalty", "epoch", "train loss", lines(3), logarithmic="y"),
-        panels.Panel("Mean rank", "epoch", f"values above {TOLERANCE:g} $|W|$, mean over layers", lines(4)),
+        drawing.Panel("Accuracy", "epoch", "share of images classified right", accuracies),
+        drawing.Panel("Loss with the penalty", "epoch", "train loss", lines(3), logarithmic="y"),
+        drawing.Panel("Mean rank", "epoch", f"values above {TOLERANCE:g} $|W|$, mean over layers", lines(4)),
     ]
 
 

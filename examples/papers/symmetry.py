@@ -35,7 +35,7 @@ from figure_design import (
 from jaxtyping import Float
 from layer_spectra import Layers, seen_in, spectrum_panel
 
-from covopt.answer import panels
+from covopt.answer import drawing
 from covopt.model.problem import make_problem
 from covopt.solvers.deep.starts import ends_first
 from covopt.solvers.training.homotopy import REFINING, descend
@@ -232,19 +232,19 @@ def _rows(numbers: Numbers) -> list[list[object]]:
     return rows
 
 
-def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
+def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     layers = network(arrays, "network")
     collapse = np.array([layer["collapse"] for layer in numbers["layers"]], dtype=np.float64)  # None becomes NaN
     side, distances, _ = _on_plane(layers)
     bands = np.minimum(np.floor(BANDS * distances / (distances.max() or 1.0)), BANDS - 1)
     ends = (float(side[0]), float(side[-1]))
-    paths = [panels.through("", path, "o-", k) for k, path in enumerate(_paths(arrays, layers))]
-    orbits = panels.Line("", np.arange(1.0, len(collapse) + 1.0), collapse, "o-", 2)
+    paths = [drawing.through("", path, "o-", k) for k, path in enumerate(_paths(arrays, layers))]
+    orbits = drawing.Line("", np.arange(1.0, len(collapse) + 1.0), collapse, "o-", 2)
     return [
         spectrum_panel("Weights", "singular values of W_l", [layer["weights"] for layer in numbers["layers"]], RANK),
-        panels.Panel("Samples and their turned copies", "layer l", "distance over that of strangers", [orbits]),
-        panels.Panel(f"Gradient descent in Z_{LAYER}", "first component", "second component", paths),
-        panels.Panel(f"|S_{EARLY}(v) − S_{EARLY}(0)|, w ⊥ v", "v_2", "v_3", [], bands, (*ends, *ends)),
+        drawing.Panel("Samples and their turned copies", "layer l", "distance over that of strangers", [orbits]),
+        drawing.Panel(f"Gradient descent in Z_{LAYER}", "first component", "second component", paths),
+        drawing.Panel(f"|S_{EARLY}(v) − S_{EARLY}(0)|, w ⊥ v", "v_2", "v_3", [], bands, (*ends, *ends)),
     ]
 
 

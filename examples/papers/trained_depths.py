@@ -16,7 +16,7 @@ from figure_design import Arrays, Asked, Claim, Design, Made, Numbers, Setting, 
 from layer_spectra import largest, seen_in, spectrum_panel
 from random_starts import Schedule, trained
 
-from covopt.answer import panels
+from covopt.answer import drawing
 from covopt.runtime.loop import Status
 
 DEPTHS, QUICK_DEPTHS = (3, 5, 9, 13, 17, 21, 25), (3, 6)
@@ -97,7 +97,7 @@ def _rows(numbers: Numbers) -> list[list[object]]:
     return [[depth, place % STARTS + 1, *others] for place, (depth, *others) in enumerate(rows)]
 
 
-def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
+def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     networks, best = numbers["networks"], best_of_each_depth(numbers)
     lines = [_points("the best that fits", best, "norm", "-", 4)] if best else []
     fit = [line for line in networks if line["fit"] < FITS]
@@ -111,14 +111,14 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
     spectra = [layer["weights"] for layer in seen_in(network(arrays, shown["key"]), arrays["X"])]
     ranks = [_points("", best, "rank", "o-", 3)] if best else []
     return [
-        panels.Panel("Norm", "depth L", "|W|²", lines),
-        panels.Panel("The best that fits", "depth L", "rank of W_{L/2}", ranks),
+        drawing.Panel("Norm", "depth L", "|W|²", lines),
+        drawing.Panel("The best that fits", "depth L", "rank of W_{L/2}", ranks),
         spectrum_panel(f"The best at L = {shown['depth']}", "singular values of W_l", spectra, TEACHER.rank),
     ]
 
 
-def _points(name: str, lines: list[Numbers], value: str, style: str, color: int) -> panels.Line:
-    return panels.through(name, np.array([[line["depth"], line[value]] for line in lines], float), style, color)
+def _points(name: str, lines: list[Numbers], value: str, style: str, color: int) -> drawing.Line:
+    return drawing.through(name, np.array([[line["depth"], line[value]] for line in lines], float), style, color)
 
 
 DESIGN = Design(

@@ -18,7 +18,7 @@ import torch
 from figure_design import Arrays, Asked, Claim, Made, Numbers, Setting, worst
 from jaxtyping import Float
 
-from covopt.answer import panels
+from covopt.answer import drawing
 from covopt.model.problem import make_problem
 from covopt.model.weights import outputs
 from covopt.runtime.loop import Budget
@@ -125,17 +125,17 @@ class Panel:
         """lam, width, lowest train loss, test loss."""
         return [[each["lam"], *point] for each in numbers["curves"] for point in each["curve"]]
 
-    def panels(self, arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
+    def panels(self, arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
         """A picture for each lam: all trials as dots, the lowest train loss so far and its test loss as lines."""
         drawn = []
         for each in numbers["curves"]:
             mine = arrays["trials"][arrays["trials"][:, 0] == each["lam"]]
             widths, train, test = (np.array(column, dtype=np.float64) for column in zip(*each["curve"], strict=True))
             lines = [
-                panels.Line("train loss, each trial", mine[:, 1], mine[:, 3], "o", 0),
-                panels.Line("train loss, at most this width", widths, train, "-", 0),
-                panels.Line("test loss, no penalty", widths, test, "-", 1),
+                drawing.Line("train loss, each trial", mine[:, 1], mine[:, 3], "o", 0),
+                drawing.Line("train loss, at most this width", widths, train, "-", 0),
+                drawing.Line("test loss, no penalty", widths, test, "-", 1),
             ]
             title = f"lam {each['lam']:g}: within 1 % from width {each['start']['0.01']}"
-            drawn.append(panels.Panel(title, "width", "loss", lines, logarithmic="xy"))
+            drawn.append(drawing.Panel(title, "width", "loss", lines, logarithmic="xy"))
         return drawn

@@ -33,7 +33,7 @@ from jaxtyping import Float, Int
 from plain_training import trained
 from scipy import ndimage
 
-from covopt.answer import panels
+from covopt.answer import drawing
 from covopt.model.problem import make_problem
 from covopt.runtime.loop import Budget
 from covopt.solvers.training.descent import AdamOptions
@@ -166,15 +166,15 @@ def _rows(numbers: Numbers) -> list[list[object]]:
     return [[*(line[name] for name in names), text] for line, text in zip(lines, pairs, strict=True)]
 
 
-def _panels(arrays: Arrays, numbers: Numbers) -> list[panels.Panel]:
+def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     X, labels, extent = arrays["X"], arrays["labels"], _grid(arrays["X"])[1]
     drawn = []
     for line in numbers["penalised"] + numbers["free"]:
-        dots = [panels.through(f"class {k}", X[labels == k], "o", k) for k in range(CLASSES)]
+        dots = [drawing.through(f"class {k}", X[labels == k], "o", k) for k in range(CLASSES)]
         regions = _regions(arrays, line["name"]).astype(np.float64)
         penalty = f"lam {line['lam']:g}" if line["lam"] else "no penalty"
         title = f"L = {line['depth']}, {penalty}: {line['tripoints']} tripoints"
-        drawn.append(panels.Panel(title, "x", "y", dots, regions, extent))
+        drawn.append(drawing.Panel(title, "x", "y", dots, regions, extent))
     return drawn
 
 

@@ -18,7 +18,7 @@ from covopt.certify.proof import Target
 from covopt.model.biases import centred
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, gradient, objective
-from covopt.oracles.breakpoints import best_breakpoints
+from covopt.oracles.neurons import best_breakpoints
 
 SQUARE = {"lam": 1e-2}
 

@@ -11,9 +11,8 @@ from runs import toy_result
 
 from covopt.answer import pictures
 from covopt.answer.look import draw_look, draw_map, draw_shares, look_at, regions
-from covopt.model.breakpoints import breakpoints, kinks
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import outputs
+from covopt.model.weights import breakpoints, kinks, outputs
 from covopt.records.provenance import Origin
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from covopt.model.activation import Activation
-from covopt.model.chunks import Samples
+from covopt.model.passes import Samples
 from covopt.model.problem import Problem, make_problem
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from covopt.solvers.shallow.master import Master

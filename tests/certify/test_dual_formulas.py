@@ -11,7 +11,7 @@ import torch
 
 from covopt.certify.dual import dual_bound
 from covopt.model.problem import Problem, make_problem
-from covopt.oracles.linear import LinearOracle
+from covopt.oracles.exact import LinearOracle
 
 LOSSES = ("mse", "interpolate", "cross_entropy", "huber:0.7", "logistic")
 

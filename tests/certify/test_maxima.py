@@ -23,7 +23,7 @@ from covopt.certify.relaxation.lift import make_piece
 from covopt.certify.relaxation.repair import prove
 from covopt.model.activation import Activation
 from covopt.oracles.arrangement import ArrangementOracle
-from covopt.oracles.linear import LinearOracle
+from covopt.oracles.exact import LinearOracle
 from covopt.oracles.sphere import SphereOracle
 
 Array = NDArray[np.float64]

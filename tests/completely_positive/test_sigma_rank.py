@@ -10,7 +10,7 @@ from references.grams import bipartite_gram
 import covopt
 from covopt import sigma_rank
 from covopt.completely_positive import pairs
-from covopt.completely_positive.separation import SeparatingPair, _left
+from covopt.completely_positive.pairs import SeparatingPair, _left
 
 
 def covariances(Z: np.ndarray, slope: float = 0.0, bias: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

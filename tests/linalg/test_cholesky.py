@@ -10,7 +10,7 @@ from torch import Tensor
 
 from covopt.linalg.cholesky import FullRankFactor, factorize, lower_gram, reciprocal_condition
 from covopt.linalg.psd import Factor, RankRule, thin
-from covopt.linalg.trace import trace_gradients
+from covopt.linalg.pseudo_inverse import trace_gradients
 
 PLAIN, TIKHONOV = RankRule(), RankRule(tikhonov=0.3)
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(0, 10**6))

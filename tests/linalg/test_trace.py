@@ -9,7 +9,7 @@ from references.hidden_loss import trace_quotient
 from torch import Tensor
 
 from covopt.linalg.psd import RankRule, thin
-from covopt.linalg.trace import trace_gradients, trace_value
+from covopt.linalg.pseudo_inverse import trace_gradients, trace_value
 
 sizes = st.tuples(st.integers(2, 7), st.integers(1, 4), st.integers(1, 7), st.integers(0, 10**6))
 TIKHONOV = RankRule(tikhonov=0.3)

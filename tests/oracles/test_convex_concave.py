@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from covopt.model.activation import Activation
 from covopt.oracles.arrangement import ArrangementOracle
-from covopt.oracles.linear import LinearOracle
+from covopt.oracles.exact import LinearOracle
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle, distinct
 

@@ -1,6 +1,6 @@
 """The loss of hidden representations, differentiable in them, and gradients without autograd.
 
-`trace_quotient` is f of `covopt.linalg.trace` with the gradients of that module's derivation.
+`trace_quotient` is f of `covopt.linalg.pseudo_inverse` with the gradients of that module's derivation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RANK_RULE, RankRule, thin
-from covopt.linalg.trace import trace_gradients, trace_value
+from covopt.linalg.pseudo_inverse import trace_gradients, trace_value
 from covopt.model.forces import Representations, check_representations, layer_inputs
 from covopt.model.problem import Problem
 

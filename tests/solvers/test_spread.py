@@ -17,8 +17,8 @@ from signalling import has_joined, started
 from torch.multiprocessing.spawn import start_processes
 
 import covopt
+from covopt.data.arrays import share_of
 from covopt.data.data import read_data
-from covopt.data.shares import share_of
 from covopt.model.problem import make_problem
 from covopt.model.spread import ALONE, Together
 from covopt.model.weights import evaluate

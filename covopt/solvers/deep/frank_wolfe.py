@@ -27,7 +27,7 @@ from torch import Tensor
 
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RankRule, thin
-from covopt.linalg.trace import trace_value
+from covopt.linalg.pseudo_inverse import trace_value
 from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, check_weights, evaluate, preactivations

@@ -22,7 +22,7 @@ from covopt.model.passes import inputs_triangle, parts_of
 from covopt.model.problem import Problem
 from covopt.model.stationarity import add_neuron, duals, inputs_of
 from covopt.model.weights import Weights, evaluate, outputs_above, preactivations, pulled_back
-from covopt.oracles.breakpoints import strongest
+from covopt.oracles.neurons import strongest
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from covopt.solvers.deep.descent import descent_for

@@ -25,7 +25,7 @@ from covopt.model.affine import Affine
 from covopt.model.biases import PENALISED
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import evaluate
-from covopt.oracles.breakpoints import best_breakpoints, rows_of
+from covopt.oracles.neurons import best_breakpoints, rows_of
 from covopt.oracles.oracle import Answer
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle, distinct
 from covopt.runtime.loop import Budget

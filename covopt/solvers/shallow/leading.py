@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.model.chunks import Samples
 from covopt.model.loss import Weight
+from covopt.model.passes import Samples
 
 Basis = Float[Tensor, "k d"]
 

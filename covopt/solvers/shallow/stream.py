@@ -26,8 +26,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.linalg.cholesky import lower_gram, solve_lower
-from covopt.model.chunks import Samples
 from covopt.model.loss import Weight, mean_gradient, mean_loss
+from covopt.model.passes import Samples
 from covopt.model.problem import Problem
 from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.oracles.neurons import balance

@@ -23,7 +23,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from covopt.answer.statements import Statement
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.jacobian import Passage
 from covopt.model.problem import Problem
@@ -34,6 +33,7 @@ from covopt.records import record
 from covopt.runtime.errors import ProblemError, counted
 from covopt.studies.audit.function_layers import SHOWN, FunctionLayer, distance_of, layers_of
 from covopt.studies.audit.statements import statements_of
+from covopt.studies.audit.words import Statement
 
 # Subtracted from a bound, relative, for the rounding of logarithms and sums; singular values subtract their own.
 SLACK = 2.0**-40

@@ -21,11 +21,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.answer.statements import Statement, Void, evaluated
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.jacobian import Passage
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights
+from covopt.studies.audit.words import Statement, Void, evaluated
 
 MOST_SAMPLES = 256
 LARGEST = 1e150

@@ -14,6 +14,7 @@ from pathlib import Path as File
 from numpy.typing import NDArray
 
 from covopt.answer import check as runs, verify as checks
+from covopt.answer.held_out import HeldOut
 from covopt.answer.stored import load as load_run
 from covopt.answer.verify import alike, weights_of
 from covopt.certify.proofs import read_proof
@@ -23,7 +24,6 @@ from covopt.model.weights import check_network, evaluate
 from covopt.records import record
 from covopt.records.record import Summary
 from covopt.runtime.loop import Certificate, Status
-from covopt.studies.path.folds import HeldOut
 from covopt.studies.path.lam_max import LamMax
 from covopt.studies.path.path_answer import Path, curve_lines
 from covopt.studies.path.path_search import Point, at

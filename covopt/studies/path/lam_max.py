@@ -42,8 +42,8 @@ from covopt.model.biases import centred
 from covopt.model.problem import Problem
 from covopt.model.scalars import SMALLEST
 from covopt.model.weights import Cost
-from covopt.oracles.breakpoints import rows_of, strongest as best_neuron
 from covopt.oracles.exact import problem_has_exact_oracle
+from covopt.oracles.neurons import rows_of, strongest as best_neuron
 from covopt.oracles.search import ConvexConcaveOracle
 from covopt.runtime.loop import Budget
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Unpack
 import numpy as np
 import torch
 
+from covopt.answer.held_out import HeldOut, folds_of
 from covopt.answer.progress import followed
 from covopt.answer.result import Result
 from covopt.answer.solve import Keywords
@@ -31,7 +32,6 @@ from covopt.runtime.loop import Budget, Callback, Status
 from covopt.runtime.options import checked, taking
 from covopt.runtime.threads import fitted
 from covopt.solvers.options import SolveOptions
-from covopt.studies.path.folds import HeldOut, folds_of
 from covopt.studies.path.lam_max import LamMax, lam_max
 from covopt.studies.path.path_answer import Path
 from covopt.studies.path.path_search import COARSE, PathSearch, at, spread

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covopt import __version__
+from covopt.answer.held_out import HeldOut
 from covopt.answer.result import Result
 from covopt.certify import proofs
 from covopt.data.data import Dataset
@@ -24,7 +25,6 @@ from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Certificate, Status
 from covopt.studies.path import words as path_words
 from covopt.studies.path.envelope import Envelope
-from covopt.studies.path.folds import HeldOut
 from covopt.studies.path.lam_max import LamMax, beaten
 from covopt.studies.path.path_search import Point, at, envelope
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.answer import check as runs, verify as checks
+from covopt.answer.held_out import HeldOut
 from covopt.answer.stored import load as load_run
 from covopt.answer.verify import weights_of
 from covopt.data.arrays import read_npz
@@ -24,7 +25,6 @@ from covopt.model.problem import Problem, make_problem
 from covopt.records import record
 from covopt.records.record import Summary
 from covopt.runtime.loop import Status
-from covopt.studies.path.folds import HeldOut
 from covopt.studies.ranks.architectures import architecture_of
 from covopt.studies.ranks.rank_answer import COURSES, TABLE, Ranks, lines_of, name_of_start
 from covopt.studies.ranks.rank_cells import RankCell, Setting, cell_of, reference_of

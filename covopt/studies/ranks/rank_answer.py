@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covopt import __version__
+from covopt.answer.held_out import HeldOut
 from covopt.data.data import Dataset
 from covopt.model.problem import Problem
 from covopt.records import record
@@ -18,16 +19,15 @@ from covopt.records.directories import Writer, spare
 from covopt.records.record import Summary
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Status
-from covopt.studies.path.folds import HeldOut
 from covopt.studies.ranks import words as rank_words
 from covopt.studies.ranks.architectures import PLAIN, Architecture
 from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting
 
 if TYPE_CHECKING:
-    from covopt.answer import panels as drawn
+    from covopt.answer import drawing as drawn
     from covopt.studies.ranks import rank_curves
 else:
-    drawn = lazy("covopt.answer.panels")
+    drawn = lazy("covopt.answer.drawing")
     rank_curves = lazy("covopt.studies.ranks.rank_curves")
 
 TABLE = "cells.csv"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from covopt.answer.held_out import HeldOut
 from covopt.answer.result import Result
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.loss import CrossEntropy
@@ -18,8 +19,7 @@ from covopt.model.recursion import Decay, StepwiseDecay
 from covopt.model.weights import Cost
 from covopt.records.record import Summary, known
 from covopt.runtime.errors import ProblemError
-from covopt.studies.path.folds import HeldOut
-from covopt.studies.ranks import rank_verdicts
+from covopt.studies.ranks import words
 from covopt.studies.ranks.architectures import PLAIN, Architecture
 from covopt.studies.ranks.rank_audit import LayerRanks, audit_ranks
 from covopt.studies.ranks.sgd import Course, Descended, SGDOptions, accuracy
@@ -139,7 +139,7 @@ class RankCell:
         tolerance = next(iter(layer["rank"]))
         other = None if reference is None else reference[layer["layer"] - 1].rank[float(tolerance)]
         size = self.setting.batch_size
-        return rank_verdicts.of_layer(layer, tolerance, batch_size=size, retained=self.kept, reference=other)
+        return words.of_layer(layer, tolerance, batch_size=size, retained=self.kept, reference=other)
 
 
 def cell_of(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covopt.answer.panels import Line, Panel
+from covopt.answer.drawing import Line, Panel
 from covopt.model.ranks import frobenius, predicted_rank, threshold_rank
 from covopt.studies.ranks.rank_cells import RankCell, Reference
 

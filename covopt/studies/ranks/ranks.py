@@ -15,6 +15,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from covopt.answer.held_out import HeldOut
 from covopt.answer.progress import followed
 from covopt.answer.solve import solve
 from covopt.model.loss import Loss
@@ -30,7 +31,6 @@ from covopt.runtime.loop import Budget, Callback, Status
 from covopt.runtime.options import checked, taking
 from covopt.runtime.threads import fitted
 from covopt.studies.audit.given import network_of
-from covopt.studies.path.folds import HeldOut
 from covopt.studies.ranks.architectures import PLAIN, Architecture, architecture_of
 from covopt.studies.ranks.rank_answer import Ranks
 from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting, cell_of, reference_of

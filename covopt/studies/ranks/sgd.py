@@ -19,6 +19,7 @@ from typing import Annotated, TypedDict
 import torch
 from torch import Tensor
 
+from covopt.answer.held_out import HeldOut
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem
@@ -26,7 +27,6 @@ from covopt.model.weights import Weights
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
 from covopt.solvers.training.batch import Widths, work
 from covopt.solvers.training.descent import SGD
-from covopt.studies.path.folds import HeldOut
 from covopt.studies.ranks.architectures import PLAIN, Architecture
 
 Numbers = float | Sequence[float]

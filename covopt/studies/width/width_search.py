@@ -3,7 +3,7 @@
 A round makes starts for each width n (neighbours.py): the best network of the next larger width with neurons removed,
 that of the next smaller one with neurons split or added, its own with a neuron exchanged, and random networks. All
 widths of a group descend together as batches (homotopy.py); the next round passes better networks on. Small networks of
-two layers start from sets of kinks instead (kinks.py), and descend by Newton's method (newton.py). The search ends when
+two layers start from sets of kinks instead, and descend by Newton's method (newton.py). The search ends when
 PATIENCE rounds in a row, each with more random starts than the one before, gained nothing at any width, and every width
 from the smallest that is not excluded to the start of the plateau was tried; or when the bounds leave nothing to gain.
 Nothing is proved here; `plateau` derives its bounds from the networks of the search.
@@ -36,8 +36,16 @@ from covopt.solvers.training.newton import (
 )
 from covopt.solvers.training.trainer import initial
 from covopt.studies.continuation import Continuation
-from covopt.studies.width.kinks import draw_kinks, fit_kinks, vary_kinks
-from covopt.studies.width.neighbours import chosen, exchanged, fits, narrowed, widened
+from covopt.studies.width.neighbours import (
+    chosen,
+    draw_kinks,
+    exchanged,
+    fit_kinks,
+    fits,
+    narrowed,
+    vary_kinks,
+    widened,
+)
 
 # Relative distances above the level that count as on the plateau.
 EPS = (0.1, 0.01, 0.001)

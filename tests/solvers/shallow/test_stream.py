@@ -11,7 +11,7 @@ from torch import Tensor
 
 import covopt
 from covopt.certify import spectral
-from covopt.model.chunks import Samples
+from covopt.model.passes import Samples
 from covopt.model.problem import Problem, make_problem
 from covopt.model.spread import Together
 from covopt.model.weights import evaluate, gradient

@@ -19,7 +19,6 @@ from tampering import judge, tamperings
 from torch import Tensor, nn
 
 import covopt
-from covopt.answer import function_words as function
 from covopt.model.activation import Activation
 from covopt.model.jacobian import Passage
 from covopt.model.problem import Problem, make_problem
@@ -27,6 +26,7 @@ from covopt.model.sharpness import sharpness
 from covopt.model.weights import evaluate
 from covopt.runtime.errors import ProblemError
 from covopt.studies.audit.function import FunctionAudit, function_of
+from covopt.studies.audit.words import function_pairs, function_sentences
 
 ACTIVATIONS = ("relu", "leaky:0.1", "leaky:-0.7", "linear")
 Matrix = NDArray[np.float64]
@@ -466,10 +466,10 @@ def test_extreme_weights_give_finite_numbers_or_none(depth: int, scale: float) -
     weights = [scale * np.abs(W) for W in drawn([3, *[4] * (depth - 1), 2], depth)]
     found = looked_at(weights, np.random.default_rng(0).random((5, 3)) + 0.1)
     told = found.summary()
-    lines = dict(function.pairs({"function": told, "norm": 1.0}))
+    lines = dict(function_pairs({"function": told, "norm": 1.0}))
     assert ("its function" in lines) is (found.lower is not None)
     assert ("R_1" in lines) is (found.R1_lower is not None)
-    assert len(function.sentences({"function": told, "norm": 1.0})) >= 2
+    assert len(function_sentences({"function": told, "norm": 1.0})) >= 2
     assert all(math.isfinite(number) for number in numbers(told))
     json.dumps(told, allow_nan=False)
     assert (found.lower is None) is (scale > 1e154)  # the bound of each is about scale^2, as is the norm

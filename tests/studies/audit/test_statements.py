@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import covopt
-from covopt.answer.statements import SENTENCES, line_of
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.studies.audit.function import FunctionAudit, function_of
 from covopt.studies.audit.statements import STATEMENTS
+from covopt.studies.audit.words import SENTENCES, line_of
 
 Matrix = NDArray[np.float64]
 

@@ -14,6 +14,7 @@ from scipy.optimize import brentq, minimize_scalar
 from tampering import Tampering, judge, tamperings
 
 import covopt
+from covopt.answer.held_out import folds_of
 from covopt.certify.dual import Exact, oracle_of
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
@@ -22,7 +23,6 @@ from covopt.runtime.interrupts import gently, remember
 from covopt.runtime.loop import Certificate
 from covopt.studies.path.check import _is_proved
 from covopt.studies.path.envelope import Envelope, mixed_bounds
-from covopt.studies.path.folds import folds_of
 from covopt.studies.path.lam_max import _deep_end, _Family, _norms_of, lam_max
 from covopt.studies.path.path_search import Point
 

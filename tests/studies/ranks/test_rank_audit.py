@@ -17,7 +17,7 @@ from covopt.model.ranks import functional_ranks, predicted_rank, stable_rank, ta
 from covopt.model.recursion import Decay
 from covopt.model.weights import evaluate, objective
 from covopt.records.record import as_json
-from covopt.studies.ranks import rank_verdicts
+from covopt.studies.ranks import words
 from covopt.studies.ranks.rank_audit import audit_ranks
 
 
@@ -226,7 +226,7 @@ def test_sentences_from_numbers() -> None:
         "batch_bound": {"tail": 0.56, "theorem": 1.23},
         "dead": 4,
     }
-    said = rank_verdicts.of_layer(layer, "0.001", batch_size=4, retained=0.01, reference=11)
+    said = words.of_layer(layer, "0.001", batch_size=4, retained=0.01, reference=11)
     assert said == (
         "Rank 80, from the initialisation: what remains of it alone has rank 79. No bound on the rank below 100: the"
         " last 6905 steps still count. SGD noise keeps it moving: a batch of 4 changes it 9.2 times as much as the"
@@ -234,19 +234,14 @@ def test_sentences_from_numbers() -> None:
         " solver's network has rank 11. 4 of 100 neurons are dead."
     )
     learned = {**layer, "predicted": {"0.001": 3}, "window": {"steps": 5, "bound": 20}, "dead": 0, "noise": None}
-    said = rank_verdicts.of_layer(learned, "0.001", batch_size=4, reference=80)
-    assert said.startswith(
-        "Rank 80, learned: what remains of the initialisation alone has rank 3. Proved: the rank is at"
-    )
-    assert "The solver's network has the same rank." in said
+    said = words.of_layer(learned, "0.001", batch_size=4, reference=80)
+    assert said.startswith("The rank 80 was learned: what is left of the start alone gives 3. Proved: the rank is at")
+    assert "As low as the solver's." in said
     near = {**layer, "batch_bound": {"tail": 0.561, "theorem": 0.9601}}
-    assert "within 0.961 |W| of rank 4; the true distance is 0.561 |W|." in rank_verdicts.of_theorem(near, 4)
-    vanished = rank_verdicts.of_start({**layer, "rank": {"0.001": 0}}, "0.001", 0.0)
-    assert vanished == "The weights have vanished: the rank is 0."
-    assert rank_verdicts.of_start(layer, "0.001", 1.0) == "Rank 80. Without decay the initial weights never fade."
-    assert "in part from the initialisation" in rank_verdicts.of_start(
-        {**layer, "predicted": {"0.001": 50}}, "0.001", 0.1
-    )
-    assert "below that of what remains" in rank_verdicts.of_start({**layer, "predicted": {"0.001": 99}}, "0.001", 0.1)
-    assert rank_verdicts.of_start({**layer, "predicted": None}, "0.001", None) == ""
-    assert "not Adam" in rank_verdicts.of_window({**layer, "window": None}, 4)
+    assert "within 0.961 |W| of rank 4, from which it is 0.561 |W| off." in words.of_theorem(near, 4)
+    assert words.of_start({**layer, "rank": {"0.001": 0}}, "0.001", 0.0) == "Nothing is left of it: the rank is 0."
+    assert words.of_start(layer, "0.001", 1.0) == "No decay: the start never fades; the rank is 80."
+    assert "in part the start's" in words.of_start({**layer, "predicted": {"0.001": 50}}, "0.001", 0.1)
+    assert "is below what" in words.of_start({**layer, "predicted": {"0.001": 99}}, "0.001", 0.1)
+    assert words.of_start({**layer, "predicted": None}, "0.001", None) == ""
+    assert "none for Adam" in words.of_window({**layer, "window": None}, 4)

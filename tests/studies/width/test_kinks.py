@@ -19,7 +19,7 @@ from covopt.solvers.training.newton import (
     descend_by_newton,
     has_newton,
 )
-from covopt.studies.width.kinks import draw_kinks, fit_kinks, vary_kinks
+from covopt.studies.width.neighbours import draw_kinks, fit_kinks, vary_kinks
 
 CASES = Path(__file__).parents[2] / "cases"
 
