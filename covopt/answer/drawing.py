@@ -326,7 +326,7 @@ class Panel:
         lines: what is drawn, in this order.
         regions: the number of the class at each point of a grid, the first row below; None: no grid.
         extent: left, right, bottom and top of that grid.
-        logarithmic: the axes that are, of `x` and `y`.
+        logarithmic: the axes that are, of `x` and `y`; counted: those of whole numbers.
         alike: whether both axes have one scale.
     """
 

@@ -167,7 +167,7 @@ def others(questions: Mapping[str, Problem], varying: Collection[str] = ()) -> I
     names = list(questions)
     for name in names[1:]:
         if (differing := first_difference(questions[names[0]], questions[name], varying)) is not None:
-            yield f"The run {name} in it answers another question than {names[0]}: they differ in {differing}."
+            yield f"The run {name} in it solves another problem than {names[0]}: they differ in {differing}."
 
 
 def asked(directory: Path, names: Sequence[str]) -> dict[str, Problem]:

@@ -155,7 +155,7 @@ def trace_gradients(
     Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], factor: AnyFactor
 ) -> tuple[Float[Tensor, "*b N n"], Float[Tensor, "*b N d"]]:
     """Return (grad_Z f, grad_Zs f) = (2 A, -2 A W + 2 R (Zs^+ A)^T) from the decomposed Zs."""
-    # A = B^+ Z and W^T = Zs^T A = Zs^+ Z; the cheaper of them is computed first.
+    # A = B^+ Z and W^T = Zs^T A = Zs^+ Z; the one that takes less work is computed first.
     if factor.tikhonov > 0.0 or factor.spans:
         A = factor.solve_gram(Z)
         return 2.0 * A, -2.0 * (A @ (Zs.mT @ A).mT)

@@ -220,7 +220,7 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     return [
         drawing.Panel("Norm", "depth L", "|W|²", lines, logarithmic="y"),
         drawing.Panel("The cheapest networks", "depth L", "rank of W_{L/2}", [cheapest]),
-        spectrum_panel(f"The cheapest at L = {best['depth']}", "singular values of W_l", spectra, TEACHER.rank),
+        spectrum_panel(f"The best at L = {best['depth']}", "singular values of W_l", spectra, TEACHER.rank),
     ]
 
 

@@ -252,4 +252,4 @@ def _function(s: Summary) -> list[Section]:
     tables.append(Table("Statements of the papers on this network", ["statement", "here"], statements))
     drawn = spectra(measured)
     text = [*audit_words.function_sentences(s), FUNCTION]
-    return [Section("As a function", text, [] if drawn is None else [drawn], tables)]
+    return [Section("As a function", text, [] if drawn is None else [drawn], tables, folded=True)]

@@ -24,7 +24,7 @@ SLACK = 1e-9
 SENTENCES = {
     "J23a Prop. 4": "some hidden layer has s_2 / s_1 of {smaller:.3g} (of Z, less its mean where there is a bias), by"
     " the norm at most {larger:.3g}",
-    "J23a Prop. 4, as printed": "L^(1/4) times the least s_2 / s_1 of Z in the hidden layers is {smaller:.3g}",
+    "J23a Prop. 4, as printed": "L^(1/4) times the smallest s_2 / s_1 of Z in the hidden layers is {smaller:.3g}",
     "J23b Thm. 7": "the squared sizes of the inputs of the layers sum to {smaller:.4g} (mean over samples), by the"
     " trace of the kernel at most {larger:.4g}",
     "J23b Cor. 8": "the next singular value of Z / sqrt N beyond the k of the bottleneck is {smaller:.3g} (mean over"
@@ -192,8 +192,8 @@ def function_pairs(s: Summary) -> Pairs:
         ("R_1", _first_correction(audit)),
         ("bottleneck", _bottleneck(audit)),
         ("NTK", _kernel(audit)),
-        ("dimensions", f"{_list(layers, 'dimension')}  (singular values of A_1 ... A_L above 1/2, in balance)"),
-        ("affine", f"{_list(hidden, 'affine_dimension')}  (dimensions of S_1 ... S_(L-1) less their means)"),
+        ("dimensions", f"{_list(layers, 'dimension')}  (singular values of A_1 ... A_L above 1/2, layers balanced)"),
+        ("affine", f"{_list(hidden, 'affine_dimension')}  (dimensions of S_1 ... S_(L-1), centred)"),
         ("nonlinearity", f"{_list(hidden, 'nonlinearity')}  (|Z - sigma(Z)| / |Z| of Z_1 ... Z_(L-1))"),
         ("orbits", _orbits(layers)),
     ]
@@ -228,7 +228,7 @@ def _ranks(audit: Summary) -> str:
         ranks = f"{', '.join(listed[:-1])} and {listed[-1]} of {rows} {where}"
     text = f"rank {ranks}"
     if audit["kinks"]:
-        text += f" ({audit['kinks']} on a kink, taken beside it)"
+        text += f" ({audit['kinks']} on a kink, where one side is taken)"
     if audit["jacobian_values"]:
         text += f"; its singular values are {_numbers(audit['jacobian_values'])} (medians)"
     if audit["pseudo_determinant"] is not None:
@@ -245,7 +245,7 @@ def _same(audit: Summary, s: Summary) -> str:
     share = "" if audit["share"] is None else f", {down(100.0 * audit['share'])} % of this network's {s['norm']:.8g}"
     return (
         f"every network of {counted(depth, 'layer')} that computes the same function near {where} has |W|^2 of at least"
-        f" {down(audit['lower'], 8)}{share}; this bounds no other network that fits the data"
+        f" {down(audit['lower'], 8)}{share}; networks that fit the data by another function may have less"
     )
 
 
@@ -262,8 +262,8 @@ def _bottleneck(audit: Summary) -> str:
         return ""
     ones = counted(low["k"], "singular value")
     return (
-        f"the layers are {low['sum']:.5g} (sum of squares) away from {ones} of 1 each and nothing else, by Theorem 6 at"
-        f" most {up(low['at_most'])}"
+        f"the layers are {low['sum']:.5g} (sum of squares) away from {ones} of 1 each and nothing else, by [J23b,"
+        f" Theorem 6] at most {up(low['at_most'])}"
     )
 
 
@@ -278,7 +278,7 @@ def _kernel(audit: Summary) -> str:
 def _orbits(layers: Sequence[Summary]) -> str:
     if layers[0]["orbit_collapse"] is None:
         return ""
-    return f"{_list(layers, 'orbit_collapse')}  (distance to the transform over that of strangers, by layer)"
+    return f"{_list(layers, 'orbit_collapse')}  (distance to the transformed input over that to another one, by layer)"
 
 
 def _list(layers: Sequence[Summary], name: str) -> str:

@@ -254,7 +254,7 @@ def _ranks(s: Summary, cells: Sequence[Summary]) -> str:
 
 def _reference(reference: Summary, name: str) -> str:
     ranks = ", ".join(f"W{layer['layer']} {layer['rank'][name]}" for layer in reference["layers"])
-    return f"a network of cost {reference['cost']:.7g} for lam {reference['lam']:g}: rank {ranks}"
+    return f"cost {reference['cost']:.7g} for lam {reference['lam']:g}: rank {ranks}"
 
 
 def of_layer(
@@ -271,7 +271,7 @@ def of_layer(
         layer: `LayerRanks.summary()`.
         tolerance: one of the keys of its rank.
         batch_size: of the training; None if it is unknown.
-        retained: the retained fraction of the start; None if it is unknown.
+        retained: the retained fraction of the initial weights; None if it is unknown.
         reference: the rank of the same matrix in the solver's network; None if it is unknown.
     """
     sentences = [
@@ -286,28 +286,28 @@ def of_layer(
 
 
 def is_of_start(layer: Summary, tolerance: str) -> bool:
-    """Return True if the decayed start alone gives the rank, up to a tenth of it."""
+    """Return True if the decayed initial weights alone have this rank, up to a tenth of it."""
     rank = layer["rank"][tolerance]
     return layer["predicted"] is not None and abs(layer["predicted"][tolerance] - rank) <= 0.1 * rank
 
 
 def of_start(layer: Summary, tolerance: str, retained: float | None) -> str:
-    """Describe whether the rank comes from the remaining share of the start."""
+    """Describe whether the rank comes from what remains of the initial weights."""
     rank = layer["rank"][tolerance]
     if rank == 0:
-        return "Nothing is left of it: the rank is 0."
+        return "The weights have vanished: the rank is 0."
     if retained == 1.0:
-        return f"No decay: the start never fades; the rank is {rank}."
+        return f"Rank {rank}. Without decay the initial weights never fade."
     if layer["predicted"] is None:
         return ""
     start = layer["predicted"][tolerance]
     if is_of_start(layer, tolerance):
-        return f"The rank {rank} is the start's: what is left of the start alone gives {start}."
+        return f"Rank {rank}, from the initialisation: what remains of it alone has rank {start}."
     if start < 0.5 * rank:
-        return f"The rank {rank} was learned: what is left of the start alone gives {start}."
+        return f"Rank {rank}, learned: what remains of the initialisation alone has rank {start}."
     if start < rank:
-        return f"The rank {rank} is in part the start's: what is left of the start alone gives {start}."
-    return f"The rank {rank} is below what is left of the start alone would give, {start}."
+        return f"Rank {rank}, in part from the initialisation: what remains of it alone has rank {start}."
+    return f"Rank {rank}, below that of what remains of the initialisation alone, {start}."
 
 
 def of_window(layer: Summary, batch_size: int | None) -> str:
@@ -316,11 +316,11 @@ def of_window(layer: Summary, batch_size: int | None) -> str:
         return ""
     width = min(layer["shape"])
     if layer["window"] is None:
-        return "No bound on the rank: no decay by numbers alone is known (there is none for Adam or AdamW, or lam = 0)."
+        return "No bound on the rank: it needs SGD with weight decay (not Adam, AdamW or lam = 0)."
     steps, bound = layer["window"]["steps"], layer["window"]["bound"]
     if bound is None:
-        return f"No bound on the rank below {width}: the weights remember {counted(steps, 'step')}."
-    return f"Proved: the rank is at most {bound}; what is older than {counted(steps, 'step')} has faded."
+        return f"No bound on the rank below {width}: the last {counted(steps, 'step')} still count."
+    return f"Proved: the rank is at most {bound}, as steps before the last {steps} have faded."
 
 
 def of_noise(layer: Summary, batch_size: int | None) -> str:
@@ -329,8 +329,8 @@ def of_noise(layer: Summary, batch_size: int | None) -> str:
     if noise is None or batch_size is None or not (noise["floor"] or 0.0) > 0.0 or noise["rms"] is None:
         return ""
     return (
-        f"It cannot come to rest at a constant rate: batches of {batch_size} move it by at least"
-        f" {down(noise['floor'], 2)} times its decay a step (root mean square), in fact by {noise['rms']:.2g} times."
+        f"SGD noise keeps it moving: a batch of {batch_size} changes it {noise['rms']:.2g} times as much as the decay"
+        f" does (root mean square; proved: at least {down(noise['floor'], 2)} times)."
     )
 
 
@@ -341,9 +341,10 @@ def of_theorem(layer: Summary, batch_size: int | None) -> str:
         return ""
     theorem = up(chain["theorem"], 3)
     if chain["theorem"] >= 1.0:
-        return f"[GP22, (10)] says nothing about it: {theorem} |W|, at least |W|."
+        return f"Bound (10) of [GP22] is void here: {theorem} |W|."
     return (
-        f"[GP22, (10)] puts it within {theorem} |W| of rank {batch_size}, from which it is {chain['tail']:.3g} |W| off."
+        f"By [GP22, (10)] it is within {theorem} |W| of rank {batch_size}; the true distance is {chain['tail']:.3g}"
+        " |W|."
     )
 
 
@@ -352,9 +353,8 @@ def against(rank: int, reference: int | None) -> str:
     if reference is None:
         return ""
     if rank == reference:
-        return "As low as the solver's."
-    above = "above" if rank > reference else "below"
-    return f"{abs(rank - reference)} {above} the solver's, {reference}."
+        return "The solver's network has the same rank."
+    return f"The solver's network has rank {reference}."
 
 
 def of_dead(layer: Summary) -> str:

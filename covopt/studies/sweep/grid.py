@@ -273,6 +273,6 @@ def do_cell(task: str, key: str, X: np.ndarray, Y: np.ndarray, options: Options)
         return key, WORK[task].done(X, Y, options)
     except CovoptError as error:
         status, reason = "refused", str(error)
-    except Exception as error:  # a bug, or no memory: the other cells go on, and --resume tries again
+    except Exception as error:  # a bug, or no memory: the other cells continue, and --resume tries again
         status, reason = FAILED, f"{type(error).__name__}: {error}"
     return key, {**dict.fromkeys(WORK[task].results), "status": status, "error": reason}

@@ -97,7 +97,7 @@ def upper_bounds(problem: Problem, layer: int | None = None) -> list[WidthBound]
     ]
     scalar = problem.X.shape[1] == problem.Y.shape[1] == 1
     if problem.depth == 2 and scalar and problem.biases == PENALISED:
-        bounds.append(WidthBound(4 * N, "4 N, one input and one output [JGHG22, Prop. 15]"))
+        bounds.append(WidthBound(4 * N, "4 N neurons are enough for one input and one output [JGHG22, Prop. 15]"))
     return bounds
 
 

@@ -235,8 +235,10 @@ def test_sentences_from_numbers() -> None:
     )
     learned = {**layer, "predicted": {"0.001": 3}, "window": {"steps": 5, "bound": 20}, "dead": 0, "noise": None}
     said = words.of_layer(learned, "0.001", batch_size=4, reference=80)
-    assert said.startswith("The rank 80 was learned: what is left of the start alone gives 3. Proved: the rank is at")
-    assert "As low as the solver's." in said
+    assert said.startswith(
+        "Rank 80, learned: what remains of the initialisation alone has rank 3. Proved: the rank is at"
+    )
+    assert "The solver's network has the same rank." in said
     near = {**layer, "batch_bound": {"tail": 0.561, "theorem": 0.9601}}
     assert "within 0.961 |W| of rank 4, from which it is 0.561 |W| off." in words.of_theorem(near, 4)
     assert words.of_start({**layer, "rank": {"0.001": 0}}, "0.001", 0.0) == "Nothing is left of it: the rank is 0."
