@@ -337,6 +337,7 @@ class Panel:
     regions: Float[np.ndarray, "r c"] | None = None
     extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)
     logarithmic: str = ""
+    counted: str = ""
     alike: bool = False
 
 
@@ -370,6 +371,8 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         if axis.axis_name in panel.logarithmic:
             plain_numbers(axis)
+        elif axis.axis_name in panel.counted:
+            count_along(axis)
     if panel.alike:
         axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel(panel.across)

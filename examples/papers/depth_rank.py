@@ -219,7 +219,7 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     spectra = [layer["weights"] for layer in seen_in(network(arrays, _key(best)), arrays["X"])]
     return [
         drawing.Panel("Norm", "depth L", "|W|²", lines, logarithmic="y"),
-        drawing.Panel("The cheapest networks", "depth L", "rank of W_{L/2}", [cheapest]),
+        drawing.Panel("The best networks", "depth L", "rank of W_{L/2}", [cheapest]),
         spectrum_panel(f"The best at L = {best['depth']}", "singular values of W_l", spectra, TEACHER.rank),
     ]
 

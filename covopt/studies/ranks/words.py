@@ -1,8 +1,8 @@
 """The answer of `ranks` in words and as a table, each sentence from one inequality.
 
 **Verdicts** on the ranks of one network: each sentence follows from one inequality between numbers of the summary. A
-bound is called one only if it is below the width, and a rank is called the start's or learned only if the numbers show
-it.
+bound is stated only if it is below the width, and a rank is attributed to the initialisation or to learning only if the
+numbers show it.
 """
 
 from __future__ import annotations

@@ -240,10 +240,11 @@ def test_sentences_from_numbers() -> None:
     )
     assert "The solver's network has the same rank." in said
     near = {**layer, "batch_bound": {"tail": 0.561, "theorem": 0.9601}}
-    assert "within 0.961 |W| of rank 4, from which it is 0.561 |W| off." in words.of_theorem(near, 4)
-    assert words.of_start({**layer, "rank": {"0.001": 0}}, "0.001", 0.0) == "Nothing is left of it: the rank is 0."
-    assert words.of_start(layer, "0.001", 1.0) == "No decay: the start never fades; the rank is 80."
-    assert "in part the start's" in words.of_start({**layer, "predicted": {"0.001": 50}}, "0.001", 0.1)
-    assert "is below what" in words.of_start({**layer, "predicted": {"0.001": 99}}, "0.001", 0.1)
+    assert "within 0.961 |W| of rank 4; the true distance is 0.561 |W|." in words.of_theorem(near, 4)
+    vanished = words.of_start({**layer, "rank": {"0.001": 0}}, "0.001", 0.0)
+    assert vanished == "The weights have vanished: the rank is 0."
+    assert words.of_start(layer, "0.001", 1.0) == "Rank 80. Without decay the initial weights never fade."
+    assert "in part from the initialisation" in words.of_start({**layer, "predicted": {"0.001": 50}}, "0.001", 0.1)
+    assert "below that of what remains" in words.of_start({**layer, "predicted": {"0.001": 99}}, "0.001", 0.1)
     assert words.of_start({**layer, "predicted": None}, "0.001", None) == ""
-    assert "none for Adam" in words.of_window({**layer, "window": None}, 4)
+    assert "not Adam" in words.of_window({**layer, "window": None}, 4)
