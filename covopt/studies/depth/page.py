@@ -12,7 +12,7 @@ from covopt.data.arrays import read_npz
 from covopt.records import provenance, record, svg
 from covopt.records.numerals import row_of
 from covopt.records.page import Page, Section, Table
-from covopt.records.record import Summary
+from covopt.records.record import Pairs, Summary
 from covopt.studies.depth import figure as depth_figures, words as depth_words
 
 # Depths whose spectra and nonlinearity are drawn.
@@ -25,7 +25,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     last = record.read_summary(directory / record.SOLUTION)
     result = stored.load(directory / record.SOLUTION)
     rows = [row_of(p, depth_words.KEYS) for p in s["curve"]]
-    curve = Table("The cheapest network found at each depth", depth_words.COLUMNS, rows)
+    curve = Table("The lowest cost found at each depth", depth_words.COLUMNS, rows)
     sections = [
         Section("Cost against depth", [CURVE], [_curve_picture(s)], [curve, *_family_tables(s)]),
         Section("Layer by layer", [LAYERS], _layer_pictures(directory, s)),

@@ -9,7 +9,7 @@ from covopt.answer import parts, words
 from covopt.records import provenance, svg
 from covopt.records.numerals import percent_at_most, row_of
 from covopt.records.page import Page, Section, Table
-from covopt.records.record import Summary
+from covopt.records.record import Pairs, Summary
 from covopt.studies.path import figure as path_figures, words as path_words
 
 CURVE = (

@@ -39,14 +39,7 @@ def panels(
             )
         shown += [
             Panel("Against epochs", "epochs", up, epochs, logarithmic="x", counted="y"),
-            Panel(
-                "Against the retained fraction",
-                "retained fraction",
-                up,
-                [*retained, *dashed],
-                logarithmic="x",
-                counted="y",
-            ),
+            Panel("Against what remains", "retained fraction", up, [*retained, *dashed], logarithmic="x", counted="y"),
         ]
     layers = sorted({1, *range(max(2, depth - 2), depth + 1)})  # the first and the last three
     return [*shown, *(_spectra(settings, references, number) for number in layers)]

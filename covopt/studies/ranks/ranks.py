@@ -1,9 +1,8 @@
 """`ranks`: the rank that SGD with weight decay ends with, explained, beside the solver's.
 
 Networks are trained for every combination of batch sizes, rates, penalties and momenta, to equal decay of the initial
-weights by
-default, and audited one by one (rank_audit.py); the solver solves the same problem beside them. Instead, a given
-network can be audited. [GP22] compares batch sizes after equal epochs: `epochs` and `steps` repeat that.
+weights by default, and audited one by one (rank_audit.py); the solver solves the same problem beside them. Instead, a
+given network can be audited. [GP22] compares batch sizes after equal epochs: `epochs` and `steps` repeat that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`sweep`: many solves or trainings on one machine or a cluster, each stored once done.
 
 One process of each sweep distributes the cells and is the only one that writes (store.py); its workers only compute.
-Several processes
-may work on one file: each claims the cells that it is about to solve. A killed process loses only its cells in flight.
+Several processes may work on one file: each claims the cells that it is about to solve. A killed process loses only its
+cells in flight.
 """
 
 from __future__ import annotations

@@ -92,9 +92,8 @@ class Point:
 class WidthSearch(Continuation[int, list[Point]]):
     """The search for networks of all widths.
 
-    `best` has a few networks of each width, in order of their cost, from which neighbours start. Their costs are those
-    that
-    descents lower: with `interpolate` they need not fit.
+    `best` has a few networks of each width, in order of their cost, from which neighbours start. Their costs are
+    those that descents lower: with `interpolate` they need not fit.
 
     Args:
         result: the solver's result.
