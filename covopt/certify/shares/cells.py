@@ -40,7 +40,7 @@ class Kinds:
 
 
 class Cut(NamedTuple):
-    """How a cell is cut in two.
+    """A cut of a cell in two.
 
     Attributes:
         place: the class that is divided, or the split whose interval is cut.

@@ -32,7 +32,7 @@ from covopt.model.units import Units
 
 
 class Prices(NamedTuple):
-    """What proves the bound of one cell.
+    """The multipliers and prices that prove the bound of one cell.
 
     Attributes:
         multipliers: L (N,).
@@ -132,8 +132,8 @@ class Instance:
         total = self.output_bias * (abs(float(L.sum())) + CHARGED * float(np.abs(L).sum()))
         b = (total**2 + float(self.curvature @ np.square(L))) / most**2 * (1.0 + SLACK)
         omega = (float(asks[-1]) / most) ** 2 * (1.0 + SLACK)
-        found = _least(cell.scale, a, b, omega) if math.isfinite(a) and math.isfinite(b + omega) else 0.0
-        return max(self._plain(cell), found * (1.0 - SLACK))
+        least = _least(cell.scale, a, b, omega) if math.isfinite(a) and math.isfinite(b + omega) else 0.0
+        return max(self._plain(cell), least * (1.0 - SLACK))
 
     def _plain(self, cell: Cell) -> float:
         """Return what the scale alone costs."""
@@ -141,7 +141,7 @@ class Instance:
 
 
 def _least(scale: tuple[float, float], a: float, b: float, omega: float) -> float:
-    """Return the least s + 2 k a / s^(1/2) - k^2 (b / s + omega) on the interval, for the best k of a few.
+    """Return the smallest s + 2 k a / s^(1/2) - k^2 (b / s + omega) on the interval, for the best k of a few.
 
     In x = s^(1/2) it lies above its chord of an interval of length d less d^2 / 8 times a bound on its curvature, which
     is at most 2 + 4 k a / x^3.

@@ -94,7 +94,7 @@ def solve(
     Args:
         instance: the problem.
         cell: the classes and their shares.
-        signs: of L, as far as they are known.
+        signs: of L, 0 where none is known.
         neurons: of the dictionary.
         scale: the value of s at which the prices are the best; it does not matter where the problem is homogeneous.
         tolerance: relative, of the solver.
@@ -197,7 +197,7 @@ class Layout:
         return self._rows(start, *entries), np.concatenate(offsets), sizes
 
     def _rows(self, count: int, *entries: tuple[np.ndarray, np.ndarray, np.ndarray]) -> sparse.csr_array:
-        """Return so many rows; the rows, columns and values of each entry are broadcast."""
+        """Return this number of rows; the rows, columns and values of each entry are broadcast."""
         blocks = [np.broadcast_arrays(*entry) for entry in entries]
         rows, columns, values = (np.concatenate([block[k].ravel() for block in blocks]) for k in range(3))
         return sparse.csr_array((values, (rows, columns)), shape=(count, self.root + 1))

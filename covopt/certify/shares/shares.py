@@ -2,8 +2,8 @@
 
 The neurons of the second hidden layer are of finitely many kinds (`cells`), and prices of their outputs bound what
 every network costs whose kinds have shares of |W_3|^2 in one cell (`prices`). A tree cuts the set of all shares into
-cells (`tree`), and the least bound of its leaves is that of all networks. It closes: with a class for each kind and a
-single point of shares the bound is the minimum over the networks of these shares.
+cells (`tree`), and the smallest bound of its leaves is that of all networks. It closes: with a class for each kind and
+a single point of shares the bound is the minimum over the networks of these shares.
 
 The evidence is the tree, the prices of its leaves, and the step of the first layer's dictionary, which is made again
 from the inputs. The check asks no solver: it takes the cuts one after the other, so that the cells cover all networks
@@ -100,7 +100,7 @@ class Shares(DeepProof):
         )
 
     def bound(self, problem: Problem) -> float:
-        """Return the least bound of the tree's leaves."""
+        """Return the smallest bound of the tree's leaves."""
         samples, cells = problem.samples, self._leaves(problem.samples)
         shapes = None if cells is None else ((len(cells), samples), (len(cells), 2 * (2**samples - 1), samples))
         if cells is None or (self.multipliers.shape, self.prices.shape) != shapes or not 1e-3 <= self.step <= 1.0:

@@ -101,8 +101,8 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     further = [] if descended["loss"] is None else [["after further training", descended["loss"]]]
     reached = [] if s["escape"] is None else [["after adding neurons and solving blocks", s["escape"]]]
     bound = [] if s["lower"] is None else [[BOUND, Lower(s["lower"])]]
-    known = [["the network", s["loss"]], *further, *reached, ["the solver's network", solution["cost"]], *bound]
-    costs = [[name, cost, None if name == BOUND else _excess(cost, s["best"])] for name, cost in known]
+    networks = [["the network", s["loss"]], *further, *reached, ["the solver's network", solution["cost"]], *bound]
+    costs = [[name, cost, None if name == BOUND else _excess(cost, s["best"])] for name, cost in networks]
     trained = [[k, cost] for k, cost in enumerate(sorted(s["trained"] or []), start=1)]
     first, _, details = s["verdict"].replace("M^T s", "Mᵀs").removesuffix(".").partition(". ")
     still = s["residuals"] or [None] * len(weights)

@@ -33,7 +33,7 @@ Numbers = float | Sequence[float]
 
 
 class Training(TypedDict, total=False):
-    """How SGD trains the networks, and the problem besides lam and the depth; with defaults."""
+    """The options of SGD, and the problem besides lam and the depth; with defaults."""
 
     loss: Annotated[str | Loss | None, None]
     bias: Annotated[float, 1.0]
