@@ -2,8 +2,8 @@
 The minimum of a three-layer network, proved
 ============================================
 
-Trainings of three-layer networks end at many different costs, and no convex problem says which of them is the lowest, or
-whether another network costs less. For a few samples covopt proves it by a tree of cases.
+Trainings of three-layer networks end at many different costs, and no convex problem says which of them is the lowest,
+or whether another network costs less. For a few samples covopt proves it by a tree of cases.
 """
 
 import matplotlib.pyplot as plt
