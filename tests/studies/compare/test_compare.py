@@ -126,7 +126,7 @@ def test_the_command_line_prints_a_table_or_json(solvers: Solvers, run: Run, tmp
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert "iris, 12 rows" in lines[0]
-    assert lines[2].split()[:3] == ["method", "best", "cost"]
+    assert lines[2].split()[:3] == ["method", "cost", "median"]
     assert [line.split()[0] for line in lines[3:6]] == ["cone", "hidden", "train"]
     assert "needs a penalty" in lines[4]
     assert f"stored in {tmp_path / 'c'};" in lines[-1]
