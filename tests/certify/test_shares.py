@@ -20,7 +20,11 @@ from covopt.certify.shares.prices import Instance, Prices
 from covopt.certify.shares.shares import Shares
 from covopt.certify.shares.tree import Search
 from covopt.model.problem import Problem, make_problem
+from covopt.model.spread import Alone
 from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Budget
+from covopt.solvers.options import SolveOptions
+from covopt.solvers.stages.penalised import penalised_stages
 
 CASES = {
     case["name"]: case for case in json.loads((Path(__file__).parents[1] / "cases" / "deep.json").read_text())["cases"]
@@ -287,6 +291,13 @@ def test_networks_of_cases_descend_to_the_lowest_cost_known(samples: int, seed: 
     assert result.cost <= lowest * (1.0 + 1e-5)
     assert result.lower >= 0.9 * lowest
     assert [line.cost for line in result.history] == sorted((line.cost for line in result.history), reverse=True)
+
+
+def test_cases_need_all_rows_in_one_process() -> None:
+    problem = make_problem(np.eye(2), np.ones((2, 1)), depth=3, bias=0.0)
+    apart = replace(problem, spread=Alone())  # other than ALONE, as each of several processes has it
+    names = [[stage.name for stage in penalised_stages(asked, SolveOptions(Budget(1.0)))] for asked in (problem, apart)]
+    assert [("cases" in stages) for stages in names] == [True, False]
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0])

@@ -36,7 +36,7 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     examining = proving and problem.depth > 2
     until = 0.85 if examining else 1.0  # the rest of the time is for the examination of the layers
     bound = [DataBound(until)] if proving else []
-    cases = [Cases(0.7 * until)] if Shares.applies(problem) else []
+    cases = [Cases(0.7 * until)] if Shares.applies(problem) and problem.spread is ALONE else []
     if options.method == "cone":
         stages = [*bound, *cases, *_more_layers(problem, options, until)]
     else:
