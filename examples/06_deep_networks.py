@@ -25,8 +25,8 @@ for depth in (2, 3, 4):
     print(f"L = {depth}: cost {result.cost:.8f}, closed form {depth * (s ** (2.0 / depth)).sum():.8f}")
 
 # %%
-# ReLU networks with a penalty. From three layers on no certificate of the global minimum is known; ``lower`` is a bound
-# from the data alone, which holds for every network, and each layer has a gap of its own.
+# ReLU networks with a penalty. From three layers on, certificates of the global minimum are known for a few samples
+# only; ``lower`` is a bound from the data alone, which holds for every network, and each layer has a gap of its own.
 
 results = {}
 for depth in (2, 3, 4):

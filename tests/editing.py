@@ -1,7 +1,8 @@
 """Changes of stored runs: entries of summaries, arrays of files, and lists of files that are made true again."""
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,28 @@ def forged(*changes: Change) -> Change:
             change(run)
 
     return forge
+
+
+def accepted(
+    check: Callable[[Path], tuple[int, dict[str, Any]]],
+    stored: Path,
+    tampered: Sequence[tuple[str, Change]],
+    copy: Path,
+) -> list[tuple[int, str, int, dict[str, Any]]]:
+    """The changed runs that the checker does not refuse with a reason: their places, names, exit codes and answers.
+
+    Args:
+        check: the checker, with 1 for what is refused and 2 for what cannot be read.
+        stored: the folder of the runs.
+        tampered: their names, and how a copy is changed.
+        copy: where the copies are made, one after the other.
+    """
+    missed = []
+    for place, (name, change) in enumerate(tampered):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(stored / name, copy)
+        change(copy)
+        code, answer = check(copy)
+        if code not in (1, 2) or not answer["why"]:
+            missed.append((place, name, code, answer))
+    return missed

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -174,15 +173,7 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
 
 
 def test_what_was_tampered_with_is_refused(stored: Path, tmp_path: Path) -> None:
-    missed = []
-    for place, (name, change) in enumerate(TAMPERED):
-        shutil.rmtree(tmp_path / "run", ignore_errors=True)
-        shutil.copytree(stored / name, tmp_path / "run")
-        change(tmp_path / "run")
-        code, told = checker.check(tmp_path / "run", DEADLINE)
-        if code not in (REFUSED, UNREAD) or not told["why"]:
-            missed.append((place, name, code, told))
-    assert missed == []
+    assert editing.accepted(lambda run: checker.check(run, DEADLINE), stored, TAMPERED, tmp_path / "run") == []
 
 
 @pytest.mark.parametrize(("name", "other"), [("ridge", "flows"), ("edges", "edges, bias"), ("groups", "groups, leaky")])

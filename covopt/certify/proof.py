@@ -43,7 +43,7 @@ class Target:
         refuted: the proof may end at the first direction with h above this, which belongs to a worse network.
         worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
         steps: of a proof that goes on step by step, at most.
-        meet: called with a network that the proof meets on its way; returns the lowest cost so far.
+        meet: called with a network that the proof meets on its way; returns a cost that some network has.
         on_bound: called with the elapsed seconds and the best bound.
         stop: proofs from the data alone call it between their steps, and end once it returns True.
     """

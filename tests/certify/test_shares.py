@@ -293,6 +293,23 @@ def test_networks_of_cases_descend_to_the_lowest_cost_known(samples: int, seed: 
     assert [line.cost for line in result.history] == sorted((line.cost for line in result.history), reverse=True)
 
 
+def test_cases_bound_narrow_networks_and_end_with_their_callback() -> None:
+    """The networks of cases are wider than one neuron; their costs still tell how far the bound can rise."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((4, 2)), rng.standard_normal((4, 1))
+    asked = {"depth": 3, "bias": 0.0, "lam": 0.01, "gap": 0.01}
+    narrow = covopt.solve(X, Y, **asked, max_width=1, max_iterations=200, time_limit=600)
+    assert (narrow.widths, narrow.certificate) == ([1, 1], "shares")
+    assert 0.088 < narrow.lower <= covopt.solve(X, Y, **asked).cost < 0.1 < narrow.cost
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    stopped = covopt.solve(X, Y, **asked, callback=interrupt)
+    assert stopped.status == "interrupted"
+    assert stopped.cost < 0.1
+
+
 def test_cases_need_all_rows_in_one_process() -> None:
     problem = make_problem(np.eye(2), np.ones((2, 1)), depth=3, bias=0.0)
     apart = replace(problem, spread=Alone())  # other than ALONE, as each of several processes has it

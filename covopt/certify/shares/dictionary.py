@@ -19,7 +19,7 @@ from torch import Tensor
 
 from covopt.linalg.row_space import RowSpace
 
-# Rounding of a sum of two products, and of angles and norms of directions, with room to spare.
+# An upper bound on the rounding of a sum of two products, and of angles and norms of directions.
 CHARGED = 2.0**-48
 
 

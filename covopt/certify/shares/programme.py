@@ -24,7 +24,7 @@ clarabel: Any = lazy("clarabel")
 OFF, ON, EITHER = 0, 1, 2
 """On one sample: not active, active, and a price for both."""
 NO_WEIGHT = 1e-6
-"""Relative to the largest, of the paths that solvers leave of those that are 0."""
+"""Paths below this part of the largest are 0, which a solver reaches only approximately."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Paths:
     weights: Float[np.ndarray, "R _"]
 
     def network(self, directions: Float[np.ndarray, "J d"]) -> list[Float[np.ndarray, "_ _"]]:
-        """Return W_1, W_2 and W_3 without the neurons of no weight; `directions`: those of the dictionary."""
+        """Return W_1, W_2 and W_3, without neurons of no weight, for these directions of the dictionary."""
         size = np.abs(self.weights)
         paths = np.where(size > NO_WEIGHT * size.max(initial=0.0), self.weights, 0.0)
         above, below = np.flatnonzero(paths.any(axis=1)), np.flatnonzero(paths[:, :-1].any(axis=0))

@@ -26,7 +26,7 @@ from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.representations import HiddenSolver
 from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
 from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE, DeepStream, descended, few_count
-from covopt.solvers.incumbent import Incumbent, best_of
+from covopt.solvers.incumbent import Incumbent, best_of, cost_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_units, size_in_units, take
 from covopt.solvers.stages.two_layers import rounds_memory
@@ -53,8 +53,8 @@ class DeepSearch(Stage):
     effort: DeepOptions = field(default_factory=lambda: DeepOptions(starts=DRAWS))
 
     def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
-        """Return True while the gap is open."""
-        return not incumbent.closed(options.gap)
+        """Return True while the gap is open and no stage was interrupted."""
+        return not incumbent.closed(options.gap) and incumbent.status is not Status.INTERRUPTED
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the needs of many starts in float32, some of them in float64, and of a layer's block."""
@@ -153,29 +153,39 @@ class Cases(Stage):
             stop=budget.spent,
             meet=self._descended(incumbent, options) if options.method == "cone" else lambda _: incumbent.cost,
         )
-        with budget.phase("cases"):
-            proved = Shares.prove(incumbent.problem.to(torch.device("cpu")), target)
+        try:
+            with budget.phase("cases"):
+                proved = Shares.prove(incumbent.problem.to(torch.device("cpu")), target)
+        except KeyboardInterrupt:  # from a callback; Ctrl-C itself only uses up the budget
+            if not incumbent.weights:
+                raise
+            incumbent.status = Status.INTERRUPTED
+            return
         incumbent.prove(None if proved is None or options.certify == "none" else proved.proof)
         incumbent.status = Status.OPTIMAL if incumbent.closed(options.gap) else incumbent.status
 
     @staticmethod
     def _descended(incumbent: Incumbent, options: SolveOptions) -> Callable[[list[Tensor]], float]:
-        """Return what descends from a network, offers its end and returns the lowest cost so far."""
+        """Return a descent from a network, which offers its end if that is narrow enough and returns the cost."""
         units, scaled = in_units(incumbent.problem, options)
         descents, budget = descent_for(units.problem, scaled.seed, scaled.max_width), options.budget
 
         def meet(weights: list[Tensor]) -> float:
             start = [W.to(units.problem.X) for W in units.inward(weights)]
             fitted = reduced(units.problem, descents.descend([start], POLISHING, budget)[0], budget.overdue)
-            if max(len(W) for W in fitted[:-1]) <= (options.max_width or math.inf):
-                incumbent.offer(units.outward(fitted))
+            network = units.outward(fitted)
+            cost = cost_of(incumbent.problem, network)
+            if max(len(W) for W in network[:-1]) <= (options.max_width or math.inf):
+                incumbent.offer(network, cost)
+            if not incumbent.weights:
+                return cost
             lower = None if incumbent.proof is None else incumbent.proof.lower
             width = max(len(W) for W in incumbent.weights[:-1])
             line = Progress(0, budget.seconds(), incumbent.cost, lower, width, "cases")
             incumbent.record([line])
             if options.callback is not None:
                 options.callback(incumbent.history[-1])
-            return incumbent.cost
+            return min(cost, incumbent.cost)
 
         return meet
 
