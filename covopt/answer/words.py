@@ -84,8 +84,8 @@ def status(s: Summary) -> str:
 
 CHECKING = (
     "The check recomputes the cost from the stored weights and the bound from the stored certificate, without running"
-    " the solver. Both are computations in float64 with bounds on the rounding of the search added, not in interval"
-    " arithmetic."
+    " the solver. Both are computed in float64, and the bound is lowered by what rounding could change; this is not"
+    " interval arithmetic."
 )
 CHECKING_COST = (
     "The check recomputes the cost from the stored weights, in float64, without running the solver. There is no bound"

@@ -1,5 +1,6 @@
 """Ctrl-C: one ends everything with what there is, two at once; and nothing is half-written."""
 
+import math
 import os
 import signal
 import subprocess
@@ -23,8 +24,9 @@ X, Y = RNG.standard_normal((12, 3)), RNG.standard_normal((12, 2))
 
 
 @pytest.fixture(autouse=True)
-def ctrl_c_is_heard() -> Iterator[None]:
-    """A shell that runs the tests in the background lets them ignore Ctrl-C."""
+def ctrl_c_is_heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A shell that runs the tests in the background lets them ignore Ctrl-C, and so does the test of a second ago."""
+    monkeypatch.setattr(interrupts._state, "raised", -math.inf)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -16,6 +16,7 @@ from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.weights import evaluate
 from covopt.runtime.errors import ProblemError
+from covopt.runtime.interrupts import remember
 from covopt.runtime.loop import Progress, Status, run
 from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.exploration import Exploration, usual_width
@@ -157,9 +158,8 @@ class Cases(Stage):
             with budget.phase("cases"):
                 proved = Shares.prove(incumbent.problem.to(torch.device("cpu")), target)
         except KeyboardInterrupt:  # from a callback; Ctrl-C itself only uses up the budget
-            if not incumbent.weights:
+            if not (incumbent.weights and remember()):
                 raise
-            incumbent.status = Status.INTERRUPTED
             return
         incumbent.prove(None if proved is None or options.certify == "none" else proved.proof)
         incumbent.status = Status.OPTIMAL if incumbent.closed(options.gap) else incumbent.status
