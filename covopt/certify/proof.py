@@ -40,6 +40,7 @@ class Target:
         gap: the relative gap that the bound should reach.
         time_limit: seconds; a proof that ends early has a lower bound that is proved like any other.
         starts: the active neurons' directions (S, n_0 + 1).
+        network: the best network, of three layers and more.
         refuted: the proof may end at the first direction with h above this, which belongs to a worse network.
         worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
         steps: of a proof that goes on step by step, at most.
@@ -53,6 +54,7 @@ class Target:
     gap: float = 0.0
     time_limit: float = math.inf
     starts: Float[Tensor, "S d"] | None = None
+    network: list[Tensor] | None = None
     refuted: float = math.inf
     worth: float = 0.0
     steps: int = 1

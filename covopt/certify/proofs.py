@@ -17,6 +17,7 @@ from covopt.certify.deep.linear import Linear
 from covopt.certify.deep.loop import Loop
 from covopt.certify.dual import Exact
 from covopt.certify.free import FreeNorms
+from covopt.certify.paths.paths import PathNorm
 from covopt.certify.proof import Proof, Target, Unproved
 from covopt.certify.relaxation.bound import Relaxation, SignBranching
 from covopt.certify.relaxation.grouping import Grouped
@@ -35,6 +36,7 @@ PROOFS: tuple[type[Proof], ...] = (
     SignBranching,
     Grouped,
     Shares,
+    PathNorm,
     Laplacian,
     Linear,
     Angle,

@@ -73,6 +73,15 @@ CERTIFICATES = {
         " layers, of any width, can cost less; the tree and the prices are stored with the run.",
         "a tree over the shares of the hidden neurons applies to so few samples",
     ),
+    "paths": Wording(
+        "proved, by the path norm of the hidden neurons, for every network of three layers",
+        "The bound comes from the paths through the network: the product of the weights along a path, summed over all"
+        " paths, is a norm that no network can make small and still fit. Multipliers of the samples price the neurons"
+        " of the second hidden layer, and a tree over the signs of their values proves that no neuron is worth more."
+        " No network of three layers, of any width, can cost less; the multipliers and the tree are stored with the"
+        " run.",
+        "the path norm of the hidden neurons applies to so few samples",
+    ),
     "convexity": Wording(
         "proved, by multipliers of one sign, for every network of this depth",
         "The bound comes from multipliers of one sign for each output: the norm of the multipliers times a layer is a"

@@ -52,6 +52,7 @@ class Certificate(enum.StrEnum):
     * groups: a bound on it from that relaxation, with multipliers that groups of samples share.
     * laplacian: edges between samples, for every network of its depth.
     * shares: a tree over the shares of hidden neurons, for every ReLU network of three layers on a few samples.
+    * paths: the path norm, for every ReLU network of three layers on some samples with one or two outputs.
     * convexity: multipliers of one sign, for every ReLU network of its depth.
     * angle: the angle between two samples, for exact fits without biases.
     * loop: winding numbers of a loop of samples, for exact fits.
@@ -67,6 +68,7 @@ class Certificate(enum.StrEnum):
     GROUPS = "groups"
     LAPLACIAN = "laplacian"
     SHARES = "shares"
+    PATHS = "paths"
     CONVEXITY = "convexity"
     ANGLE = "angle"
     LOOP = "loop"

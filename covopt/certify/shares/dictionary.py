@@ -1,10 +1,14 @@
-"""Finitely many first-layer neurons that stand for all of them, where the inputs have rank 2 (MATH.md section 5).
+"""Finitely many first-layer neurons that stand for all of them, for inputs of rank 3 at most (MATH.md section 5).
 
-Let n_1, n_2, ... be directions in the plane, each at less than a right angle to the next, around the whole circle. A
-unit w between n_j and n_k is a n_j + b n_k with a, b >= 0 and a + b <= 1 / cos(angle / 2). If no sample changes its
-sign between the two, sigma(X w) = a sigma(X n_j) + b sigma(X n_k). If x_i does, the two sides differ in entry i by at
+At rank 2 let n_1, n_2, ... be directions in the plane, each at less than a right angle to the next, around the whole
+circle. A unit w between n_j and n_k is a n_j + b n_k with a, b >= 0 and a + b <= 1 / cos(angle / 2). If no sample changes
+its sign between the two, sigma(X w) = a sigma(X n_j) + b sigma(X n_k). If x_i does, the two sides differ in entry i by at
 most min(a |x_i n_j|, b |x_i n_k|), which is charged. So the dictionary may hold any directions: where it lacks an end
 of an arc, or has it only up to rounding, the bound is a little lower.
+
+At rank 3 the directions are the corners of small triangles on the sphere. A unit w in one of them is a sum of its
+corners with weights a_j >= 0, and with l the longest chord of an edge 1 = |w|^2 >= (sum_j a_j)^2 (1 - l^2 / 3), since the
+products of three parts of 1, two by two, add up to 1/3 at most.
 """
 
 from __future__ import annotations
@@ -14,28 +18,34 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from covopt.certify.shares.sphere import GAP, cover
 from covopt.linalg.row_space import RowSpace
 
 # An upper bound on the rounding of a sum of two products, and of angles and norms of directions.
 CHARGED = 2.0**-48
+FINEST = 0.03
+"""The smallest step on a sphere, where there are about 20 / step^2 directions."""
+APART = 0.98
+"""The largest cosine between two neurons that are added together."""
 
 
 @dataclass(frozen=True)
 class Dictionary:
     """The outputs of finitely many neurons on the samples.
 
-    For every unit w there are neurons j and k and a, b >= 0 with a + b <= `secant` such that each sigma(x_i w) differs
-    from a S_ij + b S_ik by at most a missed_ij + b missed_ik + neglected.
+    For every unit w there are a few neurons j and a_j >= 0 with sum_j a_j <= `secant` such that each sigma(x_i w)
+    differs from sum_j a_j S_ij by at most sum_j a_j missed_ij + neglected.
 
     Attributes:
         directions: of the neurons, in the space of the inputs (J, d).
         values: S (N, J).
         missed: (N, J).
-        secant: a bound on a + b.
-        neglected: what lies outside the plane.
+        secant: a bound on the sum of the weights.
+        neglected: what lies outside the space of the directions.
+        on_circle: the directions are in a plane, in order.
     """
 
     directions: Float[np.ndarray, "J d"]
@@ -43,18 +53,21 @@ class Dictionary:
     missed: Float[np.ndarray, "N J"]
     secant: float
     neglected: float
+    on_circle: bool = True
 
     @staticmethod
     def of(X: Float[Tensor, "N d"], step: float) -> Dictionary:
-        """Return the dictionary of inputs of rank 2 at most, of size about 1.
+        """Return the dictionary of inputs of rank 3 at most, of size about 1.
 
         Args:
             X: the inputs, with their bias column if they have one.
             step: the largest angle between neighbours, at most 1.
         """
         space = RowSpace.of(X, least=1, whole=2)
-        P = space.size * space.P[:, :2].numpy()
-        neglected = space.size * space.neglected if len(space.Q) <= 2 else math.inf  # then nothing is proved
+        P = space.size * space.P[:, :3].numpy()
+        neglected = space.size * space.neglected if len(space.Q) <= 3 else math.inf  # then nothing is proved
+        if P.shape[1] == 3:
+            return Dictionary._on_sphere(P, space, step, neglected)
         if P.shape[1] == 1:  # the line has two directions, without anything between them
             Q, values = space.Q[:1].numpy(), np.maximum(np.hstack([P, -P]), 0.0)
             missed, secant = CHARGED * np.abs(np.hstack([P, P])), space.stretch * (1.0 + CHARGED)
@@ -71,7 +84,38 @@ class Dictionary:
         secant = space.stretch / math.cos(0.5 * widest) * (1.0 + CHARGED)
         return Dictionary(directions @ space.Q[:2].numpy(), np.maximum(products, 0.0), missed, secant, neglected)
 
+    @staticmethod
+    def _on_sphere(P: Float[np.ndarray, "N 3"], space: RowSpace, step: float, neglected: float) -> Dictionary:
+        step = max(step, FINEST)
+        directions, triangles = cover(P, step)
+        products = P @ directions.T
+        corners = products[:, triangles]
+        above, below = np.maximum(corners, 0.0), np.maximum(-corners, 0.0)
+        charged = np.where((above.max(axis=2) <= below.max(axis=2))[:, :, None], above, below)
+        charged *= (above.max(axis=2) > 0.0)[:, :, None] & (below.max(axis=2) > 0.0)[:, :, None]
+        missed = np.zeros_like(products)
+        for k in range(3):
+            np.maximum.at(missed.T, triangles[:, k], charged[:, :, k].T)
+        size = np.linalg.norm(P, axis=1)
+        secant = space.stretch / math.sqrt(1.0 - step * step / 3.0) * (1.0 + CHARGED)
+        directions = directions @ space.Q[:3].numpy()
+        missed, neglected = missed + CHARGED * size[:, None], neglected + GAP * float(size.max())
+        return Dictionary(directions, np.maximum(products, 0.0), missed, secant, neglected, on_circle=False)
 
-def is_flat(X: Float[Tensor, "N d"]) -> bool:
-    """Return True if the inputs have rank 2 at most, by the rank rule."""
-    return RowSpace.of(X.cpu(), least=1, whole=2).Q.shape[0] <= 2 and bool(torch.isfinite(X).all())
+    def peaks(self, values: Float[np.ndarray, " J"], most: int) -> Int[np.ndarray, " _"]:
+        """Return the neurons at the largest local maxima on a circle, on a sphere with large values and not too near."""
+        if self.on_circle:
+            peaks = np.flatnonzero((values >= np.roll(values, 1)) & (values >= np.roll(values, -1)))
+            return peaks[np.argsort(-values[peaks])][:most]
+        chosen: list[int] = []
+        for j in np.argsort(-values)[: 40 * most].tolist():
+            if len(chosen) == most:
+                break
+            if not chosen or (self.directions[chosen] @ self.directions[j]).max() < APART:
+                chosen.append(j)
+        return np.array(chosen, dtype=int)
+
+
+def has_dictionary(X: Float[Tensor, "N d"]) -> bool:
+    """Return True if the inputs have rank 3 at most, by the rank rule."""
+    return RowSpace.of(X.cpu(), least=1, whole=2).Q.shape[0] <= 3 and bool(torch.isfinite(X).all())

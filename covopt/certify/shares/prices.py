@@ -16,8 +16,11 @@ b = beta^2 (L . 1)^2 + lam sum_i L_i^2 / q_i,
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -43,56 +46,72 @@ class Prices(NamedTuple):
     prices: Float[np.ndarray, "P N"]
 
 
+class Multipliers(NamedTuple):
+    """Multipliers of the outputs, and the prices that a network's paths and biases have with them.
+
+    Attributes:
+        values: L (N, m).
+        most: M, the price of a path.
+        biased: omega before it is divided by M, the price of a hidden bias.
+    """
+
+    values: Float[np.ndarray, "N m"]
+    most: float
+    biased: float
+
+
 @dataclass(frozen=True)
 class Instance:
-    """A problem of three layers and one output in units in which the solver and the check compute.
+    """A problem of three layers in units in which the solver and the check compute.
 
     Data have size 1, and without biases so has each sample's input: a network is then homogeneous in each sample.
 
     Attributes:
-        targets: Y (N,).
+        targets: Y (N, m).
         missed: the misfit that is allowed (N,).
         curvature: lam / q_i, 0 for exact fits (N,).
         atoms: the first layer.
         hidden_bias, output_bias: the entries of the bias columns of the second and third layer.
-        kinds: of the second layer's neurons.
         unit: the value of a unit of |W|^2 in the user's cost.
         weights: the value of a unit of the weights in the user's.
         is_homogeneous: True for exact fits without biases, for which the scale of the output layer does not matter.
     """
 
-    targets: Float[np.ndarray, " N"]
+    targets: Float[np.ndarray, "N m"]
     missed: Float[np.ndarray, " N"]
     curvature: Float[np.ndarray, " N"]
     atoms: Dictionary
     hidden_bias: float
     output_bias: float
-    kinds: Kinds
     unit: float
     weights: float
     is_homogeneous: bool
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """Return the kinds of the second layer's neurons; there are few enough for a few samples only."""
+        return Kinds(len(self.targets))
 
     @staticmethod
     def of(problem: Problem, step: float) -> Instance:
         """Return the instance; `step` is the largest angle between neighbours of its dictionary."""
         units = Units.of(problem.double())
         scaled = units.problem
-        X, y = scaled.Xt if problem.beta else scaled.X, scaled.Y[:, 0].cpu().numpy()
-        sizes = np.ones(len(y))
+        X, Y = scaled.Xt if problem.beta else scaled.X, scaled.Y.cpu().numpy()
+        sizes = np.ones(len(Y))
         if not problem.beta:
             largest = X.abs().amax(dim=1).cpu().numpy()
             sizes = np.where(largest > 0.0, np.exp2(np.frexp(largest)[1] - 1.0), 1.0)  # powers of two: exact
             X = X / torch.from_numpy(sizes).to(X)[:, None]
         exact = problem.interpolates
-        curvature = np.zeros(len(y)) if exact else scaled.lam * scaled.inverse_shares.cpu().numpy() / sizes**2
+        curvature = np.zeros(len(Y)) if exact else scaled.lam * scaled.inverse_shares.cpu().numpy() / sizes**2
         return Instance(
-            targets=y / sizes,
+            targets=Y / sizes[:, None],
             missed=scaled.allowed_misfit / sizes,
             curvature=curvature,
             atoms=Dictionary.of(X.cpu(), step),
             hidden_bias=scaled.bias(1),
             output_bias=scaled.bias(2),
-            kinds=Kinds(len(y)),
             unit=units.cost * scaled.lam,
             weights=units.weights,
             is_homogeneous=exact and not problem.beta,
@@ -121,23 +140,63 @@ class Instance:
 
     def value(self, cell: Cell, prices: Prices) -> float:
         """Return the bound, in units of |W|^2, on all networks of a cell; 0 if nothing is proved."""
-        asks, L = self.asks(cell, prices), prices.multipliers
+        asks = self.asks(cell, prices)
         most = self.atoms.secant * asks[:-2].max(initial=0.0) + asks[-2]
-        signal = L @ self.targets - np.abs(L) @ (self.missed + CHARGED * np.abs(self.targets))
+        return self.proved(prices.multipliers[:, None], float(most), float(asks[-1]), cell.scale)
+
+    def proved(
+        self, multipliers: Float[np.ndarray, "N m"], most: float, biased: float, scale: tuple[float, float]
+    ) -> float:
+        """Return the bound of multipliers whose paths have prices, in units of |W|^2; 0 if nothing is proved.
+
+        Args:
+            multipliers: L.
+            most: M, the price of a path.
+            biased: omega before it is divided by M, the price of a hidden bias.
+            scale: an interval of |W_3|^2 without the bias of the output.
+        """
+        size = np.abs(multipliers).sum(axis=1)
+        signal = float((multipliers * self.targets).sum())
+        signal -= float(size @ self.missed) + CHARGED * float((np.abs(multipliers) * np.abs(self.targets)).sum())
+        plain = 0.0 if self.is_homogeneous else scale[0]
         if not 0.0 < most < math.inf or not 0.0 < signal < math.inf:
-            return self._plain(cell)
+            return plain
         a = signal / most
         if self.is_homogeneous:
             return 3.0 * a ** (2.0 / 3.0) * (1.0 - SLACK)
-        total = self.output_bias * (abs(float(L.sum())) + CHARGED * float(np.abs(L).sum()))
-        b = (total**2 + float(self.curvature @ np.square(L))) / most**2 * (1.0 + SLACK)
-        omega = (float(asks[-1]) / most) ** 2 * (1.0 + SLACK)
-        least = _least(cell.scale, a, b, omega) if math.isfinite(a) and math.isfinite(b + omega) else 0.0
-        return max(self._plain(cell), least * (1.0 - SLACK))
+        total = self.output_bias * (float(np.linalg.norm(multipliers.sum(axis=0))) + CHARGED * float(size.sum()))
+        b = (total**2 + float(self.curvature @ np.square(multipliers).sum(axis=1))) / most**2 * (1.0 + SLACK)
+        omega = (biased / most) ** 2 * (1.0 + SLACK)
+        least = _least(scale, a, b, omega) if math.isfinite(a) and math.isfinite(b + omega) else 0.0
+        return max(plain, least * (1.0 - SLACK))
 
-    def _plain(self, cell: Cell) -> float:
-        """Return what the scale alone costs."""
-        return 0.0 if self.is_homogeneous else cell.scale[0]
+    def proved_at_any_scale(self, points: Sequence[Multipliers]) -> tuple[float, float]:
+        """Return the bound for every |W_3|^2, each by the best of these points, and where it is the lowest."""
+
+        def of(low: float, high: float) -> tuple[float, float, float]:
+            return max((self.proved(*point, (low, high)) for point in points), default=0.0), low, high
+
+        def near(at: float) -> float:
+            return of(at * (1.0 - 1e-9), at * (1.0 + 1e-9))[0]
+
+        if self.is_homogeneous:
+            return of(0.0, math.inf)[0], 1.0
+        grid = 2.0 ** np.arange(-40.0, 40.0, 0.5)
+        values = np.array([near(at) for at in grid])
+        top = float(values.min())
+        if not top > 0.0:
+            return 0.0, 1.0
+        intervals = [of(0.0, top)]  # beyond it the scale alone costs more
+        for _ in range(200):
+            lower, low, high = intervals[0]
+            middle = math.sqrt(low * high) if low else 0.25 * high
+            if near(middle) < lower * (1.0 + 1e-5) or not lower < top:
+                break
+            heapq.heapreplace(intervals, of(low, middle))
+            heapq.heappush(intervals, of(middle, high))
+        lower, low, high = intervals[0]
+        level = grid[values < 1.05 * top]  # where it rises slowly, the next multipliers are looked for at the end
+        return min(lower, top), float(level.max()) if low == 0.0 else math.sqrt(low * high)
 
 
 def _least(scale: tuple[float, float], a: float, b: float, omega: float) -> float:

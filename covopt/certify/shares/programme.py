@@ -106,7 +106,7 @@ def solve(
     count = len(below.indptr) - 1
     corners, offsets, sizes = layout.corners(cell.corners)
     linear, square, curved = np.zeros(layout.root + 1), np.zeros(layout.root + 1), np.zeros((layout.N, layout.N))
-    linear[: layout.N] = -instance.targets
+    linear[: layout.N] = -instance.targets[:, 0]
     if not instance.is_homogeneous:
         linear[: layout.N] *= 2.0 / math.sqrt(scale)
         curved = 2.0 / scale * (instance.output_bias**2 + np.diag(instance.curvature))

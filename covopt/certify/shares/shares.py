@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 
 from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.certify.shares.cells import LEAF, Cell, Cut
-from covopt.certify.shares.dictionary import is_flat
+from covopt.certify.shares.dictionary import has_dictionary
 from covopt.certify.shares.prices import Instance, Prices
 from covopt.certify.shares.programme import Paths
 from covopt.certify.shares.tree import Node, Search
@@ -62,16 +62,18 @@ class Shares(DeepProof):
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
-        """Return True for ReLU networks with one output on few samples of rank 2 at most."""
+        """Return True for ReLU networks with one output on few samples of rank 3 at most."""
         few = problem.samples <= FEW and problem.Y.shape[1] == 1 and problem.activation.slope == 0.0
-        return few and is_flat(problem.Xt if problem.beta else problem.X)
+        return few and has_dictionary(problem.Xt if problem.beta else problem.X)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
         """Search for a tree whose bound is within the gap of the cost; the networks that it meets lower the cost."""
         gap = max(target.gap or 1e-4, 1e-6)
-        step = min(0.1, max(0.01, math.sqrt(3.0 * gap)))  # the dictionary costs step^2 / 12 of an exact fit's bound
-        instance = Instance.of(problem, step)
+        # The dictionary costs step^2 / 12 of an exact fit's bound at rank 2, step^2 / 9 at rank 3, and has 1 / step^2.
+        instance = Instance.of(problem, step := min(0.1, max(0.01, math.sqrt(3.0 * gap))))
+        if not instance.atoms.on_circle:
+            instance = Instance.of(problem, step := max(step, 0.1))
         directions = np.pad(instance.atoms.directions, ((0, 0), (0, 0 if problem.beta else 1)))
 
         def meet(paths: Paths) -> float:

@@ -77,7 +77,7 @@ class Search:
     def run(self, goal: float, stop: Callable[[], bool]) -> Node:
         """Return the tree: its least bound is at least `goal` unless it ends before."""
         N, P = len(self.instance.targets), len(self.instance.kinds.signs)
-        root, before = self._node(Cell(), Prices(self.instance.targets, np.zeros((P, N))), goal), -1.0
+        root, before = self._node(Cell(), Prices(self.instance.targets[:, 0], np.zeros((P, N))), goal), -1.0
         while root.bound > before and not stop():  # L often has the signs of Y; where a sign is wrong, L_i ends at 0
             root, before = self._node(Cell(), root.prices, goal), root.bound * (1.0 + self.precision)
         queue, count, lacks, due, met = [(root.bound, 0, root)], 1, math.inf, 64, 0
@@ -132,9 +132,9 @@ class Search:
     def _added(self, asks: Float[np.ndarray, " J"]) -> bool:
         """Add neurons that the prices do not reach; return False if there are none."""
         reached = asks[self.neurons].max()
-        peaks = (asks >= np.roll(asks, 1)) & (asks >= np.roll(asks, -1)) & (asks > (1.0 + self.precision) * reached)
-        new = np.flatnonzero(peaks)
-        new = np.setdiff1d(new[np.argsort(-asks[new])][:6], self.neurons)
+        large = np.where(asks > (1.0 + self.precision) * reached, asks, 0.0)
+        new = self.instance.atoms.peaks(large, 6)
+        new = np.setdiff1d(new[large[new] > 0.0], self.neurons)
         self.neurons = np.union1d(self.neurons, new)
         return len(new) > 0
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from covopt.certify.paths.paths import PathNorm
 from covopt.certify.proof import Target
 from covopt.certify.shares.shares import Shares
 from covopt.model.loss import LOSSES
@@ -188,6 +189,28 @@ class Cases(Stage):
             return min(cost, incumbent.cost)
 
         return meet
+
+
+@dataclass(frozen=True)
+class PathBound(Stage):
+    """The bound from the path norm of three layers on some samples, whose first neurons are those of the network."""
+
+    name = "paths"
+    why = "For so few samples the path norm of the hidden neurons bounds the cost, by a tree over their signs."
+
+    def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
+        """Return True while there is time, the gap is open and a signal passes all layers."""
+        passes = bool(incumbent.weights) and min(len(W) for W in incumbent.weights[:-1]) > 0
+        return passes and not incumbent.closed(options.gap) and not options.budget.spent()
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Prove the bound."""
+        network = [W.detach().cpu() for W in incumbent.weights]
+        target = Target(cost=incumbent.cost, gap=options.gap, network=network, stop=options.budget.spent)
+        with options.budget.phase("paths"):
+            proved = PathNorm.prove(incumbent.problem.to(torch.device("cpu")), target)
+        incumbent.prove(None if proved is None else proved.proof)
+        incumbent.status = Status.OPTIMAL if incumbent.closed(options.gap) else incumbent.status
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from covopt.certify.paths.paths import PathNorm
 from covopt.certify.shares.shares import Shares
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
@@ -20,6 +21,7 @@ from covopt.solvers.stages.more_layers import (
     FewSamples,
     HiddenDescents,
     LayersInTurn,
+    PathBound,
 )
 from covopt.solvers.stages.stage import DataBound, Stage
 from covopt.solvers.stages.training import Train
@@ -37,11 +39,13 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     until = 0.85 if examining else 1.0  # the rest of the time is for the examination of the layers
     bound = [DataBound(until)] if proving else []
     cases = [Cases(0.7 * until)] if Shares.applies(problem) and problem.spread is ALONE else []
+    has_paths = options.certify in ("auto", "full") and PathNorm.applies(problem) and problem.spread is ALONE
+    paths = [PathBound(until)] if has_paths and not cases else []
     if options.method == "cone":
-        stages = [*bound, *cases, *_more_layers(problem, options, until)]
+        stages = [*bound, *cases, *_more_layers(problem, options, 0.7 * until if paths else until), *paths]
     else:
         rivals = {"hidden": HiddenDescents, "frank-wolfe": LayersInTurn, "train": Train}
-        closing = [Cases(until)] if cases and proving else []
+        closing = [Cases(until)] if cases and proving else paths
         stages = [rivals[options.method](0.5 * until if closing else until), *bound, *closing]
     return [*stages, ExamineLayers()] if examining else stages
 

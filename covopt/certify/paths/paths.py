@@ -1,0 +1,304 @@
+"""A lower bound from the path norm of a network of three layers (MATH.md section 5).
+
+With the paths m_kj = |v_k| u_kj |w_j| and the biases |v_k| b_k of the hidden neurons, a network of any width costs at
+least 2 |m|_1 / s^(1/2) + q^2 / s + s + |b_3|^2, s = |W_3|^2 and q = sum_k |v_k| |b_k|. Its outputs are a sum of neurons
+sigma(h) v^T of the second layer, and multipliers Lambda with
+
+    |Lambda^T sigma(h)| <= M (|m|_1 + r |b|)    for every pre-activation h = sum_j m_j s(w_j) + beta b 1
+
+price them. For paths of rank one, a hidden layer of one neuron for instance, the bound is exact. It is that of the first
+case of `shares`, for more samples and two outputs: the maximum over all h is proved by a tree over the signs of h
+(`branching`).
+
+The evidence is Lambda, r, and the tree with the prices of its leaves; the check asks no solver.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from covopt.certify.paths.body import Body, Directions
+from covopt.certify.paths.branching import Branching, Neurons, Tree
+from covopt.certify.paths.programme import Best, Programme
+from covopt.certify.proof import DeepProof, Proved, Target
+from covopt.certify.shares.dictionary import has_dictionary
+from covopt.certify.shares.prices import Instance, Multipliers
+from covopt.model.loss import Interpolation, MeanSquaredError
+from covopt.model.problem import Problem
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
+
+MOST_SAMPLES, MOST_OUTPUTS, MOST_NODES = 32, 2, 1_000_000
+STEP, STEP_ON_SPHERE = 0.05, 0.15
+"""A dictionary costs its step^2 / 12 of the bound, on a sphere step^2 / 9."""
+
+
+@dataclass(frozen=True)
+class PathNorm(DeepProof):
+    """A bound from the path norm.
+
+    Attributes:
+        step: the largest angle between neighbours in the dictionary of the first layer.
+        directions: the number of directions of two outputs.
+        multipliers: Lambda of each point; at each |W_3|^2 the best of the points counts (p, N, m).
+        bias_prices: r of each point (p,).
+        cuts: of the nodes in preorder, a tree for each point and direction: a sample, or -1 for a leaf (n,).
+        prices: c of each leaf (l, N).
+    """
+
+    step: float
+    directions: float
+    multipliers: Float[np.ndarray, "_ _ _"]
+    bias_prices: Float[np.ndarray, " _"]
+    cuts: Int[np.ndarray, " _"]
+    prices: Float[np.ndarray, "_ _"]
+
+    kind: ClassVar[Certificate] = Certificate.PATHS
+    losses: ClassVar[tuple[type, ...]] = (Interpolation, MeanSquaredError)
+    depths: ClassVar[range] = range(3, 4)
+    missing: ClassVar[str] = "The stored paths are missing or do not fit the data; certify the run again."
+
+    @classmethod
+    def suits(cls, problem: Problem) -> bool:
+        """Return True for ReLU networks with one or two outputs on some samples of rank 3 at most."""
+        some = problem.samples <= MOST_SAMPLES and problem.Y.shape[1] <= MOST_OUTPUTS
+        return some and problem.activation.slope == 0.0 and has_dictionary(problem.Xt if problem.beta else problem.X)
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
+        """Search for the best multipliers; without a network to start from, there is none."""
+        if target.network is None:
+            return None
+        instance = Instance.of(problem, step := STEP)
+        if not instance.atoms.on_circle:
+            instance = Instance.of(problem, step := STEP_ON_SPHERE)
+        goal = target.cost * (1.0 - 0.99 * target.gap) / instance.unit
+        directions, points = Search(instance, goal, target.stop).run([W / instance.weights for W in target.network])
+        if not points:
+            return None
+        proof = cls(
+            0.0,
+            step,
+            float(directions),
+            np.array([point.multipliers for point in points]),
+            np.array([point.bias for point in points]),
+            np.concatenate([point.tree.cuts for point in points]),
+            np.concatenate([point.tree.prices for point in points]),
+        )
+        return proof.proved(problem)
+
+    def bound(self, problem: Problem) -> float:
+        """Return the bound that the multipliers prove, with the largest price of a neuron by the tree."""
+        points = self._points(problem.samples, problem.Y.shape[1])
+        if points is None or not 1e-3 <= self.step <= 1.0:
+            raise ProblemError(self.missing)
+        if not self.applies(problem):
+            return 0.0
+        instance, directions = Instance.of(problem, self.step), Directions.of(problem.Y.shape[1], int(self.directions))
+        lower, _ = instance.proved_at_any_scale([point.priced(instance, directions) for point in points])
+        lower = float(instance.unit * lower)
+        return lower if math.isfinite(lower) else 0.0
+
+    def _points(self, samples: int, outputs: int) -> list[Point] | None:
+        """Return the points; None if the arrays do not fit each other and the data."""
+        count, trees = len(self.multipliers), 2 if outputs == 1 else self.directions
+        fits = self.multipliers.shape == (count, samples, outputs) and self.bias_prices.shape == (count,)
+        few = 0 < count <= 100 and 2 <= trees <= 1_000 and trees == int(trees) and len(self.cuts) <= MOST_NODES
+        if not fits or not few or self.bias_prices.min() <= 0.0:
+            return None
+        parts = Tree(self.cuts, self.prices).parts(count, int(trees), samples)
+        points = zip(self.multipliers, self.bias_prices.tolist(), parts or [], strict=False)
+        return None if parts is None else [Point(*point) for point in points]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Multipliers and the tree that proves their prices.
+
+    Attributes:
+        multipliers: Lambda (N, m).
+        bias: r, the price of a hidden bias relative to that of a path.
+        tree: over the signs, for each direction of the outputs.
+    """
+
+    multipliers: Float[np.ndarray, "N m"]
+    bias: float
+    tree: Tree
+
+    def priced(self, instance: Instance, directions: Directions) -> Multipliers:
+        """Return the multipliers with the prices that the tree proves."""
+        body = Body(instance.atoms, instance.hidden_bias, self.bias)
+        most = directions.secant * self.tree.most(body, self.multipliers, directions.vectors)[0]
+        return Multipliers(self.multipliers, most, most * self.bias)
+
+
+@dataclass
+class Search:
+    """The search for the best multipliers, by cutting planes.
+
+    A programme finds the multipliers that are best at one scale |W_3|^2 for the neurons met so far, and branching meets
+    neurons for which they are too large, or proves that there are none. Where the points so far prove the least, the
+    next one is looked for.
+
+    Attributes:
+        instance: the problem.
+        goal: the bound that is enough.
+        stop: called between steps; the search ends once it returns True.
+        levels: how far multipliers may be from feasible, and the bound from the programme's value, with the number of
+            directions of two outputs: at first, so that there is a bound soon, and then.
+        points: at most.
+        part: about as many directions are looked at in a round, until the multipliers settle.
+        first: nodes of a tree at first; four times as many each time that they did not suffice.
+        most: nodes of a tree at most.
+        held: neurons of a programme at most.
+    """
+
+    instance: Instance
+    goal: float
+    stop: Callable[[], bool]
+    levels: tuple[tuple[float, int], ...] = ((0.1, 12), (0.02, 32), (0.004, 96), (5e-4, 96))
+    points: int = 8
+    part: int = 12
+    first: int = 3_000
+    most: int = 60_000
+    held: int = 1_500
+    neurons: Neurons = field(init=False)
+    chosen: Int[np.ndarray, " _"] = field(init=False)
+    value: float = field(init=False)
+    precision: float = field(init=False)
+    directions: Directions = field(init=False)
+
+    def run(self, network: list[Tensor]) -> tuple[int, list[Point]]:
+        """Return the number of directions, and the points that prove the best bound; none if there was no time for one.
+
+        Args:
+            network: near the minimum, in the units of the instance; its neurons are the first of the programme.
+        """
+        self.chosen = self._coarse()
+        scale, self.neurons = self._start(network)
+        best: tuple[int, list[Point]] = 0, []
+        lower = 0.0
+        for precision, count in self.levels:
+            self.precision = precision
+            self.directions = Directions.of(self.instance.targets.shape[1], count)
+            points, value, scale = self._points(scale)
+            if value > lower:
+                best, lower = (count, points), value
+            if lower >= self.goal or not points:
+                break
+        return best
+
+    def _points(self, scale: float) -> tuple[list[Point], float, float]:
+        """Return points that together prove a bound within the precision, the bound, and where it is the lowest."""
+        points: list[Point] = []
+        priced: list[Multipliers] = []
+        lower, self.value = 0.0, math.inf
+        while lower < self.goal and len(points) < self.points and (point := self._point(scale, not points)) is not None:
+            points.append(point)
+            priced.append(point.priced(self.instance, self.directions))
+            before, (lower, scale) = lower, self.instance.proved_at_any_scale(priced)
+            if lower > self.value * (1.0 - 3.0 * self.precision) or lower < before * (1.0 + self.precision):
+                break
+        needed = list(range(len(points)))
+        for k in range(len(points)):
+            fewer = [j for j in needed if j != k]
+            if self.instance.proved_at_any_scale([priced[j] for j in fewer])[0] > lower * (1.0 - 0.1 * self.precision):
+                needed = fewer
+        return [points[k] for k in needed], lower, scale
+
+    def _point(self, scale: float, moving: bool) -> Point | None:
+        """Return the best multipliers at a scale with their tree; None if they were not found in time.
+
+        Args:
+            scale: |W_3|^2.
+            moving: the scale moves to where the multipliers prove the least.
+        """
+        instance, directions, nodes = self.instance, self.directions.vectors, self.first
+        parts = max(1, len(directions) // self.part)
+        turn, quiet = 0, 0
+        while not self.stop() and (best := Programme(instance).solve(self.neurons, scale)) is not None:
+            whole = quiet >= parts or parts == 1
+            goal = 1.0 if instance.is_homogeneous else 1.0 / math.sqrt(scale)
+            body = Body(instance.atoms, instance.hidden_bias, best.price, self.chosen)
+            some = directions if whole else directions[turn % parts :: parts]
+            branching = Branching(body, best.multipliers, some, goal, self.precision)
+            tree = branching.run(nodes, self.stop)
+            missing = self._add(branching, goal, best)
+            if tree is None and not missing:
+                if nodes >= self.most:
+                    return None
+                nodes = min(4 * nodes, self.most)
+                continue
+            settled = best.value > self.value * (1.0 - 0.1 * self.precision)
+            self.value, turn, quiet = best.value, turn + 1, quiet + 1 if settled or not missing else 0
+            if whole and tree is not None and (quiet or not missing):
+                most, at = tree.most(body, best.multipliers, directions)
+                if most < goal * instance.atoms.secant * (1.0 + 2.0 * self.precision) or not self._choose(at):
+                    return Point(best.multipliers, best.price, tree)
+            if moving and (not whole or parts == 1):
+                _, at = instance.proved_at_any_scale([Multipliers(best.multipliers, goal, goal * best.price)])
+                reach = 1.0 + 0.5 * 0.85**turn
+                scale = float(np.clip(at, scale / reach, scale * reach))
+        return None
+
+    def _coarse(self) -> Int[np.ndarray, " _"]:
+        """Return the neurons that the search looks at: all on a circle, on a sphere those nearest to some."""
+        atoms = self.instance.atoms
+        if atoms.on_circle:
+            return np.arange(len(atoms.directions))
+        zeros = (atoms.values <= atoms.missed).sum(axis=0)
+        return np.unique(np.concatenate([atoms.peaks(zeros.astype(float), 400), atoms.values.argmax(axis=1)]))
+
+    def _choose(self, neurons: Int[np.ndarray, " _"]) -> bool:
+        """Look at more neurons of the dictionary; return False if none of them is new."""
+        new = np.setdiff1d(neurons[:100], self.chosen)
+        self.chosen = np.union1d(self.chosen, new)
+        return len(new) > 0
+
+    def _start(self, network: list[Tensor]) -> tuple[float, Neurons]:
+        """Return |W_3|^2 of a network, and neurons: its own, each of the first layer, and random pairs of these."""
+        W_1, W_2, W_3 = (W.double().cpu().numpy() for W in network)
+        atoms, bias = self.instance.atoms, self.instance.hidden_bias
+        (N, J), inputs = atoms.values.shape, atoms.directions.shape[1]
+        corners = self.chosen if not bias else np.append(self.chosen, J)
+        sizes, outputs = np.linalg.norm(W_1[:, :inputs], axis=1), np.linalg.norm(W_3[:, : len(W_2)], axis=0)
+        nearest = (W_1[:, :inputs] @ atoms.directions.T).argmax(axis=1)
+        paths = np.zeros((len(corners) + 8 * N + len(W_2), J + 1))
+        single, pairs, own = np.split(paths, [len(corners), len(corners) + 8 * N])
+        single[np.arange(len(corners)), corners] = 1.0
+        rng = np.random.default_rng(0)
+        for _ in range(2):
+            pairs[np.arange(len(pairs)), rng.choice(corners, len(pairs))] += rng.standard_normal(len(pairs))
+        np.add.at(own.T, nearest, (outputs[:, None] * W_2[:, : len(W_1)] * sizes).T)
+        own[:, -1] = outputs * W_2[:, -1] * (bias > 0.0)
+        size = np.abs(paths)
+        total = size.sum(axis=1)
+        paths, size = (A[total > 1e-9 * total.max()] / total[total > 1e-9 * total.max(), None] for A in (paths, size))
+        h = paths @ np.vstack([atoms.values.T, np.full(N, bias)])
+        return float(np.square(outputs).sum()) or 1.0, Neurons(
+            np.maximum(h, 0.0), size[:, :-1].sum(axis=1), size[:, -1]
+        )
+
+    def _add(self, branching: Branching, goal: float, best: Best) -> bool:
+        """Add the neurons for which the multipliers are too large; return False if there are none.
+
+        Where there are too many, those that bound the multipliers the most are kept.
+        """
+        if len(best.used) > self.held:
+            self.neurons = self.neurons[np.argsort(-best.used)[: self.held // 2]]
+        met = branching.met[0]
+        for more in branching.met[1:]:
+            met = met.with_more(more)
+        price = goal * (met.weights + branching.body.price * met.biases)
+        excess = np.linalg.norm(met.values @ branching.multipliers, axis=1) / np.maximum(price, 1e-300)
+        new = np.argsort(-excess)[:150]
+        new = new[excess[new] > 1.0 + 0.1 * self.precision]
+        self.neurons = self.neurons.with_more(met[new])
+        return len(new) > 0
