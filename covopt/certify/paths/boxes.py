@@ -213,14 +213,20 @@ def _length(values: list[Tensor], steps: list[Tensor]) -> Float[Tensor, "B 1"]:
 
 
 def settle(
-    A: Float[Tensor, "N J"], boxes: Boxes, goal: float, tolerance: float = 1e-5, iterations: int = 30
+    A: Float[Tensor, "N J"],
+    boxes: Boxes,
+    goal: float,
+    hopeless: Float[Tensor, " B"],
+    tolerance: float = 1e-5,
+    iterations: int = 40,
 ) -> Settled:
-    """Return prices of each node: the best up to the tolerance, or such that its minimum is on one side of the goal.
+    """Return prices of each node: the best up to the tolerance, unless they prove the goal, or none is worth a proof.
 
     Args:
         A: outputs of neurons on the samples, at least 0.
         boxes: of the nodes.
-        goal: a node ends once its prices prove this, or once none can.
+        goal: a node ends once its prices prove this.
+        hopeless: a node ends once no prices can prove this.
         tolerance: relative.
         iterations: at most.
     """
@@ -232,9 +238,8 @@ def settle(
     for _ in range(iterations):
         settled.improve(where, state, A)
         above, below = settled.above[where], settled.below[where]
-        keep = (
-            (above > goal) & (below <= goal) & (above - below > tolerance * above.abs()) & torch.isfinite(state.t[:, 0])
-        )
+        close = above - below <= tolerance * above.abs()
+        keep = (above > goal) & (below <= hopeless[where]) & ~close & torch.isfinite(state.t[:, 0])
         where, state = where[keep], state.kept(keep)
         if not len(where):
             break

@@ -1,10 +1,11 @@
 """Branch and bound over the signs of a neuron's pre-activations (MATH.md section 5).
 
-For lambda in R^N and a pre-activation h = h+ - h- of the second layer, both parts at least 0, <lambda, sigma(h)> is to be
-bounded. Where lambda_i <= 0, lambda_i sigma(h_i) <= c_i h_i for every c_i in [lambda_i, 0]. Where lambda_i > 0 a node has
-decided that h_i >= 0, and any c_i >= lambda_i will do; or that h_i <= 0, and any c_i <= 0 will do; or nothing, and
-lambda_i sigma(h_i) <= lambda_i h+_i. So <lambda, sigma(h)> <= <c+, h+> - <c-, h->, with c+ = c- = c but c+_i = lambda_i
-and c-_i = 0 where nothing is decided. The leaves of a tree that decides one sign after the other hold every h.
+For lambda in R^N and a pre-activation h = h+ - h- of the second layer, both parts at least 0, <lambda, sigma(h)> is
+to be bounded. Where lambda_i <= 0, lambda_i sigma(h_i) <= c_i h_i for every c_i in [lambda_i, 0]. Where lambda_i > 0
+a node has decided that h_i >= 0, and any c_i >= lambda_i will do; or that h_i <= 0, and any c_i <= 0 will do; or
+nothing, and lambda_i sigma(h_i) <= lambda_i h+_i. So <lambda, sigma(h)> <= <c+, h+> - <c-, h->, with c+ = c- = c but
+c+_i = lambda_i and c-_i = 0 where nothing is decided. The leaves of a tree that decides one sign after the other hold
+every h.
 """
 
 from __future__ import annotations
@@ -191,7 +192,9 @@ class Branching:
         low = torch.where(rising & (signs > 0), lam, torch.where(rising, -math.inf, lam))
         high = torch.where(rising & (signs > 0), math.inf, 0.0)
         offsets = torch.where(undecided, lam, 0.0) @ self.body.corners
-        settled = settle(self.body.corners, Boxes(low, high, ~undecided, offsets), self._limit())
+        # A node without an undecided sign is a leaf, whose prices count.
+        hopeless = torch.where(undecided.any(dim=1), self._limit(), math.inf)
+        settled = settle(self.body.corners, Boxes(low, high, ~undecided, offsets), self._limit(), hopeless)
         plus, minus = self._parts(settled)
         h = plus - minus
         values = torch.stack([(lam * h.relu()).sum(dim=1), (lam * (-h).relu()).sum(dim=1)])

@@ -6,8 +6,8 @@ sigma(h) v^T of the second layer, and multipliers Lambda with
 
     |Lambda^T sigma(h)| <= M (|m|_1 + r |b|)    for every pre-activation h = sum_j m_j s(w_j) + beta b 1
 
-price them. For paths of rank one, a hidden layer of one neuron for instance, the bound is exact. It is that of the first
-case of `shares`, for more samples and two outputs: the maximum over all h is proved by a tree over the signs of h
+price them. For paths of rank one, a hidden layer of one neuron for instance, the bound is exact. It is that of the
+first case of `shares`, for more samples and two outputs: the maximum over all h is proved by a tree over the signs of h
 (`branching`).
 
 The evidence is Lambda, r, and the tree with the prices of its leaves; the check asks no solver.
@@ -15,6 +15,7 @@ The evidence is Lambda, r, and the tree with the prices of its leaves; the check
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -293,9 +294,9 @@ class Search:
         """
         if len(best.used) > self.held:
             self.neurons = self.neurons[np.argsort(-best.used)[: self.held // 2]]
-        met = branching.met[0]
-        for more in branching.met[1:]:
-            met = met.with_more(more)
+        if not branching.met:
+            return False
+        met = functools.reduce(Neurons.with_more, branching.met)
         price = goal * (met.weights + branching.body.price * met.biases)
         excess = np.linalg.norm(met.values @ branching.multipliers, axis=1) / np.maximum(price, 1e-300)
         new = np.argsort(-excess)[:150]

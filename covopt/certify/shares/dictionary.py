@@ -1,14 +1,14 @@
 """Finitely many first-layer neurons that stand for all of them, for inputs of rank 3 at most (MATH.md section 5).
 
 At rank 2 let n_1, n_2, ... be directions in the plane, each at less than a right angle to the next, around the whole
-circle. A unit w between n_j and n_k is a n_j + b n_k with a, b >= 0 and a + b <= 1 / cos(angle / 2). If no sample changes
-its sign between the two, sigma(X w) = a sigma(X n_j) + b sigma(X n_k). If x_i does, the two sides differ in entry i by at
-most min(a |x_i n_j|, b |x_i n_k|), which is charged. So the dictionary may hold any directions: where it lacks an end
-of an arc, or has it only up to rounding, the bound is a little lower.
+circle. A unit w between n_j and n_k is a n_j + b n_k with a, b >= 0 and a + b <= 1 / cos(angle / 2). If no sample
+changes its sign between the two, sigma(X w) = a sigma(X n_j) + b sigma(X n_k). If x_i does, the two sides differ in
+entry i by at most min(a |x_i n_j|, b |x_i n_k|), which is charged. So the dictionary may hold any directions: where
+it lacks an end of an arc, or has it only up to rounding, the bound is a little lower.
 
 At rank 3 the directions are the corners of small triangles on the sphere. A unit w in one of them is a sum of its
-corners with weights a_j >= 0, and with l the longest chord of an edge 1 = |w|^2 >= (sum_j a_j)^2 (1 - l^2 / 3), since the
-products of three parts of 1, two by two, add up to 1/3 at most.
+corners with weights a_j >= 0, and with l the longest chord of an edge 1 = |w|^2 >= (sum_j a_j)^2 (1 - l^2 / 3), since
+the products of three parts of 1, two by two, add up to 1/3 at most.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Dictionary:
         return Dictionary(directions, np.maximum(products, 0.0), missed, secant, neglected, on_circle=False)
 
     def peaks(self, values: Float[np.ndarray, " J"], most: int) -> Int[np.ndarray, " _"]:
-        """Return the neurons at the largest local maxima on a circle, on a sphere with large values and not too near."""
+        """Return the neurons at the largest local maxima of a circle, or with the largest values that are apart."""
         if self.on_circle:
             peaks = np.flatnonzero((values >= np.roll(values, 1)) & (values >= np.roll(values, -1)))
             return peaks[np.argsort(-values[peaks])][:most]
