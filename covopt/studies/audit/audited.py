@@ -55,7 +55,7 @@ class Audit(Answer):
         escape_cost: its loss.
         trained: the trainings, if the network is the best of them.
         interrupted: whether Ctrl-C ended the audit.
-        function: the properties of the network as a function; None if Ctrl-C came before.
+        function: the properties of the network as a function, if they were asked for and Ctrl-C did not come before.
         at: the inputs at which it is examined as a function; None: those of the problem.
         orbits: these inputs after a transformation.
         batches: the effects of the batches of its training; None if they are not reported.
