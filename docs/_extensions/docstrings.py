@@ -7,6 +7,7 @@ from sphinx.application import Sphinx
 import covopt
 
 CODE = re.compile(r"(`[^`]+`)")
+EXAMPLE = re.compile(r"(^ *>>> .*(?:\n *\S.*)*)", re.MULTILINE)
 PUBLIC = re.compile(rf"`(covopt\.)?({'|'.join(covopt.__all__)})(\.\w+)?`")
 SIGNS = re.compile(r"(?<=\w)_(?!\w)|(?m:(?<!^)(?<!^ {4})(?<!^ {8})\*)|[|\\]")
 
@@ -20,7 +21,9 @@ def as_rest(text: str) -> str:
 
 
 def escape(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    lines[:] = as_rest("\n".join(lines)).split("\n")
+    parts = EXAMPLE.split("\n".join(lines))
+    parts[::2] = [as_rest(part) for part in parts[::2]]  # examples stay as they are
+    lines[:] = "".join(parts).split("\n")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -107,12 +107,15 @@ def validate(
 ) -> Audit:
     """Check whether a trained network minimises C + lam |W|^2 (|W|^2 at F = Y), and why not.
 
+    >>> audit = covopt.validate([[[1.0, 0.0]], [[0.5, 0.0]]], [[0.0], [1.0]], [0.0, 1.0], lam=0.01, time_limit=2)
+    >>> str(audit.finding), audit.save_escape("better.npz")
+    ('untrained', True)
+
     Args:
         net: an nn.Sequential of Linear and ReLU, LeakyReLU or Identity (Flatten and Dropout do nothing), or a module
             with the outputs of one; its state dict; weights [W_1, ..., W_L] with the bias column last; a Result; a file
             (.pt with a state dict, .npz with W1 ... WL); None trains networks by the method `train`; the best counts.
-        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
-        Y: targets (N, n_L), numbers or labels (N,).
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
         lam: strength of the penalty; None means the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate.
         depth: L, that of the network; 2 without one.
