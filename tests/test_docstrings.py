@@ -116,7 +116,7 @@ def test_what_comes_from_a_paper_says_so(name: str) -> None:
 WITH_EXAMPLES = [name for name in PUBLIC if ">>>" in (getattr(covopt, name).__doc__ or "")]
 ERRORS = {name for name in CLASSES if issubclass(getattr(covopt, name), Exception)} - {"CovoptError"}
 """Kinds of errors and warnings, for which the example of their base stands."""
-INSIDE = {"describe", "describe_data", "draw", "files", "panels", "rows", "sentence", "stated", "summary", "run_picture"}
+INSIDE = set("describe describe_data draw files panels rows run_picture sentence stated summary".split())
 INSIDE |= {"carried_out", "certificates", "networks", "proved", "to_parquet"}
 """What reports, files and the command line ask of an answer, which users print; and what needs an extra."""
 

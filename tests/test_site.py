@@ -42,6 +42,13 @@ def window() -> Iterator[Browser]:
         yield opened
 
 
+def test_formulas_have_their_font(pages: list[Path], window: Browser) -> None:
+    window.open(next(page for page in pages if page.name == "two-layers.html"))
+    window.driver.execute_async_script("document.fonts.ready.then(arguments[0])")
+    fonts = window.run("return [...document.fonts].map(font => [font.family, font.status])")
+    assert [family.strip('"') for family, status in fonts if status == "loaded"] == ["covopt math"]
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_page_is_wider_than_its_window_or_too_long(pages: list[Path], window: Browser, width: int) -> None:
     assert len(pages) > 60
