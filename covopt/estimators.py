@@ -154,17 +154,15 @@ def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, N
 class CovoptRegressor(RegressorMixin, _Network):
     """The network of depth L that minimises (1/N) |F - Y|^2 + lam |W|^2, by `covopt.solve`.
 
-    By default inputs and targets are standardised, so that one lam means the same for all data.
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> network = covopt.CovoptRegressor(lam=0.1).fit(X, y)
+    >>> network.status_, network.widths_[0] < 20
+    ('tolerance', True)
+    >>> round(network.score(X, y), 1)
+    0.5
 
-    Example:
-        >>> from sklearn.datasets import load_diabetes
-        >>> from covopt import CovoptRegressor
-        >>> X, y = load_diabetes(return_X_y=True)
-        >>> network = CovoptRegressor(lam=0.1).fit(X, y)
-        >>> network.status_, network.widths_[0] < 20
-        ('tolerance', True)
-        >>> round(network.score(X, y), 1)
-        0.5
+    By default inputs and targets are standardised, so that one lam means the same for all data.
 
     Args:
         lam: strength of the penalty on all weights, biases included; None asks for the network of least norm that
@@ -192,8 +190,7 @@ class CovoptRegressor(RegressorMixin, _Network):
         cost_: the objective at the network found, an upper bound on the minimum.
         lower_: a proved lower bound on the minimum; None where nothing is proved.
         gap_: (cost_ - lower_) / cost_; None without a bound.
-        certificate_: what proves the bound: exact, branch-and-bound, relaxation, sign-branching, groups, spectral
-            or none.
+        certificate_: what proves the bound, the name of a `Certificate`.
         status_: what ended the solve; widths_: hidden neurons of each layer; n_iter_: rounds.
         result_: the whole `Result`; it predicts, saves and shows itself.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
@@ -255,17 +252,13 @@ def _has_probabilities(estimator: CovoptClassifier) -> bool:
 class CovoptClassifier(ClassifierMixin, _Network):
     """The network of depth L that minimises mean cross-entropy + lam |W|^2, by `covopt.solve`.
 
-    By default inputs are standardised.
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> network = covopt.CovoptClassifier().fit(X, y)
+    >>> network.predict(X[:2]), network.decision_function(X).shape, network.score(X, y) > 0.95
+    (array([0, 0]), (150, 3), True)
 
-    Example:
-        >>> from sklearn.datasets import load_iris
-        >>> from covopt import CovoptClassifier
-        >>> X, y = load_iris(return_X_y=True)
-        >>> network = CovoptClassifier().fit(X, y)
-        >>> network.predict(X[:2])
-        array([0, 0])
-        >>> network.score(X, y) > 0.95
-        True
+    By default inputs are standardised.
 
     Args:
         lam: strength of the penalty, by default 0.003, below that of `CovoptRegressor`, as cross-entropy has less

@@ -122,20 +122,16 @@ class _Chosen:
 class CovoptRegressorCV(_Chosen, CovoptRegressor):
     """`CovoptRegressor` with lam of least held-out mean squared error, refitted on all rows.
 
+    >>> x = np.linspace(-1.0, 1.0, 12)
+    >>> chosen = covopt.CovoptRegressorCV([0.1, 0.001], cv=3, max_iter=2).fit(x[:, None], np.abs(x))
+    >>> chosen.lam_
+    0.001
+
     Each fold solves all values of lam as one path, from the largest down, each from its neighbours' neurons.
 
-    Example:
-        >>> import numpy as np
-        >>> from covopt import CovoptRegressorCV
-        >>> x = np.linspace(-1.0, 1.0, 12)
-        >>> chosen = CovoptRegressorCV([0.1, 0.001], cv=3, max_iter=2).fit(x[:, None], np.abs(x))
-        >>> chosen.lam_
-        0.001
-
     Args:
-        lams: the values; None: `n_lams` of them from lam_max, the smallest lam at which no hidden neurons are needed,
-            down to `eps` times it.
-        n_lams, eps: see lams.
+        lams, n_lams, eps: the values; None: `n_lams` of them from lam_max, the smallest lam at which no hidden neurons
+            are needed, down to `eps` times it.
         cv: folds, a splitter of scikit-learn, or pairs of row numbers; None: 5.
         time_limit: seconds, seven tenths of them for the folds.
         max_iter: rounds of each solve.
@@ -167,13 +163,10 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
 class CovoptClassifierCV(_Chosen, CovoptClassifier):
     """`CovoptClassifier` with lam of least held-out loss, refitted on all rows.
 
-    Example:
-        >>> import numpy as np
-        >>> from covopt import CovoptClassifierCV
-        >>> x = np.linspace(-1.0, 1.0, 12)
-        >>> chosen = CovoptClassifierCV([0.1, 0.001], cv=3, max_iter=2).fit(x[:, None], np.abs(x) > 0.5)
-        >>> chosen.predict([[0.0], [1.0]])
-        array([False,  True])
+    >>> x = np.linspace(-1.0, 1.0, 12)
+    >>> chosen = covopt.CovoptClassifierCV([0.1, 0.001], cv=3, max_iter=2).fit(x[:, None], np.abs(x) > 0.5)
+    >>> chosen.predict([[0.0], [1.0]])
+    array([False,  True])
 
     Args:
         loss: cross_entropy, the default, or mse on one-hot targets. The others are those of `CovoptRegressorCV`.

@@ -16,7 +16,7 @@ import covopt
 from covopt.app.cli import app
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = [ROOT / "docs", ROOT / "docs" / "commands", ROOT / "docs" / "notes"]
+FOLDERS = [ROOT / "docs", *(ROOT / "docs" / name for name in ("commands", "figures", "math", "papers", "notes"))]
 PAGES = sorted([ROOT / "README.md", *(page for folder in FOLDERS for page in folder.glob("*.md"))])
 RUN = [page for page in PAGES if any(fence.runs for fence in fences(page))]
 KINDS = {"python", "pycon", "sh", "console", *SHOWN}
@@ -108,7 +108,7 @@ def test_titles_are_unique() -> None:
 def test_every_page_is_in_the_sidebar_and_notes_are_not() -> None:
     listed = {
         f"{entry}.md"
-        for page in (ROOT / "docs" / "index.md", ROOT / "docs" / "commands.md")
+        for page in (ROOT / "docs" / f"{name}.md" for name in ("index", "commands", "figures", "MATH", "paper"))
         for fence in fences(page) if fence.kind == "{toctree}"
         for entry in fence.text.split("\n\n")[-1].split()
     }  # fmt: skip
@@ -130,7 +130,8 @@ def test_every_command_is_documented_with_all_its_options(name: str) -> None:
 
 
 def test_each_statement_of_the_papers_has_a_test_or_is_not_evaluated() -> None:
-    text = (ROOT / "docs" / "paper.md").read_text()
+    pages = ROOT / "docs" / "paper.md", *sorted((ROOT / "docs" / "papers").glob("*.md"))
+    text = "\n".join(page.read_text() for page in pages)
     tests = re.compile(r"`(test_\w+\.py)::(\w+)`")
     rows = [line for line in text.splitlines() if line.startswith("|") and not line.startswith(("| statement", "|---"))]
     assert len(rows) >= 50

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from enum import Enum
 
+import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
 
@@ -113,16 +114,51 @@ def test_what_comes_from_a_paper_says_so(name: str) -> None:
 
 
 WITH_EXAMPLES = [name for name in PUBLIC if ">>>" in (getattr(covopt, name).__doc__ or "")]
+ERRORS = {name for name in CLASSES if issubclass(getattr(covopt, name), Exception)} - {"CovoptError"}
+"""Kinds of errors and warnings, for which the example of their base stands."""
+INSIDE = set("describe describe_data draw files panels rows run_picture sentence stated summary".split())
+INSIDE |= {"carried_out", "certificates", "networks", "proved", "to_parquet"}
+"""What reports, files and the command line ask of an answer, which users print; and what needs an extra."""
 
 
-def test_the_faces_of_the_loss_have_examples() -> None:
-    assert {*FACES, "preactivations", "covariances_of", "representations_of", "LossValue"} <= set(WITH_EXAMPLES)
+Examples = dict[str, tuple[doctest.TestResults, dict[str, object]]]
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
+    """The examples, run: how each ended, and what its names are at its end."""
+    ran = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in WITH_EXAMPLES:
+            patch.chdir(tmp_path_factory.mktemp(name))
+            finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+            (example,) = finder.find(getattr(covopt, name), name, globs={"covopt": covopt, "np": np})
+            names = example.globs
+            runner.run(example, clear_globs=False)
+            ran[name] = runner.summarize(), names
+    return ran
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_examples_in_docstrings_run(name: str) -> None:
-    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
-    for example in finder.find(getattr(covopt, name), name, globs={}):
-        runner.run(example)
-    assert runner.summarize().attempted > 0
-    assert runner.summarize().failed == 0
+def test_examples_in_docstrings_run(examples: Examples, name: str) -> None:
+    assert examples[name][0].attempted > 0
+    assert examples[name][0].failed == 0
+
+
+def test_every_public_object_has_an_example(
+    examples: Examples,
+) -> None:
+    """One of its own; a class that functions return, in theirs."""
+    assert set(FUNCTIONS) <= set(WITH_EXAMPLES)
+    made = {type(value) for _, names in examples.values() for value in names.values()}
+    shown = {name for name in CLASSES if getattr(covopt, name) in made}
+    printed = {
+        name for name in CLASSES if any(f"<{name}." in getattr(covopt, other).__doc__ for other in WITH_EXAMPLES)
+    }
+    assert set(CLASSES) - ERRORS - set(WITH_EXAMPLES) - shown - printed == set()
+
+
+def test_the_methods_that_users_call_are_in_an_example() -> None:
+    text = "\n".join(getattr(covopt, name).__doc__ for name in WITH_EXAMPLES)
+    called = {method for name, method in METHODS if inspect.isfunction(vars(getattr(covopt, name))[method])}
+    assert {method for method in called - INSIDE if f".{method}(" not in text} == set()

@@ -10,9 +10,8 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("covopt", "examples") for path in (ROOT / folder).rglob("*.py"))
-CLEAN = "commands", "contributing", "faces", "index", "report", "scale", "sweeps"
-"""Pages of docs/ that hold no word of the dialect; the others join them as they are rewritten."""
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in CLEAN)]
+PAGES = [*sorted(page for page in (ROOT / "docs").rglob("*.md") if "notes" not in page.parts), ROOT / "README.md"]
+"""All pages but the notes, which record what was tried in the words of that day."""
 
 DIALECT = {
     r"training on (?:gains|lowers|ends|from it|from there)|train on[.;,]|trained on with": "further training",
@@ -25,7 +24,7 @@ DIALECT = {
     r"\bfurther data\b": "new data",
     r"\bbounds? nothing\b": "is no bound",
     r"\bso many (?!that)": "this number of",
-    r"\bfrom (?:which|a lam|then|there|now) on\b": "the smallest ... at which",
+    r"\bfrom (?:which|a lam|then|there|now|(?:layer|depth) \d+|[\d,]+ \w+|one second) on\b": "the smallest, or more",
     r"\b(?:goes|go) on (?:from|with|along|until|without)\b": "continues",
     r"\bhand(?:s|ed|ing)? (?:on|down)\b": "passes on",
     r"left of (?:its|their|the) start|of the start (?:is|are) left|(?:kept|keep|part|much) of (?:its|their|the) start"

@@ -225,9 +225,11 @@ def forces(
     activation: str | Activation = "relu",
     tikhonov: float | None = None,
 ) -> Forces:
-    """Return the forces on hidden layer l = `layer` of a Result, or of weights on inputs X.
+    """Return the forces on hidden layer l = `layer` of a Result, or of weights on inputs X [JGHG22, section 3].
 
-    Source: [JGHG22, section 3].
+    >>> answer = covopt.forces([[[1.0, 0.0]], [[1.0, 0.0]]], X=[[1.0], [2.0]])
+    >>> answer.attraction.round(6).tolist(), answer.repulsion.round(6).tolist()
+    ([[-2.0], [2.0]], [[2.0], [-2.0]])
 
     Args:
         network: a Result, or weights [W_1, ..., W_L] of shapes (n_l, n_{l-1} + 1), the bias column last.

@@ -68,6 +68,13 @@ class DualPoint:
 class Result(Predictor):
     """The result of a solve; numbers are NaN and the status `unsolved` until the solver ends.
 
+    >>> result = covopt.solve([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0], lam=0.01)
+    >>> result.status, result.certificate, str(result.unique.verdict)
+    (<Status.OPTIMAL: 'optimal'>, <Certificate.EXACT: 'exact'>, 'unique')
+    >>> network, Z, (K, Ks) = result.to_torch(), result.representations(1), result.covariances(1)
+    >>> optima = result.optima(result)  # here there is one only
+    >>> result.save("run", force=True)
+
     Attributes:
         problem: the problem that was solved.
         method, certify, seed: the options of the call; target: the proved gap at which a solve ends.

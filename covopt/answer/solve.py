@@ -83,15 +83,18 @@ def solve(
 ) -> Result:
     """Solve min C + lam |W|^2 over networks of depth L, or min |W|^2 with F = Y.
 
-    The minimum is what the data cost, R(X, Y) in the second case. For depth 2 the problem is convex over covariances,
-    and the gap is closed where it can be. Deeper problems return the best of many starts with the spectral bound, and
-    each hidden layer's own gap in `layers`.
+    >>> result = covopt.solve([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0], lam=0.01)
+    >>> round(result.cost, 4), round(result.lower, 4), result.widths
+    (0.0608, 0.0608, [3])
+    >>> result.predict([[1.0]]).round(2).tolist()
+    [[0.89]]
 
-    Source: [JGHG22, Prop. 3] for the cone of covariances; the dual and its bounds are derived in MATH.md, section 4.
+    The minimum is what the data cost, R(X, Y) in the second case. For depth 2 the problem is convex over covariances
+    [JGHG22, Prop. 3], and the gap is closed where it can be (MATH.md, section 4). Deeper problems return the best of
+    many starts with a bound from the data, and each hidden layer's own gap in `layers`.
 
     Args:
-        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
-        Y: targets (N, n_L), numbers or labels (N,).
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
         lam: strength of the penalty; None asks for the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
             interpolate without lam and mse with it.
@@ -108,36 +111,32 @@ def solve(
             weights: at depth 2, and beyond that the layers in turn, with a Tikhonov parameter between them that falls;
             hidden, descent on the representations Z, with such a parameter; train, ordinary training of several starts
             as one batch.
-        certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks),
-            else the spectral one; full: also branch and bound over cones of directions up to rank 6 (8 with one
-            output), alternating with the solver until the gap or the time limit is reached, and beyond that the doubly
-            non-negative relaxation with branches on signs; auto: the same with the time that the search leaves, and no
-            longer than it pays. Depth >= 3 has bounds from the data alone, and auto is fast there.
+        certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks), else
+            the spectral one; full: also branch and bound up to rank 6 (8 with one output), alternating with the solver,
+            and beyond that the doubly non-negative relaxation with branches on signs; auto: the same in the time that
+            the search leaves, while it pays off. Depth >= 3 has bounds from the data alone.
         gap: stop at this proved relative gap.
-        tol: end the method cone once rounds gain little, with the status `tolerance`: two layers when two rounds in a
-            row each lowered the cost by less than tol of it, where no exact oracle knows the gap; more layers when a
-            pass over all of them did. A rule of the rounds, not of the clock, so that the answer is repeatable. None:
-            the rounds end when they find nothing.
+        tol: end the method cone, with the status `tolerance`, once two rounds in a row (two layers, where no exact
+            oracle knows the gap) or a pass over all layers (more) gain less than this part of the cost. Unlike the time
+            limit it leaves the answer repeatable. None: end when rounds find nothing.
         time_limit: seconds.
-        max_iterations: rounds of the method; None sets no limit. Unlike the time limit it leaves the answer repeatable,
-            except for the length of a proof of auto or full.
+        max_iterations: rounds of the method; None: no limit. Repeatable as well, but for the length of a proof.
         seed: of the search.
         device: where to compute; None follows X.
         init: a Result, or weights [W_1, ..., W_L], to start from.
         width: of every hidden layer, for the methods hidden and train; None lets it choose.
         max_width: of every hidden layer, for the method cone at depth >= 3.
-        starts: number of random starts (cone and frank-wolfe at depth >= 3), descents or trainings; None lets the
-            method choose.
+        starts: random starts (cone and frank-wolfe at depth >= 3), descents or trainings; None lets the method choose.
         callback: gets a `Progress` after each round.
         progress: true: show a line with cost, bound and time on standard error; None: on a terminal and in a notebook
             alone.
         sample_weight: s_i >= 0 (N,) of the rows, of any scale: C is the mean with these weights, so that weight 2 is a
             row given twice and weight 0 a row left out, also of `Result.problem`; None: all are equal. `interpolate`
             asks the same for all positive ones.
-        spread: data parallel: X and Y are the rows of this process, and each process of the default group of
-            `torch.distributed` holds others and makes the same call. All of them end with the same network, and what is
-            computed from the `problem` of their results is a sum over all rows, which all have to ask for. For the
-            method cone, ReLU or leaky ReLU, a number as the bias, lam, and certify="none".
+        spread: data parallel: X and Y are the rows of this process; each process of the default group of
+            `torch.distributed` holds others, makes the same call, and ends with the same network. Sums over all rows,
+            as of the `problem` of the results, all have to ask for. For the method cone, ReLU or leaky ReLU, a number
+            as the bias, lam, and certify="none".
         checkpoint: a new file for the state of the search, for two layers by the method cone with a number as the bias;
             it is replaced as a whole, after a round or within a cycle of mini-batch training, and at the end.
         checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
@@ -145,8 +144,8 @@ def solve(
             The number of processes may differ. Bounds are proved again.
         memory_limit: GB (1e9 bytes) that this process may take, about: where the estimate of the need is above it, the
             search tries fewer starts at a time, random batches take the place of rounds on all samples, or less is
-            proved, and a warning says which. It does not count what a user's own program takes later. None: no limit;
-            a warning if the machine has less memory than is needed. The logger `covopt` gets the estimate (INFO).
+            proved, and a warning says which. None: a warning if the machine has less than is needed. The logger
+            `covopt` gets the estimate (INFO).
 
     Returns:
         The best network with its cost recomputed from it in float64, and the bound with the kind of its proof.
@@ -166,16 +165,13 @@ def solve(
 def plan(X: object, Y: object = None, **options: Any) -> SolvePlan:
     """Return what `solve` would do with the same arguments, without solving.
 
-    Example:
-        >>> import covopt
-        >>> plan = covopt.plan([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0], lam=0.1, depth=3, time_limit=10)
-        >>> [stage.name for stage in plan.stages]
-        ['bound', 'cases', 'search', 'layers']
-        >>> result = plan.solve()
+    >>> plan = covopt.plan([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0], lam=0.1, depth=3, time_limit=10)
+    >>> [stage.name for stage in plan.stages]
+    ['bound', 'cases', 'search', 'layers']
+    >>> result = plan.solve()
 
     Args:
-        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
-        Y: targets (N, n_L), numbers or labels (N,).
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
         **options: those of `solve`.
 
     Returns:

@@ -18,11 +18,12 @@ Better = Annotated[
     Path | None,
     common(help="Write a better network here, if one is found (.pt or .npz).", metavar="FILE"),
 ]
+Function = Annotated[bool, advanced("--function", help="Also describe its function: Jacobians, bottleneck, NTK.")]
 At = Annotated[
     Path | None,
     advanced(
-        help="Inputs at which the network is examined as a function, instead of DATA's: .npz (X), .npy, or .csv of"
-        " numbers; --scale does not change them.",
+        help="Inputs for --function (implied), instead of DATA's: .npz (X), .npy, or .csv of numbers; --scale does not"
+        " change them.",
         metavar="FILE",
     ),
 ]
@@ -84,14 +85,14 @@ def validate_command(
     data: options.Data,
     training: Training,
     solving: options.Solving,
+    function: Function = False,
     at: At = None,
     orbits: Orbits = None,
     output: Output,
 ) -> None:
     """Is a trained network at the minimum, and if not, what does it lack?
 
-    Compare its cost with the solver's, examine its layers one by one, look for a better network, and describe the
-    network as a function.
+    Compare its cost with the solver's, examine its layers one by one, and look for a better network.
     """
     with interruptible("Interrupted before there was anything to say; nothing is written."):
         from covopt.data import arrays, networks
@@ -118,6 +119,7 @@ def validate_command(
                 **vars(solving),
                 **vars(training),
                 callback=callback,
+                function=function,
                 at=elsewhere,
                 orbits=transformed,
                 scalings=lambda: {

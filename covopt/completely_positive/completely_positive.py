@@ -55,6 +55,10 @@ def cp_rank(
 ) -> CPRank:
     """Decide whether A is completely positive, and bound its cp-rank from both sides, with reasons.
 
+    >>> answer = covopt.cp_rank([[2.0, 1.0], [1.0, 2.0]])
+    >>> answer.lower, answer.upper, answer.check()
+    (2, 2, True)
+
     Args:
         A: a symmetric matrix (n, n), n up to about 100. It may be indefinite or have negative entries; then it is not
             completely positive.

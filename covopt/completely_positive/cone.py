@@ -70,16 +70,20 @@ def in_cone(
     time_limit: float = 10.0,
     seed: int = 0,
 ) -> Membership:
-    """Decide whether K = Z Z^T and Ks = sigma(Z) sigma(Z)^T + beta^2 11^T for some neurons Z.
+    """Decide whether K = Z Z^T, Ks = sigma(Z) sigma(Z)^T + beta^2 11^T for some neurons Z [JGHG22, section 3].
+
+    >>> K, Ks = covopt.covariances_of([[1.0], [-1.0]])
+    >>> answer = covopt.in_cone(K, Ks)
+    >>> bool(answer), str(answer.verdict), bool(covopt.in_cone(Ks, K))
+    (True, 'realisable', False)
 
     Args:
         K: covariance of the pre-activations (N, N), symmetric.
         Ks: covariance of the activations with their bias column (N, N), symmetric.
         bias: amount of bias beta >= 0, or "free" (beta = 1); Ks contains beta^2 11^T.
         activation: relu, leaky:A or linear.
-        tolerance: relative error of the covariances.
+        tolerance: relative error of the covariances; seed: of the random starts of the search.
         time_limit: seconds after which nothing new is tried.
-        seed: of the random starts of the search.
 
     Returns:
         The verdict with neurons (N, n) or a witness; its truth value is True if the pair is found to be in the cone.
@@ -87,14 +91,6 @@ def in_cone(
     Raises:
         DataError: a matrix is not finite, symmetric and square, or the shapes differ.
         ProblemError: an option is out of range.
-
-    Example:
-        >>> import covopt
-        >>> K, Ks = covopt.covariances_of([[1.0], [-1.0]])
-        >>> bool(covopt.in_cone(K, Ks)), bool(covopt.in_cone(Ks, K))
-        (True, False)
-
-    Source: [JGHG22, section 3].
     """
     deadline = time.perf_counter() + time_limit
     first, second = check_matrices(K, Ks)
@@ -119,15 +115,15 @@ def representations_of(
     time_limit: float = 10.0,
     seed: int = 0,
 ) -> Float[np.ndarray, "N n"]:
-    """Return representations Z of one hidden layer with given covariances: the inverse of `covariances_of`.
+    """Return representations Z of a layer with given covariances, as `covariances_of` has them [JGHG22, Prop. 3].
+
+    >>> Z = covopt.representations_of(*covopt.covariances_of([[1.0], [-1.0]]))
+    >>> abs(Z).round(6).tolist()
+    [[1.0], [1.0]]
 
     Args:
         K, Ks: the pair of covariances, both (N, N).
-        bias: amount of bias beta >= 0, or "free" (beta = 1); Ks contains beta^2 11^T.
-        activation: relu, leaky:A or linear.
-        tolerance: relative error of the covariances.
-        time_limit: seconds.
-        seed: of the random starts of the search.
+        bias, activation, tolerance, time_limit, seed: as for `in_cone`.
 
     Returns:
         Z (N, n), one neuron in each column; other neurons may have the same covariances.
@@ -135,14 +131,6 @@ def representations_of(
     Raises:
         DataError: as `in_cone`.
         ProblemError: the pair is not in the cone, or no neurons were found in the time.
-
-    Example:
-        >>> import covopt
-        >>> Z = covopt.representations_of(*covopt.covariances_of([[1.0], [-1.0]]))
-        >>> abs(Z).round(6).tolist()
-        [[1.0], [1.0]]
-
-    Source: [JGHG22, Prop. 3].
     """
     answer = in_cone(K, Ks, bias=bias, activation=activation, tolerance=tolerance, time_limit=time_limit, seed=seed)
     if answer.Z is not None:

@@ -28,6 +28,10 @@ FAMILIES = (
 def gram_of_graph(G: nx.Graph | Path | str) -> Float[np.ndarray, "N N"]:
     """Return A = E^T E of a graph: the degrees on the diagonal, and 1 for each edge.
 
+    >>> answer = covopt.cp_rank(covopt.gram_of_graph("petersen"))
+    >>> answer.lower, answer.upper  # it has 15 edges, and no triangle
+    (15, 15)
+
     E (k, N) has a row for each edge, with 1 at both ends, and is a factor with k atoms. If the graph has no triangle
     (it may be a tree, or in several parts), none has fewer, and the cp-rank is k ([JGHG22], Prop. 13): an atom is
     positive on a clique only, a vertex or an edge, and each edge needs one. With triangles the cp-rank is at most k.
@@ -43,12 +47,6 @@ def gram_of_graph(G: nx.Graph | Path | str) -> Float[np.ndarray, "N N"]:
     Raises:
         DataError: no such file or name, a damaged file, an edge from a vertex to itself, no edge, or more than 2000
             vertices.
-
-    Example:
-        >>> import covopt
-        >>> answer = covopt.cp_rank(covopt.gram_of_graph("petersen"))
-        >>> answer.lower, answer.upper  # it has 15 edges, and no triangle
-        (15, 15)
     """
     if not isinstance(G, nx.Graph | str | Path):
         raise DataError(f"The graph is of type {type(G).__name__}; give a networkx graph, a file, or a name.")
@@ -67,6 +65,11 @@ def gram_of_graph(G: nx.Graph | Path | str) -> Float[np.ndarray, "N N"]:
 def data_of_graph(G: nx.Graph | Path | str) -> tuple[Float[np.ndarray, "N N"], Float[np.ndarray, "N N"]]:
     """Return data (X, Y) = (I, E^T E) that need as many neurons as a triangle-free graph has edges.
 
+    >>> X, Y = covopt.data_of_graph("complete_bipartite_2_2")
+    >>> result = covopt.solve(X, Y, bias=0.0, time_limit=5)
+    >>> round(result.cost, 2), result.widths  # 4k, and k
+    (16.0, [4])
+
     Among the ReLU networks of two layers without bias that fit the data exactly (`covopt.solve` without lam), the
     smallest squared norm is R = 2 tr Y = 4k for k edges, and K_1 = Y at every network that attains it. The fewest
     neurons of such a network are the cp-rank of Y ([JGHG22], Prop. 14): k for a graph without triangles, N^2 / 4 for
@@ -80,13 +83,6 @@ def data_of_graph(G: nx.Graph | Path | str) -> tuple[Float[np.ndarray, "N N"], F
 
     Raises:
         DataError: see `gram_of_graph`.
-
-    Example:
-        >>> import covopt
-        >>> X, Y = covopt.data_of_graph("complete_bipartite_2_2")
-        >>> result = covopt.solve(X, Y, bias=0.0, time_limit=5)
-        >>> round(result.cost, 2), result.widths  # 4k, and k
-        (16.0, [4])
     """
     Y = gram_of_graph(G)
     return np.eye(len(Y)), Y

@@ -94,12 +94,15 @@ def sigma_rank(
     time_limit: float = 60.0,
     seed: int = 0,
 ) -> SigmaRank:
-    """Bound the fewest neurons with pre-activations Z, Z Z^T = K and sigma(Z) sigma(Z)^T + bias^2 11^T = Ks.
+    """Bound Rank_sigma, the fewest neurons Z that realise a pair (K, Ks) of covariances [JGHG22, eq. 4.1, Prop. 8].
+
+    >>> answer = covopt.sigma_rank(*covopt.covariances_of([[1.0], [-1.0]], bias=0.0))
+    >>> answer.lower, answer.upper
+    (1, 1)
 
     Args:
-        K, Ks: symmetric (N, N).
-        bias: beta; Ks contains beta^2 11^T.
-        activation: relu, leaky:A or linear.
+        K, Ks: Z Z^T and sigma(Z) sigma(Z)^T + bias^2 11^T, symmetric (N, N).
+        bias: beta; activation: relu, leaky:A or linear.
         Z: neurons (N, n) that realise the pair, such as `Result.representations(1)`; their number, after they are
             merged and reduced by Caratheodory's theorem, is an upper end.
         tolerance: relative error of the covariances.
@@ -112,8 +115,6 @@ def sigma_rank(
     Raises:
         DataError: a matrix is not finite, symmetric and square, or shapes differ.
         ProblemError: an option is out of range, or Z does not realise the pair.
-
-    Source: [JGHG22, eq. 4.1 and Prop. 8].
     """
     deadline = time.perf_counter() + time_limit
     first, second = check_matrices(K, Ks)

@@ -98,6 +98,10 @@ class Copositivity:
 def copositivity(C: ArrayLike | torch.Tensor, *, time_limit: float = 60.0) -> Copositivity:
     """Decide in exact arithmetic whether x^T C x >= 0 for all x >= 0.
 
+    >>> answer = covopt.copositivity([[1.0, -2.0], [-2.0, 1.0]])
+    >>> str(answer.verdict), answer.x, answer.check()
+    ('not copositive', (2, 1), True)
+
     Args:
         C: a symmetric matrix (n, n). The problem is hard in n; orders up to 25 take seconds.
         time_limit: seconds after which the verdict is `undecided`; Ctrl-C ends it as well.

@@ -48,10 +48,8 @@ class Dataset:
     Attributes:
         X: inputs (N, n_0), scaled.
         Y: targets (N, n_L), one-hot for classes.
-        name: the name of the source.
+        name: of the source; scale: none, max or standard; rows: N.
         classes: the class of each column of Y; None if the targets are numbers.
-        scale: none, max or standard.
-        rows: N.
         columns: the names of the inputs; None if the source has none.
         shuffle: the seed that drew the rows; None if they are the first ones, or all.
         weights: the positive weights of the rows (N,); None if the source has none.
@@ -105,6 +103,10 @@ def read_data(
     rest: bool = False,
 ) -> Dataset:
     """Read a data set.
+
+    >>> data = covopt.read_data("iris", scale="standard")
+    >>> data.X.shape, data.Y.shape, data.classes
+    ((150, 4), (150, 3), ('setosa', 'versicolor', 'virginica'))
 
     Args:
         source: a file (.npz with X and Y or y, and weights where it has some; .csv or .parquet with `target`; .pt with

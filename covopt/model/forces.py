@@ -79,9 +79,7 @@ def check_representations(problem: Problem, Z: Representations) -> None:
 class Forces:
     """Attraction and repulsion on hidden layer l.
 
-    2 (Ks_{l-1})^+ Z_l and -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l].
-
-    Source: [JGHG22, section 3].
+    2 (Ks_{l-1})^+ Z_l and -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l], of [JGHG22, section 3].
 
     Attributes:
         attraction, repulsion: (N, n_l), derivatives of the loss in units of lam (Z_l moves against them).

@@ -49,7 +49,14 @@ def counted(number: int, noun: str) -> str:
 
 
 class CovoptError(Exception):
-    """The base of all errors that covopt raises on purpose; exit code 2 on the command line."""
+    """The base of all errors that covopt raises on purpose; exit code 2 on the command line.
+
+    >>> try:
+    ...     covopt.solve([[1.0]], [[1.0]], lam=-1.0)
+    ... except covopt.CovoptError as error:
+    ...     print(error)
+    lam is -1; give lam > 0, or leave it out for the representation cost.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))

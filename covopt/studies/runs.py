@@ -134,6 +134,10 @@ def pairs_of(kind: Kind, summary: Summary) -> Pairs:
 def load(directory: str | os.PathLike[str]) -> Any:
     """Load a stored run; no file in it is trusted (no pickles, shapes checked).
 
+    >>> covopt.solve([[0.0], [1.0]], [0.0, 1.0], lam=0.1).save("run")
+    >>> covopt.load("run").widths
+    [1]
+
     Args:
         directory: of the run.
 
@@ -155,10 +159,13 @@ def load(directory: str | os.PathLike[str]) -> Any:
 def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> checks.Verification:
     """Check the statements of a stored run from its files alone, without running the solver.
 
-    For a solve: the cost and its parts from the stored weights, the bound from the dual point and its evidence, all
-    that follows from these and from the problem, and the list of files in `result.json`. For a plateau, a comparison
-    or an audit: the same for the runs in it, and their agreement with the summary. For a cp-rank: the verdict and both
-    ends, from the stored proofs.
+    >>> covopt.solve([[0.0], [1.0]], [0.0, 1.0], lam=0.1).save("run")
+    >>> covopt.verify("run").passed
+    True
+
+    For a solve: the cost from the stored weights, the bound from its stored proof, all that follows from these, and the
+    list of files. For a study: the same for the runs in it, and their agreement with the summary. For a cp-rank: the
+    verdict and both ends, from the stored proofs.
 
     Args:
         directory: of the run.
@@ -197,6 +204,10 @@ def write_report(
     run: Storable | str | os.PathLike[str], file: str | os.PathLike[str] | None = None, *, force: bool = False
 ) -> Path:
     """Write an answer as one HTML file that loads nothing and opens from disk.
+
+    >>> result = covopt.solve([[0.0], [1.0]], [0.0, 1.0], lam=0.1)
+    >>> covopt.write_report(result, "report.html").name
+    'report.html'
 
     Args:
         run: an answer that covopt stores, such as a Result or a Plateau, or the directory of a stored one.

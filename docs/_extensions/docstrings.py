@@ -7,7 +7,11 @@ from sphinx.application import Sphinx
 import covopt
 
 CODE = re.compile(r"(`[^`]+`)")
+EXAMPLE = re.compile(r"(^ *>>> .*(?:\n *\S.*)*)", re.MULTILINE)
 PUBLIC = re.compile(rf"`(covopt\.)?({'|'.join(covopt.__all__)})(\.\w+)?`")
+MATH = re.compile(r"MATH\.md,? section (\d+)")
+PAGES = {4: "math/two-layers", 5: "math/deep", 8: "math/functions", 9: "math/sgd", 10: "math/path"}
+"""The pages of sections of MATH.md; the others are on its own."""
 SIGNS = re.compile(r"(?<=\w)_(?!\w)|(?m:(?<!^)(?<!^ {4})(?<!^ {8})\*)|[|\\]")
 
 
@@ -16,11 +20,17 @@ def as_rest(text: str) -> str:
     parts = CODE.split(text)
     parts[::2] = [SIGNS.sub(lambda sign: "\\" + sign[0], part) for part in parts[::2]]
     parts[1::2] = [code if PUBLIC.fullmatch(code) else f"`{code}`" for code in parts[1::2]]
-    return "".join(parts)
+    return MATH.sub(_link, "".join(parts))
+
+
+def _link(section: re.Match[str]) -> str:
+    return f":doc:`section {section[1]} </{PAGES.get(int(section[1]), 'MATH')}>` of the mathematics"
 
 
 def escape(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    lines[:] = as_rest("\n".join(lines)).split("\n")
+    parts = EXAMPLE.split("\n".join(lines))
+    parts[::2] = [as_rest(part) for part in parts[::2]]  # examples stay as they are
+    lines[:] = "".join(parts).split("\n")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,4 +1,6 @@
-"""Formulas as MathML, which browsers draw themselves: no script, no font, no network. docutils translates the LaTeX."""
+"""Formulas as MathML, which browsers draw themselves: no script, no network. docutils translates the LaTeX."""
+
+import re
 
 from docutils import nodes
 from docutils.utils.math import MathError
@@ -7,12 +9,16 @@ from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 from sphinx.writers.html5 import HTML5Translator
 
+BARS = re.compile(r'<mo(?: stretchy="false")?>([‖|⟨⟩])</mo>')
+"""Of norms, sizes and products: TeX gives them the size of a letter and no space."""
+
 
 def _as_mathml(node: nodes.Element, as_block: bool) -> str:
     try:
-        return tex2mathml(node.astext().strip(), as_block=as_block)
+        text = tex2mathml(node.astext().strip(), as_block=as_block)
     except MathError as error:
         raise SphinxError(f"{node.source}:{node.line}: no MathML for {node.astext()!r} ({error})") from error
+    return BARS.sub(r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', text)
 
 
 def visit_inline(translator: HTML5Translator, node: nodes.math) -> None:

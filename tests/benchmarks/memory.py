@@ -103,7 +103,7 @@ def run_memory(settings: Settings) -> Outcome:
         rows.append((str(case.sizes), words, *megabytes, parts[-1], found.largest, found.status))
         print(*rows[-1], flush=True)
     return Outcome(
-        target=f"the need that is told is between {LEAST} and {MOST} of the peak",
+        target=f"the predicted memory is between {LEAST} and {MOST} of the peak",
         reached=f"{min(parts):.2f} to {max(parts):.2f} of it in {len(parts)} solves",
         met=min(parts) >= LEAST and max(parts) <= MOST,
         columns=("N, d, m", "options", "held before (MB)", "need (MB)", "peak (MB)", "need / peak", "phase", "status"),

@@ -45,21 +45,21 @@ def loss_of_covariances(
 ) -> LossValue:
     """Return the regularised loss L_k(K, Z_L) = C(Z_L) + lam sum_l Tr[K_l (Ks_{l-1})^+].
 
+    >>> X, Y = [[1.0], [2.0]], [[1.0], [2.0]]
+    >>> pair = covopt.covariances_of(X, bias=0.0)
+    >>> round(covopt.loss_of_covariances(X, Y, [pair], Y, lam=0.1, bias=0.0).total, 12)
+    0.2
+
     It is a function of covariances. Dense covariances hold the squares of the singular values of Zs, so half of the
     digits are lost: eigenvalues below 16 N eps of the largest count as zero. `in_cone` decides whether a pair belongs
-    to some network; this function checks only what the formula needs.
+    to some network; this function checks only what the formula needs. Source: [JGHG22, Prop. 3 and 5].
 
     Args:
-        X: inputs (N, n_0).
-        Y: targets (N, n_L).
+        X, Y: inputs (N, n_0) and targets (N, n_L).
         K: a pair of matrices (N, N), or of batches (B, N, N), for each hidden layer: (K_1, Ks_1), ..., (K_{L-1},
             Ks_{L-1}), as `covariances_of` returns them; Ks_l contains beta^2 11^T.
         Z_L: outputs (N, n_L), or a batch (B, N, n_L).
-        lam: strength of the penalty; None asks for the representation cost, whose loss is the norm alone.
-        loss: as in `covopt.solve`.
-        bias: amount of bias beta >= 0, or "free": biases that the penalty does not count.
-        activation: relu, leaky:A or linear.
-        sample_weight: weights of the samples (N,); None where all are equal.
+        lam, loss, bias, activation, sample_weight: as for `loss_of_weights`.
         tikhonov: t >= 0; with t > 0, (Ks + t I)^{-1} takes the place of Ks^+.
 
     Returns:
@@ -69,15 +69,6 @@ def loss_of_covariances(
         ProblemError: data, covariances or options do not fit together; a matrix is not symmetric or not positive
             semi-definite; a Ks_{l-1} is too close to singular for the digits of K_l; or, without Tikhonov, a K_l is not
             in the range of Ks_{l-1}.
-
-    Example:
-        >>> import covopt
-        >>> X, Y = [[1.0], [2.0]], [[1.0], [2.0]]
-        >>> pair = covopt.covariances_of(X, bias=0.0)
-        >>> round(covopt.loss_of_covariances(X, Y, [pair], Y, lam=0.1, bias=0.0).total, 12)
-        0.2
-
-    Source: [JGHG22, Prop. 3 and 5].
     """
     rule = read_tikhonov(tikhonov)
     covariances = _pairs(K)
@@ -109,26 +100,21 @@ def loss_of_covariances(
 def covariances_of(
     Z: object, *, bias: float | str = 1.0, activation: str | Activation = "relu"
 ) -> tuple[Tensor, Tensor] | tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a layer's covariances K = Z Z^T and Ks = sigma(Z) sigma(Z)^T + beta^2 11^T.
+    """Return a layer's covariances K = Z Z^T and Ks = sigma(Z) sigma(Z)^T + beta^2 11^T [JGHG22, Prop. 3].
+
+    >>> K, Ks = covopt.covariances_of([[1.0], [-1.0]], bias=0.0)
+    >>> K.tolist(), Ks.tolist()
+    ([[1.0, -1.0], [-1.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]])
 
     Args:
         Z: representations (N, n), one neuron in each column, or a batch (B, N, n).
-        bias: amount of bias beta >= 0, or "free" (beta = 1).
-        activation: relu, leaky:A or linear.
+        bias: beta >= 0, or "free" (beta = 1); activation: relu, leaky:A or linear.
 
     Returns:
         (K, Ks), both (N, N), or (B, N, N); tensors that gradients pass through where Z is one.
 
     Raises:
         ProblemError: Z is not a matrix of finite numbers, or an option is unknown.
-
-    Example:
-        >>> import covopt
-        >>> K, Ks = covopt.covariances_of([[1.0], [-1.0]], bias=0.0)
-        >>> K.tolist(), Ks.tolist()
-        ([[1.0, -1.0], [-1.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]])
-
-    Source: [JGHG22, Prop. 3].
     """
     setting = Setting.read([[1.0]], bias, activation, [Z])
     z = setting.matrix(Z, "Z")

@@ -35,19 +35,18 @@ def loss_of_representations(
 ) -> LossValue:
     """Return the regularised loss L_r(Z) = C(Z_L) + lam sum_l |W_l(Z)|_F^2.
 
-    It is a function of representations. W_l(Z) = Z_l^T (Zs_{l-1}^T)^+ are the lightest weights that lead from layer to
-    layer, so L_r(Z) <= L(W) for every network W with these representations. With Tikhonov t > 0 the norm of layer l is
+    >>> X, Y = [[1.0], [2.0]], [[1.0], [2.0]]
+    >>> round(covopt.loss_of_representations(X, Y, [X, Y], lam=0.1, bias=0.0).total, 12)
+    0.2
+
+    W_l(Z) = Z_l^T (Zs_{l-1}^T)^+ are the lightest weights that lead from layer to layer [JGHG22, Prop. 1], so that
+    L_r(Z) <= L(W) for every network W with these representations. With Tikhonov t > 0 the norm of layer l is
     Tr[K_l (Ks_{l-1} + t I)^{-1}] = min_W |W|^2 + |Z_l - Zs_{l-1} W^T|^2 / t, which is defined for all Z.
 
     Args:
-        X: inputs (N, n_0).
-        Y: targets (N, n_L).
+        X, Y: inputs (N, n_0) and targets (N, n_L).
         Z: representations Z_1, ..., Z_L, each (N, n_l), or a batch (B, N, n_l).
-        lam: strength of the penalty; None asks for the representation cost, whose loss is the norm alone.
-        loss: as in `covopt.solve`.
-        bias: amount of bias beta >= 0, or "free": biases that the penalty does not count.
-        activation: relu, leaky:A or linear.
-        sample_weight: weights of the samples (N,); None where all are equal.
+        lam, loss, bias, activation, sample_weight: as for `loss_of_weights`.
         tikhonov: t >= 0; 0 takes the pseudo-inverse.
 
     Returns:
@@ -58,14 +57,6 @@ def loss_of_representations(
     Raises:
         ProblemError: data, representations or options do not fit together, or, without Tikhonov, a Z_l is not in the
             range of Zs_{l-1}.
-
-    Example:
-        >>> import covopt
-        >>> X, Y = [[1.0], [2.0]], [[1.0], [2.0]]
-        >>> round(covopt.loss_of_representations(X, Y, [X, Y], lam=0.1, bias=0.0).total, 12)
-        0.2
-
-    Source: [JGHG22, Prop. 1].
     """
     rule = read_tikhonov(tikhonov)
     question = Question.read(X, Y, Z, lam=lam, loss=loss, bias=bias, activation=activation, sample_weight=sample_weight)
@@ -91,14 +82,17 @@ def weights_of(
 ) -> list[Tensor] | list[NDArray[np.float64]]:
     """Return the lightest weights with given representations, W_l = Z_l^T (Zs_{l-1}^T)^+.
 
-    With free biases the weights without the bias column are the lightest, and the bias is what they leave. With
-    Tikhonov t > 0 each layer has the ridge weights, W_l^T = (Zs^T Zs + t I)^{-1} Zs^T Z_l, which nearly give Z.
+    >>> W = covopt.weights_of([[1.0], [2.0]], [[[2.0], [4.0]], [[1.0], [2.0]]], bias=0.0)
+    >>> [layer.round(12).tolist() for layer in W]
+    [[[2.0, 0.0]], [[0.5, 0.0]]]
+
+    This is [JGHG22, Prop. 1]. With free biases the weights without the bias column are the lightest, and the bias is
+    what they leave. With Tikhonov t > 0 each layer has the ridge weights, W_l^T = (Zs^T Zs + t I)^{-1} Zs^T Z_l.
 
     Args:
         X: inputs (N, n_0).
         Z: representations Z_1, ..., Z_L, each (N, n_l), or a batch (B, N, n_l).
-        bias: amount of bias beta >= 0, or "free".
-        activation: relu, leaky:A or linear.
+        bias: beta >= 0, or "free"; activation: relu, leaky:A or linear.
         tikhonov: t >= 0; 0 takes the pseudo-inverse.
 
     Returns:
@@ -108,14 +102,6 @@ def weights_of(
     Raises:
         ProblemError: the shapes do not fit, an entry is not finite, or, without Tikhonov, a Z_l is not in the range of
             Zs_{l-1}.
-
-    Example:
-        >>> import covopt
-        >>> W = covopt.weights_of([[1.0], [2.0]], [[[2.0], [4.0]], [[1.0], [2.0]]], bias=0.0)
-        >>> [layer.round(12).tolist() for layer in W]
-        [[[2.0, 0.0]], [[0.5, 0.0]]]
-
-    Source: [JGHG22, Prop. 1].
     """
     rule, setting = read_tikhonov(tikhonov), Setting.read(X, bias, activation, Z)
     layers = setting.representations(Z)
@@ -135,28 +121,23 @@ def project_to_range(
 ) -> list[Tensor] | list[NDArray[np.float64]]:
     """Project representations onto the feasible set, Z_l <- P Z_l with P on Im Zs_{l-1}.
 
-    The layers are projected from the first one up. Each layer is projected onto the range of the layer below as
-    projected just before. Gradients pass through, also through the turning of the ranges.
+    >>> Z = covopt.project_to_range([[[1.0], [0.0]], [[1.0], [1.0]]], [[1.0], [1.0]], bias=0.0)
+    >>> [z.round(12).tolist() for z in Z]
+    [[[0.5], [0.5]], [[1.0], [1.0]]]
+
+    As in [JGHG22, section 3.3], from the first layer up, each onto the range of the projected layer below it. Gradients
+    pass through, also through the turning of the ranges.
 
     Args:
         Z: representations Z_1, ..., Z_L, each (N, n_l), or a batch (B, N, n_l).
         X: inputs (N, n_0).
-        bias: amount of bias beta >= 0, or "free".
-        activation: relu, leaky:A or linear.
+        bias: beta >= 0, or "free"; activation: relu, leaky:A or linear.
 
     Returns:
         The projected Z_1, ..., Z_L; tensors where tensors came in.
 
     Raises:
         ProblemError: the shapes do not fit, or an entry is not finite.
-
-    Example:
-        >>> import covopt
-        >>> Z = covopt.project_to_range([[[1.0], [0.0]], [[1.0], [1.0]]], [[1.0], [1.0]], bias=0.0)
-        >>> [z.round(12).tolist() for z in Z]
-        [[[0.5], [0.5]], [[1.0], [1.0]]]
-
-    Source: [JGHG22, section 3.3].
     """
     setting = Setting.read(X, bias, activation, Z)
     S, projected = setting.X, []

@@ -109,6 +109,10 @@ Matrix = Float[Tensor, "*b _ _"]
 class LossValue:
     """The regularised loss at one point, or at each point of a batch.
 
+    >>> loss = covopt.loss_of_weights([[1.0], [2.0]], [[1.0], [2.0]], [[[1.0, 0.0]], [[1.0, 0.0]]], lam=0.1)
+    >>> loss.total, loss.fit, loss.norm
+    (0.2, 0.0, 2.0)
+
     Attributes:
         total: C(Z_L) + lam |W|^2; |W|^2 alone for the loss `interpolate`.
         fit: C(Z_L); 0 for `interpolate`, where Z_L = Y is the caller's constraint.
@@ -116,12 +120,6 @@ class LossValue:
         residual: max |Z_L - Y|.
 
     Each is a float (an array (B,) for a batch of B), or a tensor that gradients pass through where tensors came in.
-
-    Example:
-        >>> import covopt
-        >>> loss = covopt.loss_of_weights([[1.0], [2.0]], [[1.0], [2.0]], [[[1.0, 0.0]], [[1.0, 0.0]]], lam=0.1)
-        >>> loss.total, loss.fit, loss.norm
-        (0.2, 0.0, 2.0)
     """
 
     total: float | NDArray[np.float64] | Tensor

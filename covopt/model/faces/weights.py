@@ -32,16 +32,18 @@ def loss_of_weights(
     activation: str | Activation = "relu",
     sample_weight: object = None,
 ) -> LossValue:
-    """Return the regularised loss of a network, L(W) = C(Z_L) + lam sum_l |W_l|_F^2.
+    """Return the regularised loss of a network, C(Z_L) + lam sum_l |W_l|_F^2 [JGHG22, section 1].
+
+    >>> X, Y = [[1.0], [2.0]], [[1.0], [2.0]]
+    >>> covopt.loss_of_weights(X, Y, [[[1.0, 0.0]], [[1.0, 0.0]]], lam=0.1).total
+    0.2
 
     Args:
-        X: inputs (N, n_0).
-        Y: targets (N, n_L).
+        X, Y: inputs (N, n_0) and targets (N, n_L).
         W: weights W_1, ..., W_L, each (n_l, n_{l-1} + 1) with the bias column last, or a batch (B, n_l, n_{l-1} + 1).
         lam: strength of the penalty; None asks for the representation cost, whose loss is the norm alone.
         loss: as in `covopt.solve`.
-        bias: amount of bias beta >= 0, or "free": biases that the penalty does not count.
-        activation: relu, leaky:A or linear.
+        bias: beta >= 0, or "free": biases that the penalty does not count; activation: relu, leaky:A or linear.
         sample_weight: weights of the samples (N,); None where all are equal.
 
     Returns:
@@ -49,14 +51,6 @@ def loss_of_weights(
 
     Raises:
         ProblemError: data, weights or options do not fit together.
-
-    Example:
-        >>> import covopt
-        >>> X, Y = [[1.0], [2.0]], [[1.0], [2.0]]
-        >>> covopt.loss_of_weights(X, Y, [[[1.0, 0.0]], [[1.0, 0.0]]], lam=0.1).total
-        0.2
-
-    Source: [JGHG22, section 1].
     """
     question = Question.read(X, Y, W, lam=lam, loss=loss, bias=bias, activation=activation, sample_weight=sample_weight)
     matrices = question.setting.matrices(W, "W")
@@ -71,22 +65,19 @@ def preactivations(
 ) -> list[Tensor] | list[NDArray[np.float64]]:
     """Return the representations Z_l = [sigma(Z_{l-1}), beta 1] W_l^T of a network.
 
+    >>> covopt.preactivations([[1.0], [-1.0]], [[[1.0, 0.0]], [[2.0, 0.5]]])[1].tolist()
+    [[2.5], [0.5]]
+
     Args:
         X: inputs (N, n_0).
         W: weights W_1, ..., W_L, each (n_l, n_{l-1} + 1), or a batch (B, n_l, n_{l-1} + 1).
-        bias: amount of bias beta >= 0, or "free".
-        activation: relu, leaky:A or linear.
+        bias: beta >= 0, or "free"; activation: relu, leaky:A or linear.
 
     Returns:
         Z_1, ..., Z_L, each (N, n_l), or (B, N, n_l) for a batch; tensors where tensors came in.
 
     Raises:
         ProblemError: the shapes do not fit, or an entry is not finite.
-
-    Example:
-        >>> import covopt
-        >>> covopt.preactivations([[1.0], [-1.0]], [[[1.0, 0.0]], [[2.0, 0.5]]])[1].tolist()
-        [[2.5], [0.5]]
     """
     setting = Setting.read(X, bias, activation, W)
     return [setting.result(z) for z in _forward(setting, setting.matrices(W, "W"))]  # type: ignore[return-value]

@@ -100,18 +100,22 @@ def validate(
     callback: Callback | None = None,
     progress: bool | None = None,
     scalings: Scalings | None = None,
+    function: bool = False,
     at: object = None,
     orbits: object = None,
     **options: Unpack[Examining],
 ) -> Audit:
     """Check whether a trained network minimises C + lam |W|^2 (|W|^2 at F = Y), and why not.
 
+    >>> audit = covopt.validate([[[1.0, 0.0]], [[0.5, 0.0]]], [[0.0], [1.0]], [0.0, 1.0], lam=0.01, time_limit=2)
+    >>> str(audit.finding), audit.save_escape("better.npz")
+    ('untrained', True)
+
     Args:
         net: an nn.Sequential of Linear and ReLU, LeakyReLU or Identity (Flatten and Dropout do nothing), or a module
             with the outputs of one; its state dict; weights [W_1, ..., W_L] with the bias column last; a Result; a file
             (.pt with a state dict, .npz with W1 ... WL); None trains networks by the method `train`; the best counts.
-        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
-        Y: targets (N, n_L), numbers or labels (N,).
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
         lam: strength of the penalty; None means the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate.
         depth: L, that of the network; 2 without one.
@@ -123,14 +127,15 @@ def validate(
         width, starts: of the trainings without a network.
         scalings: returns X in other scales by name, for the hint that another scale fits better; None tries X /
             max|X| and columns of mean 0 and deviation 1.
-        at: inputs (M, n_0) at which the network is examined as a function; None: X.
-        orbits: the same inputs after a transformation, row by row, for the collapse of orbits in each layer.
+        function: describe the network as a function too: Jacobians, bottleneck, tangent kernel.
+        at: inputs (M, n_0) at which to do so; None: X.
+        orbits: the same inputs after a transformation, row by row, to see how far each layer identifies the two.
         batch_size, rate, steps, momentum: of the training by SGD at a constant rate, all of the first three or none.
             They distinguish a network that SGD noise keeps moving from one that is not fully trained.
 
     Returns:
         The network's loss beside the lowest known, the end of further training, each hidden layer there, a better
-        network if one was found, and the properties of the network as a function.
+        network if one was found, and with `function` the properties of the network as a function.
 
     Raises:
         DataError: the network cannot be read, or is of another kind.
@@ -175,7 +180,8 @@ def validate(
     _solve(audit, replace(solving, callback=callback), column_names(X))
     _examine(audit, replace(solving, budget=_until(SCHEDULE.examined, budget)))
     if not (audit.interrupted or interrupted()):
-        audit.function = function_of(problem, weights, at=audit.at, orbits=audit.orbits)
+        if function or audit.at is not None or audit.orbits is not None:
+            audit.function = function_of(problem, weights, at=audit.at, orbits=audit.orbits)
         _improve(audit, budget, solving.seed)
     audit.interrupted = audit.interrupted or interrupted()
     return audit

@@ -40,8 +40,7 @@ class Audit(Answer):
         cost: its loss and the parts of it.
         reference: the solver's result for the same problem.
         descended: the end of further training from the weights; the weights themselves if it gains nothing.
-        descended_loss: the loss there; before further training, the network's.
-        finished: whether further training ended by itself, and not by time.
+        descended_loss: the loss there, at first the network's; finished: whether it ended by itself, and not by time.
         layers: each hidden layer, from the first.
         inert: |W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l| for l = 1 ... L, the part of the weights that acts on nothing.
         residuals: |W_l - M_l^T Zs_{l-1}| / |W_l| for l = 1 ... L, 0 at stationary weights, with the best slopes at
@@ -50,14 +49,12 @@ class Audit(Answer):
         stored: the dtype in which the weights came. rounded: the loss of `descended` after rounding to it, and the
             residuals then; None for float64.
         hint: a sentence on another problem that the network may have been trained for; empty without one.
-        escape: a better network, reached from `descended` by new neurons, blocks and descents; [W_1, ..., W_L] with a
-            method to_torch(); None if none was found.
-        escape_cost: its loss.
+        escape: a better network, reached from `descended`, or None: [W_1, ..., W_L] with a method to_torch();
+            escape_cost: its loss.
         trained: the trainings, if the network is the best of them.
         interrupted: whether Ctrl-C ended the audit.
-        function: the properties of the network as a function; None if Ctrl-C came before.
-        at: the inputs at which it is examined as a function; None: those of the problem.
-        orbits: these inputs after a transformation.
+        function: the properties of the network as a function, if they were asked for and Ctrl-C did not come before.
+        at: the inputs at which it has them; None: those of the problem. orbits: these inputs after a transformation.
         batches: the effects of the batches of its training; None if they are not reported.
     """
 

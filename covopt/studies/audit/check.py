@@ -193,7 +193,7 @@ def _same_noise(ours: Summary | None, stated: Summary | None) -> bool:
 
 
 def _function(s: Summary, problem: Problem, weights: list[Tensor], directory: Path, rounding: float) -> Sentences:
-    """Check every entry of `function` against the network; an interrupted audit has none."""
+    """Check every entry of `function`, if there is one, against the network."""
     stated = s["function"]
     if stated is None:
         return

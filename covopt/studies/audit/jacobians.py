@@ -42,6 +42,9 @@ def jacobians(
 ) -> Float[np.ndarray, "N nL n0"]:
     """Return the Jacobian of a network at each input.
 
+    >>> covopt.jacobians([[[1.0, 0.0]], [[2.0, 0.0]]], [[1.0], [-1.0]]).tolist()
+    [[[2.0]], [[0.0]]]
+
     It is Jf(x) = A_L D_{L-1} A_{L-1} ... D_1 A_1 with D_l = diag(sigma'(Z_l(x))). On a kink, where an entry of Z_l is
     0, sigma' is the activation's slope for negative inputs (0 for ReLU).
 
@@ -66,7 +69,11 @@ def jacobians(
 def spectra(
     net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
 ) -> Spectra:
-    """Return the singular values of a network's Jacobians, weights and representations.
+    """Return the singular values of a network's Jacobians, weights and representations, as in [J23a, Fig. 1].
+
+    >>> answer = covopt.spectra([[[1.0, 0.0]], [[2.0, 0.0]]], [[1.0], [-1.0]])
+    >>> answer.jacobians.tolist(), [layer.tolist() for layer in answer.weights]
+    ([[2.0], [0.0]], [[1.0], [2.0]])
 
     Args:
         net, bias, activation: as for `jacobians`.
@@ -78,8 +85,6 @@ def spectra(
     Raises:
         DataError: the network cannot be read.
         ProblemError: the inputs do not fit the network, or float64 cannot hold the singular values.
-
-    Source: these are what [J23a, Fig. 1] shows of a trained network.
     """
     passage = _passage(net, X, bias, activation)
     singular_values = [torch.exp(J.logarithms(J.singular_values()[0])) for J in passage.jacobians()]
@@ -96,6 +101,9 @@ def ntk(
     net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
 ) -> Float[np.ndarray, "N nL N nL"]:
     """Return the neural tangent kernel at all pairs of inputs, bias columns included.
+
+    >>> covopt.ntk([[[1.0, 0.0]], [[2.0, 0.0]]], [[1.0]]).tolist()
+    [[[[10.0]]]]
 
     Theta(x, y) = df/dW(x) df/dW(y)^T
         = sum_l (<S_{l-1}(x), S_{l-1}(y)> + beta^2) J(Z_l -> f)(x) J(Z_l -> f)(y)^T, S_0 = X.

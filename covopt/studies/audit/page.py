@@ -175,7 +175,7 @@ def _excess(cost: float | None, best: float) -> str | None:
 
 
 def _function(s: Summary) -> list[Section]:
-    """Describe the network as a function; return nothing if Ctrl-C came before."""
+    """Describe the network as a function, if the audit did."""
     measured = s["function"]
     if not measured:
         return []

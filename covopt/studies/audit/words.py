@@ -180,7 +180,7 @@ def _residuals(parts: Sequence[float | None] | None) -> str:
 
 
 def function_pairs(s: Summary) -> Pairs:
-    """Return the lines of an audit; none if the function was not audited."""
+    """Return the lines on the network as a function, if the audit has them."""
     audit = s["function"]
     if audit is None:
         return []

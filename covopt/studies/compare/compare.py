@@ -165,9 +165,12 @@ def compare(
 ) -> Comparison:
     """Solve one problem by every method, one after another, each with its own time limit.
 
+    >>> answer = covopt.compare([[0.0], [1.0]], [0.0, 1.0], methods=["cone", "train"], lam=0.1, time_limit=1)
+    >>> {method: round(result.cost, 3) for method, result in answer.results.items()}
+    {'cone': 0.162, 'train': 0.162}
+
     Args:
-        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
-        Y: targets (N, n_L) or (N,).
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
         methods: the methods to run; None takes all of them.
         width: hidden neurons for the methods hidden and train; the others find their own.
         starts: random starts for the methods hidden and train.

@@ -67,12 +67,16 @@ def depth(
 ) -> Depths:
     """Find the network of lowest cost at each depth, bound its cost, and measure its layers.
 
+    >>> answer = covopt.depth([[0.0], [1.0]], [0.0, 1.0], depths=[2, 3], time_limit=3)
+    >>> {depth: round(result.cost, 3) for depth, result in answer.results.items()}, len(answer.network(3))
+    ({2: 2.0, 3: 3.0}, 3)
+
     Every depth is solved, from the smallest up, and the depths exchange their networks, with an identity layer inserted
-    or a layer removed. So no depth costs more than its neighbours' networks changed in this way.
+    or a layer removed. So no depth costs more than its neighbours' networks changed in this way. Sources: [J23a,
+    Theorem 1 and 2], [J23b, section 2 and Figure 1].
 
     Args:
-        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
-        Y: targets (N, n_L), numbers or labels (N,).
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
         depths: numbers of weight matrices, each at least 2.
         ranks: maximum numbers of neurons in the narrowest hidden layer, one for each family of networks; None: 1, 2, 3
             and the dimensions in the solutions of two and three layers; empty: no families.
@@ -87,8 +91,6 @@ def depth(
     Raises:
         ProblemError: an option is out of range, data have the wrong shape, or `init` belongs to another problem.
         InfeasibleError: `interpolate` on data that no network of these depths fits.
-
-    Source: [J23a, Theorem 1 and 2], [J23b, section 2 and Figure 1].
     """
     chosen, chosen_ranks = _chosen(depths), _ranks(ranks)
     budget = Budget(time_limit=time_limit)

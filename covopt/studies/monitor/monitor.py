@@ -94,6 +94,12 @@ SINGLE = [field.name for field in fields(Reading) if field.name not in ("residua
 class Monitor:
     """Watch a network in a training loop: `monitor(net)` or `monitor(net, epoch)`.
 
+    >>> monitor = covopt.Monitor([[0.0], [1.0]], [0.0, 1.0], lam=0.01)
+    >>> look = monitor([[[1.0, 0.0]], [[0.5, 0.0]]])
+    >>> look.loss, look.ranks, look.row()["rank_1"]
+    (0.1375, (1, 1), 1)
+    >>> monitor.to_csv("history.csv")
+
     A look is one pass over the samples, about what an epoch costs without its optimiser. It changes nothing of the
     network: no gradient, no mode, no number of a random generator.
 
@@ -102,8 +108,7 @@ class Monitor:
         Y: targets (N, n_L) or (N,).
         lam: strength of the penalty, half of PyTorch's `weight_decay` beside the same loss.
         loss: mse (the sum over outputs, the mean over samples), cross_entropy, huber, logistic, or a `Loss`.
-        bias: beta; PyTorch's bias is beta W[:, -1]. "free" for unpenalised biases.
-        decay: the penalised parameters: all, or weights, which is the bias "free".
+        bias, decay: as for `validate`.
         every: look at every `every`-th step only, and return None at the others.
         rows: number of rows to look at, drawn once by `seed`; None: all. Losses are then means over these rows.
         known: a result of `solve` for the same problem on the same rows (those of `monitor.problem`).

@@ -78,15 +78,18 @@ def path(
 ) -> Path:
     """Compute the minimum L*(lam) = min C + lam |W|^2 as a function of lam on a range.
 
+    >>> answer = covopt.path([[0.0], [1.0]], [0.0, 1.0], points=4, time_limit=3)
+    >>> lower, upper = answer.bounds(0.1)
+    >>> round(lower, 2), round(upper, 2), answer.result(0.1).widths
+    (0.16, 0.16, [1])
+
     L* is concave and does not fall. So networks and proved bounds at some lam bound it at every lam, and for two layers
-    their mixtures bound it closely, without further proofs.
+    their mixtures bound it closely, without further proofs. Source: derived; MATH.md section 10.
 
     Args:
-        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
-        Y: targets (N, n_L), numbers or labels (N,).
-        lams: the values of lam; None: `points` of them from lam_max down to `ratio` times it, the first ones even in
-            log lam, the others where the bounds are widest.
-        ratio, points: see lams.
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
+        lams, points, ratio: the values of lam; None: `points` of them from lam_max down to `ratio` times it, the first
+            ones even in log lam, the others where the bounds are widest.
         interpolate: also solve for the representation cost, the limit of L*(lam) / lam for lam -> 0 (mse).
         test: held-out inputs and targets, on which each network is scored.
         folds: score by this number of folds of the data instead; the time limit is for all of them together.
@@ -104,8 +107,6 @@ def path(
     Raises:
         ProblemError: an option is out of range, data have the wrong shape, or `init` belongs to another problem.
         InfeasibleError: `interpolate` on data that no network fits.
-
-    Source: derived; MATH.md section 10.
     """
     chosen = _values(lams, ratio, points)
     if parse_loss(loss).name not in ("mse", "cross_entropy"):

@@ -61,9 +61,12 @@ def ranks(
 ) -> Ranks:
     """Audit the ranks of networks after SGD, or of a given one, beside the solver's network.
 
+    >>> answer = covopt.ranks([[0.0], [1.0]], [0.0, 1.0], lam=0.01, batch_size=1, steps=20, seeds=1, reference=0)
+    >>> answer.rank(1)
+    1.0
+
     Args:
-        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
-        Y: targets (N, n_L), numbers or labels (N,).
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
         lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay; a list is varied; 0 is allowed.
         batch_size: B; a list is varied. Default: 4, 16 and 64.
         rate: the learning rate mu; a list is varied. Default: 0.1.

@@ -101,6 +101,11 @@ def sweep(
 ) -> Sweep:
     """Solve every cell of a grid that has no result yet.
 
+    >>> table = covopt.sweep({"data": "iris", "lam": [0.1, 1.0], "time_limit": 1, "certify": "none"}, "sweep.sqlite")
+    >>> table.counts
+    Counts(cells=2, finished=2, refused=0, failed=0)
+    >>> table.to_csv("sweep.csv")
+
     Args:
         spec: a TOML file, or the table in it: options of `covopt.solve` and `covopt.read_data`, each a value or a list;
             with task = "ranks" those of `covopt.ranks`, one network for each cell.

@@ -203,14 +203,17 @@ def plateau(
 ) -> Plateau:
     """Find the lowest cost for each width, and the width at which it stops falling.
 
+    >>> answer = covopt.plateau([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0], lam=0.01, time_limit=3)
+    >>> [round(point.cost, 3) for point in answer.points], len(answer.network(2)[0])
+    ([0.182, 0.061, 0.061], 2)
+
     `solve` gives the level. Then each width is searched, round after round: from the networks of the next wider and the
     next narrower width, from its own with a neuron exchanged, and from random starts, more in each round. The search
     ends with the time, when three rounds in a row gain nothing at any width (`converged`), or when every network is
-    proved to be the best of its width (`optimal`).
+    proved to be the best of its width (`optimal`). Source: [JGHG22, Prop. 6, 7, 14 and 15].
 
     Args:
-        X: inputs (N, n_0); or a `TensorDataset` of inputs and targets, without Y.
-        Y: targets (N, n_L), numbers or labels (N,).
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
         layer: vary the width of this hidden layer only, 1 ... L - 1; None: of all of them together.
         widths: the widths to search; None chooses, from 1 to the width of the solver's network.
         starts: random starts for each width in the first round; four times as many at width 1.
@@ -224,8 +227,6 @@ def plateau(
     Raises:
         ProblemError: an option is out of range, or data have the wrong shape.
         InfeasibleError: `interpolate` on data that no network fits.
-
-    Source: [JGHG22, Prop. 6, 7, 14 and 15].
     """
     _check(depth, layer, widths, starts)
     budget, starts = Budget(time_limit=time_limit), int(starts)

@@ -522,7 +522,7 @@ def stored(audit: covopt.Audit, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def test_validate_says_what_the_network_is_as_a_function() -> None:
     weights = ridge_network(50, 0.1)
-    audit = covopt.validate(weights, X, ridge(X), certify="none", time_limit=0.5)
+    audit = covopt.validate(weights, X, ridge(X), certify="none", time_limit=0.5, function=True)
     assert f"{audit.cost.norm:.5f}" == "155.83441"
     assert f"{audit.function.lower:.4f}" == "150.0347"
     assert f"{audit.function.share:.4f}" == "0.9628"
@@ -532,6 +532,29 @@ def test_validate_says_what_the_network_is_as_a_function() -> None:
     assert "networks that fit the data by another function" in lines["its function"]
     assert "at least 150.03468," in lines["its function"]
     assert "orbits" not in lines
+
+
+def test_the_function_is_described_only_if_that_is_asked_for(tmp_path: Path, run: Run) -> None:
+    np.savez(tmp_path / "data.npz", X=X, Y=ridge(X))
+    np.savez(tmp_path / "net.npz", **{f"W{i}": W for i, W in enumerate(D1, start=1)})
+    command = ["validate", tmp_path / "data.npz", "--net", tmp_path / "net.npz", "--time-limit", 1, "--certify", "none"]
+    plain, described = run(*command)[1], run(*command, "--function")[1]
+    labels = ["\nJacobian ", "\nbottleneck ", "\nNTK ", "\nJ23b Thm. 7 "]
+    assert [label in described for label in labels] == [True] * 4
+    assert [label in plain for label in labels] == [False] * 4
+    told, asked_for = (json.loads(run(*command, "--json", *option)[1]) for option in ([], ["--function"]))
+    assert told.keys() == asked_for.keys()
+    assert told["function"] is None
+    assert asked_for["function"]["jacobian_rank"] == {"3": 12}
+
+
+def test_a_run_without_the_function_passes_and_says_what_is_unchecked(tmp_path: Path) -> None:
+    covopt.validate(D1, X, ridge(X), certify="none", time_limit=0.5).save(tmp_path / "audit")
+    checked = covopt.verify(tmp_path / "audit")
+    assert checked.passed
+    assert " function" in checked.message
+    page = covopt.write_report(tmp_path / "audit").read_text(encoding="utf-8")
+    assert "As a function" not in page
 
 
 def test_the_function_is_looked_at_elsewhere(audit: covopt.Audit, stored: Path) -> None:
