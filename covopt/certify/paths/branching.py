@@ -56,7 +56,7 @@ class Tree:
         return (np.array(of), np.array(signs)) if whole else None
 
     def parts(self, count: int, directions: int, samples: int) -> list[Tree] | None:
-        """Return so many trees of as many directions each; None if the cuts are none."""
+        """Return this number of trees with this number of directions each; None if the cuts are none."""
         if (leaves := self.leaves(count * directions, samples)) is None:
             return None
         ends = np.cumsum(self.cuts == LEAF)
