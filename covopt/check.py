@@ -130,20 +130,50 @@ def cholesky(M: Rows) -> tuple[Rows | None, list[float]]:  # (L, []), or (None, 
 def shortfall(M: Rows, one: int) -> Fraction | None:  # d with M + d one I >= 0, by the exact M / one - L L^T, or None
     if (L := cholesky(over(M, one))[0]) is None:
         return None
-    rows = [[round(x * 2.0**60) for x in row] + [0] * (len(L) - len(row)) for row in L]
+    rows = [[round(x * 2.0**60) for x in row] for row in L]  # shorter ones end with zeros
     off = (sum(abs((x << 120) - one * y) for x, y in zip(*both)) for both in zip(M, gram(rows, rows)))
     return Fraction(max(off, default=0), one << 120)
 
 
 def top(M: Rows) -> Any:  # a bound on the largest eigenvalue of a positive semi-definite M, about 1e-12 above it
-    need(len(M) <= 200, "this check takes too long for matrices of more than 200 columns", UNCHECKED)
+    need(len(M) <= 600, "this check takes too long for matrices of more than 600 columns", UNCHECKED)
     common, trace = math.lcm(*(x.denominator for row in M for x in row)), sum(row[i] for i, row in enumerate(M))
     if not trace:
         return Fraction(0)
-    guess = Fraction(max(eigen(over(M, trace))[0]) * (1.0 + 1e-12))
-    A, one = [[int(x * common) * guess.denominator for x in row] for row in M], int(trace * common)
-    lost = shortfall(plus(unit(len(M), one * guess.numerator), A, -1), one * guess.denominator)
-    return trace if lost is None else trace * (guess + lost)
+    A, one = [[int(x * common) << 60 for x in row] for row in M], int(trace * common)
+    value = lanczos(over(A, one << 60))
+    for guess in (math.ceil(value * (1.0 + margin) * 2.0**60) for margin in (1e-12, 1e-10, 1e-8)):
+        if (lost := shortfall(plus(unit(len(M), one * guess), A, -1), one << 60)) is not None:
+            return trace * (Fraction(guess, 1 << 60) + lost)
+    return trace
+
+
+def lanczos(A: Rows) -> float:  # the largest eigenvalue of a positive semi-definite A, in floats
+    Q, a, b, v = [], [], [], [math.sin(i * i + 1.0) for i in range(len(A))]
+    value, size = 0.0, math.hypot(*v)
+    while len(Q) < len(A) and size > 1e-14 * value:
+        Q.append([x / size for x in v])
+        v = [dot(row, Q[-1]) for row in A]
+        a.append(dot(v, Q[-1]))
+        for u in Q + Q:
+            t = dot(u, v)
+            v = [x - t * y for x, y in zip(v, u)]
+        size = math.hypot(*v)
+        b.append(size * size)
+        if len(Q) % 10 == 0 or len(Q) == len(A) or size <= 1e-14 * value:
+            low, high = value, sum(a)
+            for _ in range(80):  # t is above all eigenvalues of the tridiagonal matrix if all its pivots are positive
+                t, pivot, square = 0.5 * (low + high), 1.0, 0.0
+                for x, y in zip(a, b):
+                    pivot = t - x - square / pivot
+                    square = y
+                    if pivot <= 0.0:
+                        break
+                low, high = (t, high) if pivot <= 0.0 else (low, t)
+            if high <= value * (1.0 + 1e-15):
+                break
+            value = high
+    return value
 
 
 def eigen(S: Rows) -> tuple[list[float], Rows]:  # eigenvalues, eigenvectors in rows, by Jacobi's rotations in floats
@@ -1497,7 +1527,8 @@ DEEP |= {"convexity": convexity, "loop": loop, "shares": shares}
 
 def from_data(run: Run, kind: str, least: Fraction, end: float) -> tuple[Fraction, str]:
     need(kind == "spectral" or run.depth > 2, f"the certificate {kind} comes without its dual point")
-    supported = kind in DEEP and not run.free and run.loss in ("interpolate", "mse", "cross_entropy")
+    need(kind in DEEP, f"the certificate {kind} is one of two layers, not of {run.depth}")
+    supported = not run.free and run.loss in ("interpolate", "mse", "cross_entropy")
     need(supported, f"the bound {kind} of {run.loss} at depth {run.depth} is not known here", UNCHECKED)
     return DEEP[kind](run, least, end)
 

@@ -242,6 +242,18 @@ def test_singular_values_are_bounded_from_below(seed: int) -> None:
     assert len([x for x in thin if x > Fraction(1, 10**12)]) <= 2
 
 
+@pytest.mark.parametrize("n", [1, 4, 60])
+def test_the_largest_eigenvalue_is_bounded_from_above(n: int) -> None:
+    """Of matrices with clusters of eigenvalues, a null space, or a single direction, in whole numbers."""
+    rng = np.random.default_rng(n)
+    path = 2 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
+    thin = np.round(1e3 * rng.standard_normal((n, max(1, n // 3))))
+    for A in (np.eye(n), path, thin @ thin.T, np.ones((n, n)), np.diag(np.arange(n) == 0).astype(float)):
+        largest = float(np.linalg.eigvalsh(A)[-1])
+        assert 1.0 <= float(checker.top(matrix(A))) / largest <= 1.0 + 1e-11
+    assert checker.top(matrix(0.0 * path)) == 0
+
+
 @pytest.mark.parametrize("f", [(3.0,), (1.0, 1.0), (5.0, 2.0, 1e-3), (1.0, 0.9, 0.8, 0.7, 0.1)])
 def test_the_least_product_is_that_of_the_package(f: tuple[float, ...]) -> None:
     product, _ = least_product(torch.tensor(f, dtype=torch.float64))
@@ -331,7 +343,7 @@ def test_cells_of_the_last_layer_prove_the_minimum_and_nothing_above_it() -> Non
 
 
 def test_wide_inputs_are_proved_by_their_rows(tmp_path: Path) -> None:
-    wide = np.random.default_rng(0).standard_normal((5, 201))
+    wide = np.random.default_rng(0).standard_normal((5, 601))
     asked = {"lam": 0.1, "certify": "fast", "max_iterations": 3}
     covopt.solve(wide, Y[:5], **asked).save(tmp_path / "wide", others=PLAIN)  # type: ignore[arg-type]
     code, told = checker.check(tmp_path / "wide", DEADLINE)
@@ -339,6 +351,6 @@ def test_wide_inputs_are_proved_by_their_rows(tmp_path: Path) -> None:
 
 
 def test_a_large_matrix_is_said_to_be_unchecked() -> None:
-    with pytest.raises(checker.Stop, match="more than 200 columns") as stop:
-        checker.top(checker.unit(201, Fraction(1)))
+    with pytest.raises(checker.Stop, match="more than 600 columns") as stop:
+        checker.top(checker.unit(601, Fraction(1)))
     assert stop.value.args[0] == UNCHECKED
