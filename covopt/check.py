@@ -14,7 +14,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement, pairwise, product
@@ -32,7 +32,7 @@ ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
 Rows = list[list[Any]]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
-KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear none".split()]
+KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear shares none".split()]
 STATUSES = "unsolved optimal converged tolerance memory_limit time_limit iteration_limit interrupted".split()
 ASKED = {"loss": "U", "activation": "U", "depth": "iu", "bias": "fiuU", "lam": "fiu"}  # and the kinds of numpy
 NUMBERS, COUNTS = "cost fit norm residual lower gap target".split(), "order atoms lower upper".split()
@@ -130,20 +130,50 @@ def cholesky(M: Rows) -> tuple[Rows | None, list[float]]:  # (L, []), or (None, 
 def shortfall(M: Rows, one: int) -> Fraction | None:  # d with M + d one I >= 0, by the exact M / one - L L^T, or None
     if (L := cholesky(over(M, one))[0]) is None:
         return None
-    rows = [[round(x * 2.0**60) for x in row] + [0] * (len(L) - len(row)) for row in L]
+    rows = [[round(x * 2.0**60) for x in row] for row in L]  # shorter ones end with zeros
     off = (sum(abs((x << 120) - one * y) for x, y in zip(*both)) for both in zip(M, gram(rows, rows)))
     return Fraction(max(off, default=0), one << 120)
 
 
 def top(M: Rows) -> Any:  # a bound on the largest eigenvalue of a positive semi-definite M, about 1e-12 above it
-    need(len(M) <= 200, "this check takes too long for matrices of more than 200 columns", UNCHECKED)
+    need(len(M) <= 600, "this check takes too long for matrices of more than 600 columns", UNCHECKED)
     common, trace = math.lcm(*(x.denominator for row in M for x in row)), sum(row[i] for i, row in enumerate(M))
     if not trace:
         return Fraction(0)
-    guess = Fraction(max(eigen(over(M, trace))[0]) * (1.0 + 1e-12))
-    A, one = [[int(x * common) * guess.denominator for x in row] for row in M], int(trace * common)
-    lost = shortfall(plus(unit(len(M), one * guess.numerator), A, -1), one * guess.denominator)
-    return trace if lost is None else trace * (guess + lost)
+    A, one = [[int(x * common) << 60 for x in row] for row in M], int(trace * common)
+    value = lanczos(over(A, one << 60))
+    for guess in (math.ceil(value * (1.0 + margin) * 2.0**60) for margin in (1e-12, 1e-10, 1e-8)):
+        if (lost := shortfall(plus(unit(len(M), one * guess), A, -1), one << 60)) is not None:
+            return trace * (Fraction(guess, 1 << 60) + lost)
+    return trace
+
+
+def lanczos(A: Rows) -> float:  # the largest eigenvalue of a positive semi-definite A, in floats
+    Q, a, b, v = [], [], [], [math.sin(i * i + 1.0) for i in range(len(A))]
+    value, size = 0.0, math.hypot(*v)
+    while len(Q) < len(A) and size > 1e-14 * value:
+        Q.append([x / size for x in v])
+        v = [dot(row, Q[-1]) for row in A]
+        a.append(dot(v, Q[-1]))
+        for u in Q + Q:
+            t = dot(u, v)
+            v = [x - t * y for x, y in zip(v, u)]
+        size = math.hypot(*v)
+        b.append(size * size)
+        if len(Q) % 10 == 0 or len(Q) == len(A) or size <= 1e-14 * value:
+            low, high = value, sum(a)
+            for _ in range(80):  # t is above all eigenvalues of the tridiagonal matrix if all its pivots are positive
+                t, pivot, square = 0.5 * (low + high), 1.0, 0.0
+                for x, y in zip(a, b):
+                    pivot = t - x - square / pivot
+                    square = y
+                    if pivot <= 0.0:
+                        break
+                low, high = (t, high) if pivot <= 0.0 else (low, t)
+            if high <= value * (1.0 + 1e-15):
+                break
+            value = high
+    return value
 
 
 def eigen(S: Rows) -> tuple[list[float], Rows]:  # eigenvalues, eigenvectors in rows, by Jacobi's rotations in floats
@@ -257,11 +287,15 @@ def covariance(rows: Any, shares: list[Fraction], centred: bool) -> Rows:  # sum
     return [[Fraction(x * total - s * t, unit) for x, t in zip(row, sums)] for row, s in both]
 
 
-def array(arrays: Any, name: str, dimensions: int, columns: int | None = None, kinds: str = "fiu") -> Any:
-    a: Any = arrays.get(name, np.empty(()))  # a finite array as lists of Python numbers
+def finite(arrays: Any, name: str, dimensions: int, columns: int | None = None, kinds: str = "fiu") -> Any:
+    a: Any = arrays.get(name, np.empty(()))
     good = a.ndim == dimensions and a.dtype.kind in kinds and np.isfinite(a).all() and columns in (None, a.shape[-1])
     need(good, f"there is no finite array {name} of the right shape", UNREAD)
-    return a.tolist() if kinds == "iu" else a.astype(np.float64).tolist()
+    return a if kinds == "iu" else a.astype(np.float64)
+
+
+def array(arrays: Any, name: str, dimensions: int, columns: int | None = None, kinds: str = "fiu") -> Any:
+    return finite(arrays, name, dimensions, columns, kinds).tolist()  # a finite array as lists of Python numbers
 
 
 def single(arrays: Any, name: str, kinds: str) -> Any:  # the one entry of an array as a Python number or text
@@ -412,12 +446,12 @@ class Frame:
     + a remainder, and Gamma_i = s_i lambda_i. As sigma is 1-Lipschitz, the slack is |Lambda|_F |remainder of X|_F and
     |rounding of Gamma|_F |R|_F."""
 
-    def __init__(self, X: Rows, e: int, point: Any) -> None:
+    def __init__(self, X: Rows, e: int, point: Any, tiny: float = 1e-13) -> None:
         bits = max(abs(x) for row in X for x in row).bit_length() or 1
         half, unity = 1 << (bits - 1), Fraction(2) ** (bits - 1 - e)
         rows = over(X, half)
         sizes, lost = [math.hypot(*row) for row in rows], Fraction(0)
-        self.Q, self.s = orthonormal(rows, 1e-13 * max(sizes))[0], [s * (s > 1e-12 * max(sizes)) for s in sizes]
+        self.Q, self.s = orthonormal(rows, tiny * max(sizes))[0], [s * (s > 1e-12 * max(sizes)) for s in sizes]
         basis = [[round(x * 2.0**GBITS) for x in v] for v in self.Q]
         self.R = [[round(dot(row, v) / s * 2.0**RBITS) if s else 0 for v in self.Q] for row, s in zip(rows, self.s)]
         for row, R, s in zip(X, self.R, self.s):
@@ -430,7 +464,8 @@ class Frame:
         most = max(abs(x) for row in weighed for x in row)
         self.gauge = Fraction(2) ** (most.numerator.bit_length() - most.denominator.bit_length())
         self.gamma = [[round(x / self.gauge * 2**GBITS) for x in row] for row in weighed]
-        slack = root(lost) * size(point) + self.gauge * (len(X) * len(point[0]) + 1) / 2**GBITS
+        self.unity, self.stretch, self.lost = unity, stretch, root(lost)
+        slack = self.lost * size(point) + self.gauge * (len(X) * len(point[0]) + 1) / 2**GBITS
         self.inside = lambda target: (target / unity - slack) / stretch / self.gauge  # what |Gamma^T sigma(R q)| may be
 
 
@@ -1309,13 +1344,191 @@ def loop(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
     return least, "the area inside a loop of samples (MATH.md 5)"
 
 
+# ---- Three layers with one output: a tree over the shares of the second layer's neurons (MATH.md 5, "Shares").
+
+
+def turn(u: tuple[int, int], v: tuple[int, int]) -> int:  # above 0 if v is to the left of u
+    return u[0] * v[1] - u[1] * v[0]
+
+
+class Circle:
+    """The neurons of the first layer, for inputs of rank 2: S_i(q) = s_i sigma(R_i q) of directions q in the plane.
+
+    For every unit w a q with |q| <= stretch has |sigma(Xt w) - unit S(q)| <= missed (Frame). The arcs between u and v
+    cover the circle, and no sample changes its sign within one: S(a u + b v) = a S(u) + b S(v) for a, b >= 0."""
+
+    def __init__(self, run: Run, sizes: list[Fraction]) -> None:
+        inputs = [[*row, run.beta] for row in run.X] if run.beta else run.X
+        rows = [[Fraction(x) / t for x in row] for row, t in zip(inputs, sizes)]
+        frame = Frame(*scaled(rows), [[Fraction(1)]] * run.N, 1e-9)
+        need(len(frame.Q) <= 2, "shares are checked for inputs of rank 2 at most", UNCHECKED)
+        self.R, ((self.s,), e) = [[*row, 0, 0][:2] for row in frame.R], scaled([frame.s])
+        self.unit, self.stretch, self.missed = frame.unity / (1 << e + RBITS), frame.stretch, frame.unity * frame.lost
+        axes, self.arcs, self.S = [(1, 0), (0, 1), (-1, 0), (0, -1)], [], {}
+        stack = [*zip(axes, axes[1:] + axes[:1])]
+        while stack:
+            u, v = stack.pop()
+            if kink := next(((-y, x) for x, y in self.R if dot((x, y), u) * dot((x, y), v) < 0), None):
+                w = kink if turn(u, kink) > 0 else (-kink[0], -kink[1])
+                stack += [(u, w), (w, v)]
+            else:
+                self.arcs.append((u, v))
+
+    def outputs(self, u: tuple[int, int]) -> list[int]:
+        if u not in self.S:
+            self.S[u] = [s * max(dot(row, u), 0) for s, row in zip(self.s, self.R)]
+        return self.S[u]
+
+    def tops(self, square: Callable[[list[int]], int], end: float) -> Iterator[int]:
+        """Yield T with f(q)^2 <= T |q|^2 for every q, where f(q)^2 = square(S(q)), closer and closer to the least T.
+
+        f is a seminorm of S, so f(a u + b v) <= a f(u) + b f(v) on an arc. That is at most T^(1/2) |a u + b v| for all
+        a, b >= 0 if t = T u.v - f(u) f(v) is >= 0, or if t^2 is at most the product of T |u|^2 - f(u)^2 and
+        T |v|^2 - f(v)^2, both >= 0. Otherwise the arc is cut. T rises to f, and other arcs stay below."""
+        f: dict[tuple[int, int], int] = {}
+        for part in (10**k for k in range(2, 14, 2)):
+            T, stack, new = 1, [*self.arcs], [*f, *(u for u, _ in self.arcs)]
+            while stack:
+                for u in new:
+                    f[u] = f[u] if u in f else square(self.outputs(u))
+                    if f[u] > T * dot(u, u):
+                        T = f[u] * (part + 1) // (dot(u, u) * part) + 1
+                (u, v), new, _ = stack.pop(), [], in_time(end)
+                t = T * dot(u, v) - math.isqrt(f[u] * f[v]) - 1
+                if t < 0 and t * t > (T * dot(u, u) - f[u]) * (T * dot(v, v) - f[v]):
+                    p, q = 2.0**40 / math.hypot(*u), 2.0**40 / math.hypot(*v)
+                    new = [(round(p * u[0] + q * v[0]), round(p * u[1] + q * v[1]))]
+                    need(turn(u, new[0]) > 0 < turn(new[0], v), "the arcs are too short", UNCHECKED)
+                    stack += [(u, new[0]), (new[0], v)]
+            yield T
+
+
+def costly(x: Fraction, y: Fraction, a: Fraction, b: Fraction, c: Fraction, end: float) -> bool:
+    """Return True if every z in [x, y] has a k in [0, 1] with z^2 + 2 k a / z - k^2 (b / z^2 + c) >= 1.
+
+    The first two terms are convex and above their tangent at a cell's middle m, the last is concave and above its
+    chord. In a cell from 0 on, k = t z with one t <= 1 / y makes the whole linear in z^2."""
+    cells = [(x, y)]
+    while cells:
+        (x, y), _ = cells.pop(), in_time(end)
+        m = (x + y) / 2
+        k, t = min(a * m / (b + c * m * m or 1), Fraction(1)), min(a / (b + c * y * y or 1), 1 / y)
+        k, bends = Fraction(math.floor(k * 2**60), 2**60), 2 * k * a / (m * m)
+        tangent = (2 * m * z - m * m + bends * (2 * m - z) - k * k * (b / (z * z) + c) for z in (x, y) if x)
+        linear = (z * z + 2 * t * a - t * t * (b + c * z * z) for z in (x, y) if not x)
+        if min(*tangent, *linear) < 1:
+            if m * m + 2 * k * a / m - k * k * (b / (m * m) + c) < 1:
+                return False
+            cells += [(x, m), (m, y)]
+    return True
+
+
+class Shares:
+    """Lower bounds on networks whose classes of second-layer neurons have given shares of |W_3|^2: (3) of MATH.md 5.
+
+    The kind of a neuron is the sign e of its output and the samples with h >= 0; h <= 0 on the others. Any Lambda and
+    any Z_k of each kind, moved to Z_ki >= e Lambda_i on these samples and to Z_ki <= 0 on the others, prove a bound.
+    The stored ones are of inputs and targets over `sizes`, and stored |W_3|^2 are in a `unit`, as covopt computes."""
+
+    def __init__(self, run: Run, goal: Fraction, end: float) -> None:
+        self.run, self.goal, self.end, self.homogeneous = run, goal, end, run.fits and not run.beta
+        largest = [max(map(abs, row)) for row in run.X]
+        ends = max(*largest, 1e-3 * float(run.beta)), float(run.largest)
+        s, t = (math.floor(math.log2(x)) if x else 0 for x in ends)
+        powers = [0 if run.beta else math.frexp(x)[1] - 1 if x else s for x in largest]
+        self.sizes, self.unit = [Fraction(2) ** k for k in powers], Fraction(2.0 ** (2 * (t - s) % 3 / 3))
+        self.unit *= Fraction(2) ** (2 * (t - s) // 3)
+        self.kinds = [(e, on) for e in (1, -1) for on in product((0, 1), repeat=run.N) if any(on)]
+        self.circle = Circle(run, self.sizes)
+
+    def prove(self, cell: Any, point: list[float], prices: Rows) -> bool:
+        """Return True if every network of the cell costs the goal or more.
+
+        The cell has its classes of kinds, the splits that made them, and an interval of |W_3|^2."""
+        (classes, splits, low, high), run = cell, self.run
+        if not self.homogeneous and (high == math.inf or low * self.unit >= self.goal):
+            return low * self.unit >= self.goal  # |W_3|^2 costs as much
+        L, *Z = scaled([point, *prices])[0]
+        signal = sum((x * Fraction(y[0]) - run.misfit * abs(x)) / t for x, y, t in zip(L, run.Y, self.sizes))
+        if signal <= 0:
+            return self.goal <= 0
+        moved = [
+            tuple(max(z, e * x) if i else min(z, 0) for z, x, i in zip(row, L, on))
+            for row, (e, on) in zip(Z, self.kinds)
+        ]
+        rows = [{moved[k] for k in members} for members in classes]
+        parts = [(divided, math.floor(a * 2.0**60), math.ceil(b * 2.0**60)) for divided, a, b in splits]
+
+        def square(S: list[int]) -> int:  # max sum_A tau_A max_(k in A) <Z_k, S>^2, rounded up
+            return largest_mean([max((dot(z, S) ** 2 for z in own), default=0) for own in rows], parts)
+
+        missed = self.circle.missed * root(Fraction(max(dot(z, z) for z in moved)))
+        b = run.beta**2 * sum(L) ** 2
+        if not run.fits:
+            b += run.lam * sum(x**2 / (q * t**2) for x, q, t in zip(L, run.q, self.sizes))
+        c = run.beta**2 * square([1] * run.N)
+        for T in self.circle.tops(square, self.end):
+            M = self.circle.unit * self.circle.stretch * root(Fraction(T)) + missed
+            if self.homogeneous:
+                if 27 * signal**2 >= M**2 * self.goal**3:
+                    return True
+                continue
+            x, y = below_root(low * self.unit / self.goal), root(high * self.unit / self.goal)
+            a, b_, c_ = signal / M * below_root(1 / self.goal**3), b / (M * self.goal) ** 2, c / M**2 / self.goal
+            x, a, y, b_, c_ = shortened(x), shortened(a), *(-shortened(-z) for z in (y, b_, c_))
+            if costly(x, y, a, b_, c_, self.end):
+                return True
+        return False
+
+
+def largest_mean(values: list[int], parts: Any) -> int:  # max sum_A tau_A values_A, rounded up
+    for divided, *ends in reversed(parts):  # a class that was divided holds 1 - p of its old share, the new class p
+        new = values.pop()
+        values[divided] = (max((values[divided] << 60) + p * (new - values[divided]) for p in ends) >> 60) + 1
+    return values[0]
+
+
+def shares(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    """Follow the stored cuts, in preorder: each leaves two cells that cover the one that is cut, whatever it holds."""
+    cuts, places = array(run.certificate, "cuts", 2, 2, "iu"), array(run.certificate, "places", 1)
+    points, prices = array(run.certificate, "multipliers", 2, run.N), finite(run.certificate, "prices", 3, run.N)
+    good = run.m == 1 and run.depth == 3 and run.slope == 0 and run.loss in ("interpolate", "mse")
+    good &= prices.shape[:2] == (len(points), 2 * (2**run.N - 1)) and 1e-3 <= single(run.certificate, "step", "f") <= 1
+    need(good and len(cuts) == len(places) and points, "the stored tree does not fit the data")
+    bounds, leaves, no_tree = Shares(run, least / run.lam, end), 0, "the stored cuts form no tree"
+    ahead: list[Any] = [([range(len(bounds.kinds))], [], Fraction(0), math.inf)]
+    for (place, feature), at in zip(cuts, places):
+        need(ahead, no_tree)
+        (classes, splits, low, high), _ = cell, _ = ahead.pop(), in_time(end)
+        if feature == -3:  # a leaf
+            need(leaves < len(points), no_tree)
+            good = bounds.prove(cell, points[leaves], prices[leaves].tolist())
+            need(good, "the stored prices do not prove the bound")
+            leaves += 1
+        elif feature == -2 and low < at < high:
+            ahead += [(classes, splits, Fraction(at), high), (classes, splits, low, Fraction(at))]
+        elif feature == -1 and 0 <= place < len(splits) and splits[place][1] < at < splits[place][2]:
+            divided, *ends = splits[place]
+            for part in ((divided, at, ends[1]), (divided, ends[0], at)):
+                ahead.append((classes, [*splits[:place], part, *splits[place + 1 :]], low, high))
+        else:
+            need(0 <= feature <= run.N and 0 <= place < len(classes) <= 8 and 0 < at < 1, no_tree)
+            new = [k for k in classes[place] for e, on in [bounds.kinds[k]] if ((e > 0), *on)[feature]]
+            remaining = [k for k in classes[place] if k not in {*new}]
+            classes = [*classes[:place], remaining, *classes[place + 1 :], new]
+            ahead += [(classes, [*splits, (place, *ends)], low, high) for ends in ((at, 1.0), (0.0, at))]
+    need(not ahead and leaves == len(points), no_tree)
+    return least, f"{leaves} cases of the shares of hidden neurons (MATH.md 5)"
+
+
 DEEP = {"spectral": spectral, "laplacian": laplacian, "angle": angle, "linear": linear}
-DEEP |= {"convexity": convexity, "loop": loop}
+DEEP |= {"convexity": convexity, "loop": loop, "shares": shares}
 
 
 def from_data(run: Run, kind: str, least: Fraction, end: float) -> tuple[Fraction, str]:
     need(kind == "spectral" or run.depth > 2, f"the certificate {kind} comes without its dual point")
-    supported = kind in DEEP and not run.free and run.loss in ("interpolate", "mse", "cross_entropy")
+    need(kind in DEEP, f"the certificate {kind} is one of two layers, not of {run.depth}")
+    supported = not run.free and run.loss in ("interpolate", "mse", "cross_entropy")
     need(supported, f"the bound {kind} of {run.loss} at depth {run.depth} is not known here", UNCHECKED)
     return DEEP[kind](run, least, end)
 
@@ -1349,7 +1562,8 @@ def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.jso
     fits = not run.fits or terms["residual"][1] <= run.misfit * (1 + TOLERANCE)
     need(fits == (cost is not None), f"the network misses the targets by {float(terms['residual'][1]):.3g}")
     for name in ("cost", "fit", "norm", *(["residual"] if run.fits else [])) if fits else ():
-        (low, high), slack = terms[name], TOLERANCE * (run.largest if name == "residual" else terms["cost"][1])
+        (low, high), scale = terms[name], {"residual": run.largest, "norm": terms["cost"][1] / run.lam}
+        slack = TOLERANCE * scale.get(name, terms["cost"][1])
         good = low - slack <= Fraction(s[name]) <= high + slack
         need(good, f"the stored network has the {name} {float(low):.12g}, result.json states {s[name]}")
     need((lower is None) == (s["certificate"] == "none"), "result.json states one of bound and certificate only")

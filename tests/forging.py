@@ -120,7 +120,8 @@ def _altered(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
     if array.size == 0:
         return {"nan": np.full(1, np.nan)}
     scaled = {f"times {t}": (array * t).astype(array.dtype) for t in (0.0, 0.5, 2.0, -1.0)}
-    cut = {"cut": array[:-1], "last one twice": np.concatenate([array, array[-1:]]), "turned": array[::-1].copy()}
+    rows = np.atleast_1d(array)
+    cut = {"cut": rows[:-1], "last one twice": np.concatenate([rows, rows[-1:]]), "turned": rows[::-1].copy()}
     kinds = {"text": array.astype(str), "nan": np.full(array.shape, np.nan), "none": np.empty(0), "flat": array.ravel()}
     nearly = {"times 1.01": array * 1.01} if array.dtype.kind == "f" else {"plus one": array + 1}
     return scaled | cut | nearly | kinds

@@ -27,6 +27,8 @@ from covopt.certify.deep.loop import Loop
 from covopt.certify.deep.ranks import least_product, least_relative_loss
 from covopt.certify.proof import Proof, Target
 from covopt.certify.relaxation.grouping import Grouped
+from covopt.certify.shares.cells import Cell, Split
+from covopt.certify.shares.shares import Shares
 from covopt.certify.spectral import Spectral
 from covopt.runtime.loop import Status
 
@@ -42,6 +44,8 @@ LINES = ("flows", "spectral")
 """Kinds for which the checker makes lines below the loss of its own, and may prove a little more than is stated."""
 SAMPLED = 7
 """Of the forgeries of a run, one in so many."""
+ROUND: dict[str, object] = {"max_iterations": 1, "time_limit": 60.0}
+WEIGHTS = np.arange(1.0, 5.0)
 ASK: dict[str, tuple[type[Proof], np.ndarray, np.ndarray, dict[str, object]]] = {
     "edges": (Laplacian, X[:5, :4], Y[:5], {"bias": 0.0, "time_limit": 5.0}),
     "edges, bias": (Laplacian, X[:5, :4], Y[:5], {}),
@@ -63,6 +67,10 @@ ASK: dict[str, tuple[type[Proof], np.ndarray, np.ndarray, dict[str, object]]] = 
     "convexity": (Convexity, X[:, :2], np.ones((12, 1)), {"lam": 1e-2}),
     "convexity, fit": (Convexity, X[:4, :2], np.abs(Y[:4, :1]), {"depth": 4}),
     "convexity, no bias": (Convexity, X[:4, :2], np.abs(Y[:4, :2]), {"bias": 0.0}),
+    "shares": (Shares, X[:3, :2], Y[:3, :1], {"bias": 0.0, **ROUND}),
+    "shares, bias": (Shares, X[:3, :1], Y[:3, :1], ROUND),
+    "shares, loss": (Shares, X[:4, :2], Y[:4, :1], {"bias": 0.0, "lam": 1e-2, "sample_weight": WEIGHTS, **ROUND}),
+    "shares, loss, bias": (Shares, X[:3, :1], Y[:3, :1], {"bias": 0.3, "lam": 1e-2, **ROUND}),
     "groups": (Grouped, X, Y, {"lam": 3e-2, "depth": 2}),
     "groups, leaky": (Grouped, X, Y, {"lam": 3e-2, "depth": 2, "bias": 0.0, "activation": "leaky:0.1"}),
     "groups, entropy": (Grouped, X[:, :6], CLASSES, {"lam": 3e-2, "depth": 2, "loss": "cross_entropy"}),
@@ -73,7 +81,7 @@ def solved(kind: type[Proof], inputs: np.ndarray, targets: np.ndarray, options: 
     """A rough network with the bound that `solve` would prove of this kind."""
     asked: dict[str, object] = {"depth": 3, "certify": "none", "time_limit": 0.3} | options
     result = covopt.solve(inputs, targets, **asked)  # type: ignore[arg-type]
-    proved = kind.prove(result.problem, Target(cost=result.cost, gap=1e-3, time_limit=60.0))
+    proved = kind.prove(result.problem, Target(cost=result.cost, gap=1e-3, time_limit=60.0, steps=60))
     assert proved is not None
     proof = proved.proof
     assert 0.0 < proof.lower < (result.cost if math.isfinite(result.cost) else math.inf)
@@ -121,6 +129,12 @@ def arrays(file: str, **changes: object) -> Change:
     return forged(holds(file, **changes))
 
 
+def nested(feature: int) -> Change:
+    """The tree below a thousand cuts of the first class, of its parts, or of |W_3|^2, without their other halves."""
+    cuts = lambda c: np.concatenate([np.full((1000, 2), (0, feature)), c])  # noqa: E731
+    return arrays("certificate.npz", cuts=cuts, places=lambda p: np.append(np.linspace(0.9, 0.1, 1000), p))
+
+
 TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     *((name, raised(1e-3)) for name in ASK if name.split(",")[0] not in LINES),
     *((name, raised(5e-2)) for name in ASK if name.split(",")[0] in LINES),
@@ -158,6 +172,28 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     ("convexity, fit", arrays("certificate.npz", multipliers=lambda M: -M)),
     ("convexity, fit", arrays("certificate.npz", multipliers=lambda M: M[:-1])),
     ("convexity, no bias", arrays("certificate.npz", multipliers=lambda M: M[::-1])),
+    *(("shares", arrays("certificate.npz", cuts=lambda c, d=d: c + np.array(d))) for d in ((1, 0), (0, 1), (0, -1))),
+    ("shares", arrays("certificate.npz", cuts=lambda c: c[::-1])),
+    ("shares", arrays("certificate.npz", cuts=lambda c: c[:-1], places=lambda p: p[:-1])),
+    ("shares", arrays("certificate.npz", multipliers=lambda L: L[:-1], prices=lambda Z: Z[:-1])),
+    ("shares", arrays("certificate.npz", multipliers=lambda L: L[:0], prices=lambda Z: Z[:0])),
+    ("shares", arrays("certificate.npz", cuts=lambda c: c[-1:], places=lambda p: p[-1:])),
+    ("shares", arrays("certificate.npz", places=lambda p: 0.5 * p)),
+    ("shares", arrays("certificate.npz", places=lambda p: p + 1.0)),
+    ("shares", arrays("certificate.npz", places=lambda p: p * math.nan)),
+    ("shares", nested(0)),
+    ("shares", nested(-1)),
+    ("shares", nested(-2)),
+    ("shares, loss, bias", nested(-2)),
+    *((name, arrays("certificate.npz", multipliers=lambda L: -L)) for name in ASK if "shares" in name),
+    *((name, arrays("certificate.npz", prices=lambda Z: Z - 1.0)) for name in ASK if "shares" in name),
+    *((name, arrays("certificate.npz", prices=lambda Z: Z[:, ::-1])) for name in ASK if "shares" in name),
+    ("shares", arrays("certificate.npz", multipliers=lambda L: L[::-1], prices=lambda Z: Z[::-1])),
+    ("shares", arrays("certificate.npz", prices=lambda Z: np.where(Z[0, 0, 0] == Z, math.inf, Z))),
+    ("shares", arrays("certificate.npz", prices=lambda Z: Z[:, :-1])),
+    ("shares", arrays("certificate.npz", multipliers=lambda L: L[:0], prices=np.empty((0, 2**41 - 2, 40)))),
+    ("shares", arrays("certificate.npz", step=np.array(2.0))),
+    ("shares", arrays("certificate.npz", step=None)),
     ("groups", arrays("certificate.npz", diagonal=lambda c: 0.9 * c)),
     ("groups", arrays("certificate.npz", diagonal=lambda c: -c)),
     ("groups", arrays("certificate.npz", shared=lambda M: 0.0 * M)),
@@ -176,7 +212,10 @@ def test_what_was_tampered_with_is_refused(stored: Path, tmp_path: Path) -> None
     assert editing.accepted(lambda run: checker.check(run, DEADLINE), stored, TAMPERED, tmp_path / "run") == []
 
 
-@pytest.mark.parametrize(("name", "other"), [("ridge", "flows"), ("edges", "edges, bias"), ("groups", "groups, leaky")])
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("ridge", "flows"), ("edges", "edges, bias"), ("shares", "shares, bias"), ("groups", "groups, leaky")],
+)
 def test_a_forged_run_is_not_proved(stored: Path, tmp_path: Path, name: str, other: str) -> None:
     forgeries = [forgery for forgery in of_solve(stored / name, stored / other) if forgery.cost_or_bound]
     assert len(forgeries) > 50
@@ -201,6 +240,18 @@ def test_singular_values_are_bounded_from_below(seed: int) -> None:
         assert value * (1.0 - 1e-9) - 1e-15 * exact[0] <= float(bound) <= value + 1e-15 * exact[0]
     thin = checker.singular(checker.gram([row[:2] for row in B], [row[:2] for row in B]))
     assert len([x for x in thin if x > Fraction(1, 10**12)]) <= 2
+
+
+@pytest.mark.parametrize("n", [1, 4, 60])
+def test_the_largest_eigenvalue_is_bounded_from_above(n: int) -> None:
+    """Of matrices with clusters of eigenvalues, a null space, or a single direction, in whole numbers."""
+    rng = np.random.default_rng(n)
+    path = 2 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
+    thin = np.round(1e3 * rng.standard_normal((n, max(1, n // 3))))
+    for A in (np.eye(n), path, thin @ thin.T, np.ones((n, n)), np.diag(np.arange(n) == 0).astype(float)):
+        largest = float(np.linalg.eigvalsh(A)[-1])
+        assert 1.0 <= float(checker.top(matrix(A))) / largest <= 1.0 + 1e-11
+    assert checker.top(matrix(0.0 * path)) == 0
 
 
 @pytest.mark.parametrize("f", [(3.0,), (1.0, 1.0), (5.0, 2.0, 1e-3), (1.0, 0.9, 0.8, 0.7, 0.1)])
@@ -242,8 +293,57 @@ def test_the_growth_is_that_of_the_recurrence() -> None:
     assert signal.max() <= float(values[-1]) <= signal.max() * 1.02
 
 
+@pytest.mark.parametrize("scale", [(1e-60, 1e60), (1e60, 1e-60), (1e-30, 1e-20), (1e40, 1e10)])
+def test_trees_over_shares_are_proved_at_every_scale(scale: tuple[float, float], tmp_path: Path) -> None:
+    """Also for samples of very different sizes: multipliers then differ as much."""
+    sizes = np.array([[1e12], [1.0], [1e-9]]) if scale[0] < 1.0 else 1.0
+    lam = 1e-2 * scale[1] ** 2 * (scale[0] / scale[1]) ** (2 / 3)
+    for name, inputs, bias in (("plane", X[:3, :2] * sizes, 0.0), ("line", X[:3, :1], scale[0])):
+        result = solved(Shares, inputs * scale[0], Y[:3, :1] * scale[1], {"bias": bias, "lam": lam, **ROUND})
+        result.save(tmp_path / name, others=PLAIN)
+        code, told = checker.check(tmp_path / name, DEADLINE)
+        assert code == PROVED, told
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_circle_proves_the_maximum_and_little_above_it(stored: Path, seed: int) -> None:
+    rng, run = np.random.default_rng(seed), checker.Run(stored / "shares, loss")
+    circle = checker.Circle(run, [Fraction(1)] * run.N)
+    rows = [row.tolist() for row in rng.integers(-9, 10, (3, run.N))]
+    square = lambda S: checker.dot(rows[0], S) ** 2 + max(checker.dot(row, S) ** 2 for row in rows[1:])  # noqa: E731
+    *_, last = circle.tops(square, time.monotonic() + DEADLINE)
+    angles = np.linspace(0.0, 2.0 * np.pi, 400_001)
+    S = np.maximum(np.array(run.X) @ np.stack([np.cos(angles), np.sin(angles)]), 0.0)
+    values = np.square(rows[0] @ S) + np.square(rows[1:] @ S).max(axis=0)
+    assert values.max() <= last * circle.unit**2 <= values.max() * (1.0 + 1e-9)
+
+
+def test_shares_of_a_box_are_at_a_corner() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        splits = [(int(rng.integers(k)), *sorted(rng.random(2))) for k in range(1, 6)]
+        values = rng.integers(1, 1 << 60, 6).tolist()
+        corners = Cell(tuple(Split(divided, 0, low, high) for divided, low, high in splits)).corners
+        parts = [(divided, int(low * 2**60), int(high * 2**60)) for divided, low, high in splits]
+        assert checker.largest_mean(values[:], parts) == pytest.approx(max(corners @ values), rel=1e-12)
+
+
+def test_cells_of_the_last_layer_prove_the_minimum_and_nothing_above_it() -> None:
+    rng, end = np.random.default_rng(0), time.monotonic() + DEADLINE
+    k = np.linspace(0.0, 1.0, 2001)
+    for low in (0.0, 0.1, 0.5):
+        a, b, c = 10.0 ** rng.uniform(-1, 1, 3)
+        z = np.linspace(low, 2.0, 2001)[low == 0.0 :, None]
+        least = float((z**2 + 2.0 * k * a / z - k**2 * (b / z**2 + c)).max(axis=1).min())
+        for part in (1.0 - 1e-4, 1.0 + 1e-4):  # all in units of `goal`
+            goal = least * part
+            numbers = [low / goal**0.5, 2.0 / goal**0.5, a / goal**1.5, b / goal**2, c / goal]
+            x, y, *terms = map(Fraction, numbers)
+            assert checker.costly(x, y, terms[0], terms[1], terms[2], end) == (part < 1.0)
+
+
 def test_wide_inputs_are_proved_by_their_rows(tmp_path: Path) -> None:
-    wide = np.random.default_rng(0).standard_normal((5, 201))
+    wide = np.random.default_rng(0).standard_normal((5, 601))
     asked = {"lam": 0.1, "certify": "fast", "max_iterations": 3}
     covopt.solve(wide, Y[:5], **asked).save(tmp_path / "wide", others=PLAIN)  # type: ignore[arg-type]
     code, told = checker.check(tmp_path / "wide", DEADLINE)
@@ -251,6 +351,6 @@ def test_wide_inputs_are_proved_by_their_rows(tmp_path: Path) -> None:
 
 
 def test_a_large_matrix_is_said_to_be_unchecked() -> None:
-    with pytest.raises(checker.Stop, match="more than 200 columns") as stop:
-        checker.top(checker.unit(201, Fraction(1)))
+    with pytest.raises(checker.Stop, match="more than 600 columns") as stop:
+        checker.top(checker.unit(601, Fraction(1)))
     assert stop.value.args[0] == UNCHECKED
