@@ -42,7 +42,8 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     has_paths = options.certify in ("auto", "full") and PathNorm.applies(problem) and problem.spread is ALONE
     paths = [PathBound(until)] if has_paths and not cases else []
     if options.method == "cone":
-        stages = [*bound, *cases, *_more_layers(problem, options, 0.7 * until if paths else until), *paths]
+        searching = until * ((0.3 if options.certify == "full" else 0.7) if paths else 1.0)
+        stages = [*bound, *cases, *_more_layers(problem, options, searching), *paths]
     else:
         rivals = {"hidden": HiddenDescents, "frank-wolfe": LayersInTurn, "train": Train}
         closing = [Cases(until)] if cases and proving else paths
