@@ -17,7 +17,7 @@ CASES: dict[str, dict[str, Any]] = {
     "full": {"certify": "full"},
     "train": {"method": "train"},
     "hidden": {"method": "hidden"},
-    "deep": {"depth": 3, "starts": 2, "max_iterations": 1},
+    "deep": {"depth": 3, "starts": 1, "max_iterations": 1},
     "interpolate": {"lam": None, "max_iterations": 6},
     "cross-entropy": {"loss": "cross_entropy"},
 }
