@@ -17,6 +17,7 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, flattened
 from covopt.runtime.loop import Budget, Status, run
 from covopt.solvers.deep.representations import HiddenSolver, HiddenState, TikhonovLoss
+from tests.benchmarks.reformulations import problems
 
 CASES = cases("shallow_exact")
 
@@ -124,6 +125,13 @@ def test_two_layers_reach_proved_minima(name: str) -> None:
     problem = make_problem(case["X"], case["Y"], lam=case["lam"], bias=case["beta"])
     cost = ended(problem, 25).cost
     assert case["lower"] * (1 - 1e-9) <= cost <= case["upper"] * 1.01
+
+
+def test_one_start_ends_at_the_cost_of_the_method_cone() -> None:
+    """It reaches 0.210303 in 30 s (tests/benchmarks/results/reformulations.json)."""
+    work = next(work for work in problems(3) if work.name == "digits, lam 0.01, L = 3")
+    problem = make_problem(work.X, work.Y, lam=work.lam, bias=work.beta, depth=work.depth)
+    assert 0.99 * 0.210303 < ended(problem, 5).cost < 1.005 * 0.210303
 
 
 # ---- what a user sees
