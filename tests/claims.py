@@ -269,15 +269,8 @@ def steepest(asked: Question, F: Array, draws: int = 2000, ascents: int = 50) ->
     Xt = np.hstack([asked.X, np.full((len(asked.X), 1), asked.beta)])
     rows = np.argsort(rng.random((draws // 4, len(Xt))), axis=1)[:, : min(len(Xt), Xt.shape[1] - 1)]
     kinks = np.linalg.svd(Xt[rows])[2][:, -1]  # a corner of cells each
-    W = np.vstack(
-        [
-            rng.standard_normal((draws, Xt.shape[1])) / np.where(Xt.any(axis=0), np.abs(Xt).max(axis=0), 1.0),
-            Xt,
-            -Xt,
-            kinks,
-            -kinks,
-        ]
-    )
+    anywhere = rng.standard_normal((draws, Xt.shape[1])) / np.where(Xt.any(axis=0), np.abs(Xt).max(axis=0), 1.0)
+    W = np.vstack([anywhere, Xt, -Xt, kinks, -kinks])
     best = 0.0
     for _ in range(ascents):
         W = W[np.linalg.norm(W, axis=1) > 0.0]

@@ -4,10 +4,8 @@ Beside what is known without it: optima that a linear programme finds, matrices 
 Hadeler's criterion in fractions.
 """
 
-import functools
 import itertools
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 from scipy.optimize import linprog
@@ -15,7 +13,7 @@ from scipy.optimize import linprog
 import covopt
 from tests.adversary import Array, Question, attack
 from tests.claims import Claim, Claims, arrays, solved
-from tests.copositive_matrices import MAKERS as COPOSITIVE, planted_matrices
+from tests.copositive_matrices import MAKERS as COPOSITIVE, copositive, planted_matrices
 from tests.hostile_matrices import MAKERS, falsehoods, hostile_matrices
 
 SECONDS = 0.5
@@ -135,32 +133,3 @@ def small(rng: np.random.Generator) -> Array:
         C[0, -1] = C[-1, 0] = C[0, -1] - 2.0 ** -float(rng.integers(1, 45))
     scale = 2.0 ** rng.integers(-200, 200, n) if rng.random() < 0.3 else np.ones(n)
     return C * np.outer(scale, scale)
-
-
-def copositive(C: Array) -> bool:
-    """Hadeler (1983): C is not copositive iff some principal submatrix has a determinant below 0 and adj >= 0."""
-    exact = [[Fraction(float(entry)) for entry in row] for row in C]
-
-    @functools.cache
-    def determinant(rows: tuple[int, ...], columns: tuple[int, ...]) -> Fraction:
-        if not rows:
-            return Fraction(1)
-        parts = enumerate(columns)
-        rest = rows[1:]
-        return sum(
-            ((-1) ** k * exact[rows[0]][c] * determinant(rest, columns[:k] + columns[k + 1 :]) for k, c in parts),
-            Fraction(0),
-        )
-
-    def without(S: tuple[int, ...], k: int) -> tuple[int, ...]:
-        return S[:k] + S[k + 1 :]
-
-    for size in range(1, len(C) + 1):
-        for S in itertools.combinations(range(len(C)), size):
-            if determinant(S, S) < 0 and all(
-                (-1) ** (i + j) * determinant(without(S, i), without(S, j)) >= 0
-                for i in range(size)
-                for j in range(size)
-            ):
-                return False
-    return True

@@ -4,6 +4,7 @@ A matrix that is copositive is so by its making; one that is not has a planted x
 in exact arithmetic. Most lie on the boundary or so close to it that a rounded answer cannot tell.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,6 +47,35 @@ def planted_matrices(count: int, seed: int = 0) -> Iterator[Planted]:
             C[np.ix_(moved, moved)] * np.outer(scale, scale),
             inside,
         )
+
+
+def copositive(C: NDArray[np.generic]) -> bool:
+    """Hadeler (1983): C is not copositive iff some principal submatrix has a determinant below 0 and adj >= 0."""
+    exact = [[Fraction(float(entry)) for entry in row] for row in C]
+
+    @functools.cache
+    def determinant(rows: tuple[int, ...], columns: tuple[int, ...]) -> Fraction:
+        if not rows:
+            return Fraction(1)
+        parts = enumerate(columns)
+        rest = rows[1:]
+        return sum(
+            ((-1) ** k * exact[rows[0]][c] * determinant(rest, columns[:k] + columns[k + 1 :]) for k, c in parts),
+            Fraction(0),
+        )
+
+    def without(S: tuple[int, ...], k: int) -> tuple[int, ...]:
+        return S[:k] + S[k + 1 :]
+
+    for size in range(1, len(C) + 1):
+        for S in itertools.combinations(range(len(C)), size):
+            if determinant(S, S) < 0 and all(
+                (-1) ** (i + j) * determinant(without(S, i), without(S, j)) >= 0
+                for i in range(size)
+                for j in range(size)
+            ):
+                return False
+    return True
 
 
 def _exact(x: NDArray[np.float64]) -> list[tuple[int, Fraction]]:

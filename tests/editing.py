@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import covopt
 from covopt.data.arrays import read_npz
 from covopt.records import directories
 from covopt.studies.runs import KINDS
@@ -63,7 +64,7 @@ def sealed(directory: Path) -> None:
     found = [path for path in directory.rglob("*") if path.name in SUMMARIES]
     for summary in sorted(found, key=lambda path: -len(path.parts)):
         told = json.loads(summary.read_text())
-        if isinstance(told.get("files", {}), dict):
+        if isinstance(told, dict) and isinstance(told.get("files", {}), dict):
             listed = directories.digests(summary.parent)
             summary.write_text(json.dumps(told | {"files": {k: v for k, v in listed.items() if k != summary.name}}))
 
@@ -76,6 +77,20 @@ def forged(*changes: Change) -> Change:
             change(run)
 
     return forge
+
+
+def moved(source: Path, target: Path) -> None:
+    """Put a copy of a run in the place of another one."""
+    shutil.rmtree(target)
+    shutil.copytree(source, target)
+
+
+def is_refused(run: Path) -> bool:
+    """Whether `verify` does not pass a run, or cannot read it."""
+    try:
+        return not covopt.verify(run).passed
+    except covopt.RecordError:
+        return True
 
 
 def accepted(

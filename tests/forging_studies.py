@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from editing import sealed
+from editing import moved, sealed
 from forging import Forgery, changed, false_bounds, swapped_files
 
 import covopt
@@ -62,7 +62,7 @@ def of_study(run: Path, other: Path) -> Iterator[Forgery]:
     yield from swapped_files(run, other)
     yield from other_numbers(run)
     for inner in inner_runs(run):
-        swaps = {"of other data": lambda target, inner=inner: _moved(other / inner, target / inner)}
+        swaps = {"of other data": lambda target, inner=inner: moved(other / inner, target / inner)}
         for forgery in false_bounds(run / inner, other / inner) if (other / inner).is_dir() else ():
             if forgery.name.endswith(("as it was proved", "at the cost", "without evidence")):
                 swaps[f"with a {forgery.name}"] = lambda target, inner=inner, forgery=forgery: _written(
@@ -73,11 +73,6 @@ def of_study(run: Path, other: Path) -> Iterator[Forgery]:
                 continue
             yield Forgery(f"{inner} {name}", changed(run, swap), False)
             yield Forgery(f"{inner} {name}, stated again", _stated_again(run, swap), False)
-
-
-def _moved(source: Path, target: Path) -> None:
-    shutil.rmtree(target)
-    shutil.copytree(source, target)
 
 
 def _written(forgery: Forgery, target: Path) -> None:

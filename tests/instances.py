@@ -1,8 +1,11 @@
 """Random instances and finite differences that the tests of the model share."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,6 +32,12 @@ class Instance:
     def Z(self) -> list[Tensor]:
         """Its representations."""
         return preactivations(self.problem, self.weights)
+
+
+def cases(name: str) -> dict[str, dict[str, Any]]:
+    """The problems of a file in tests/cases whose answers are known, by their names."""
+    stored = json.loads((Path(__file__).parent / "cases" / f"{name}.json").read_text())["cases"]
+    return {case["name"]: case for case in stored}
 
 
 def gaussian(*shape: int, seed: int) -> Tensor:
@@ -60,15 +69,9 @@ def instances(
         weights[0][0] = 0.0
     if deficient and draw(st.booleans()):
         weights[-1][0] = 0.0
-    problem = make_problem(
-        X,
-        Y,
-        lam=draw(st.sampled_from((0.1, 2.0))),
-        loss=loss,
-        depth=depth,
-        bias=draw(st.sampled_from((0.0, 1.0, 0.4))),
-        activation=draw(st.sampled_from(activations)),
-    )
+    lam, bias = draw(st.sampled_from((0.1, 2.0))), draw(st.sampled_from((0.0, 1.0, 0.4)))
+    activation = draw(st.sampled_from(activations))
+    problem = make_problem(X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation)
     return Instance(problem, weights, seed)
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,7 @@ SHORT = {"forces": "forces run --out OUT.png", "report": "show run --report OUT.
 """Commands on a stored run, `run`, that end by themselves in a moment."""
 INPUTS = {"line.npz", "eye.npz", "matrix.npy", "large.npy", "grid.toml", "run"}
 SAID = ("covopt: Interrupted",)
+PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
 @dataclass(frozen=True)
@@ -113,16 +115,10 @@ def interrupt(
         patience: seconds after which it is killed, and fails.
     """
     environment = os.environ | {"PYTHONPATH": str(Path(covopt.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "covopt", *command.replace("OUT", "out").split()],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=directory,
-        env=environment,
-        # A shell that runs this in the background lets it, and what it starts, ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    words = [sys.executable, "-m", "covopt", *command.replace("OUT", "out").split()]
+    # A shell that runs this in the background lets it, and what it starts, ignore Ctrl-C.
+    hear = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    process = subprocess.Popen(words, cwd=directory, env=environment, preexec_fn=hear, **PIPES)
     used = _cpu_seconds(process.pid)
     while process.poll() is None and used < after:
         time.sleep(0.005)
@@ -189,17 +185,9 @@ def started(words: list[str], processes: int) -> list[subprocess.Popen[str]]:
         port = str(free.getsockname()[1])
     known = os.environ | {"TORCHELASTIC_RUN_ID": "covopt", "WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1"}
     known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", *words],
-            env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            cwd=Path(__file__).parents[1],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(processes)
-    ]
+    command, here = [sys.executable, "-m", *words], Path(__file__).parents[1]
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
+    return [subprocess.Popen(command, env=known | rank, cwd=here, **PIPES) for rank in ranks]
 
 
 def has_joined(process: subprocess.Popen[str]) -> bool:

@@ -86,14 +86,9 @@ def test_it_runs_alone_and_without_covopt(stored: Path, tmp_path: Path) -> None:
     )
     assert told.returncode == PROVED, told
     assert told.stdout.startswith("verdict      proved: ")
-    imported = {
-        name.name
-        for node in ast.walk(ast.parse(FILE.read_text()))
-        if isinstance(node, ast.Import)
-        for name in node.names
-    }
-    nodes = [node for node in ast.walk(ast.parse(FILE.read_text())) if isinstance(node, ast.ImportFrom)]
-    modules = {str(node.module).split(".")[0] for node in nodes}
+    nodes = list(ast.walk(ast.parse(FILE.read_text())))
+    imported = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    modules = {str(node.module).split(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
     assert imported | modules <= sys.stdlib_module_names | {"numpy"}
     assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 1630
 

@@ -12,11 +12,11 @@ import pytest
 import rank_recovery
 import symmetry
 import torch
-from figure_design import Arrays, Asked, Design, Numbers, network
+from figure_design import Arrays, Design, Numbers, network
 from sklearn.kernel_ridge import KernelRidge
+from test_paper_figures import made
 
 from covopt.answer.drawing import draw_panels
-from covopt.runtime.loop import Budget
 from covopt.solvers.deep import starts
 from covopt.solvers.training.descent import AdamOptions
 from covopt.solvers.training.homotopy import HomotopyOptions
@@ -26,12 +26,6 @@ SMALL_TEACHER = teachers.Teacher(latent=5, rank=2, inputs=10, outputs=8, neurons
 
 ROUGHLY = HomotopyOptions(factors=(0.05, 0.0), slow=5e-3)
 """Shorter descents."""
-
-
-def made(design: Design, device: str = "cpu", seconds: float = 600.0) -> tuple[Arrays, Numbers]:
-    """The arrays and the numbers of a figure."""
-    arrays = design.make(Asked(device=device, budget=Budget(seconds))).arrays
-    return arrays, design.numbers(arrays)
 
 
 def layer_values(layers: list[np.ndarray]) -> list[np.ndarray]:
@@ -46,8 +40,6 @@ def has_a_picture(design: Design, arrays: Arrays, numbers: Numbers, path: Path) 
 
 
 # ---- teachers
-
-
 def test_a_teacher_passes_few_dimensions() -> None:
     """Its targets are a function of one number: sorted by it, neighbours of 4000 samples are neighbours in R^4."""
     one = teachers.Teacher(latent=1, rank=1, inputs=6, outputs=4, neurons=5)
@@ -63,8 +55,6 @@ def test_a_teacher_passes_few_dimensions() -> None:
 
 
 # ---- rank-recovery
-
-
 def test_kernel_ridge_regression_is_that_of_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     X, Y, at = rng.standard_normal((30, 4)), rng.standard_normal((30, 3)), rng.standard_normal((5, 4))
@@ -117,8 +107,6 @@ def _autograd(layers: list[np.ndarray], x: np.ndarray) -> np.ndarray:
 
 
 # ---- symmetry
-
-
 def test_targets_are_the_losses_of_gradient_descent() -> None:
     """By autograd, with E; and without E they follow two numbers, a and b."""
     V = np.random.default_rng(0).standard_normal((3, symmetry.D))
@@ -176,8 +164,6 @@ def test_a_network_learns_to_forget_how_samples_are_turned(tmp_path: Path, monke
 
 
 # ---- depth-rank
-
-
 def test_what_its_claims_say_of_networks_that_are_known() -> None:
     """As the paper has it, all are there; each number that is changed takes one of them away."""
     ranks = (4, 3, 2, 2, 2, 2)
@@ -226,9 +212,7 @@ def test_depth_against_rank_is_that_of_the_networks(tmp_path: Path, monkeypatch:
 
 
 # ---- elsewhere
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("module", [denoising, rank_recovery, symmetry, depth_rank])
 def test_figures_are_made_on_a_gpu(module: object) -> None:
-    assert made(module.DESIGN, "cuda", 5.0)[1]  # type: ignore[attr-defined]
+    assert made(module.DESIGN, 5.0, "cuda")[1]  # type: ignore[attr-defined]

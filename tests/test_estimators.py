@@ -1,7 +1,6 @@
 """The estimators: scikit-learn's own checks, that they are `solve` in other words, and which lam some choose."""
 
 import pickle
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import covopt
-from covopt import (
-    CovoptClassifier,
-    CovoptClassifierCV,
-    CovoptRegressor,
-    CovoptRegressorCV,
-)
+from covopt import CovoptClassifier, CovoptClassifierCV, CovoptRegressor, CovoptRegressorCV
 from covopt.answer import held_out
 from covopt.model.problem import make_problem
 from covopt.studies.path.lam_max import lam_max
@@ -186,13 +180,6 @@ def _moved_by_sgd(network: torch.nn.Sequential, X: torch.Tensor, Y: torch.Tensor
     return moved
 
 
-def test_more_rounds_never_cost_more_and_repeat_exactly() -> None:
-    X, y = data()
-    costs = [covopt.solve(X, y, lam=1e-3, max_iterations=rounds, certify="none").cost for rounds in (1, 2, 4, 8)]
-    assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(costs))
-    assert costs[1] == covopt.solve(X, y, lam=1e-3, max_iterations=2, certify="none").cost
-
-
 @pytest.mark.filterwarnings("always::sklearn.exceptions.ConvergenceWarning")
 def test_a_search_is_told_once_that_its_fits_stop_at_a_limit() -> None:
     rng = np.random.default_rng(0)
@@ -208,8 +195,6 @@ def test_a_search_is_told_once_that_its_fits_stop_at_a_limit() -> None:
 
 
 # ---- those that choose lam
-
-
 def noisy(rows: int = 24) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(3)
     X = rng.standard_normal((rows, 1))

@@ -14,6 +14,7 @@ import pytest
 import rank_recovery
 import sgd_grid
 import sgd_layers
+import sgd_networks
 import sgd_steps
 import symmetry
 import torch
@@ -48,9 +49,9 @@ TABLE = {
 """Of each depth: the best e, |W|^2 - 3 L, the bound of the Jacobian, the Lipschitz constant; computed elsewhere."""
 
 
-def made(design: Design, seconds: float) -> tuple[Arrays, Numbers]:
+def made(design: Design, seconds: float = 600.0, device: str = "cpu") -> tuple[Arrays, Numbers]:
     """The arrays and the numbers of a figure."""
-    arrays = design.make(Asked(budget=Budget(seconds))).arrays
+    arrays = design.make(Asked(device=device, budget=Budget(seconds))).arrays
     return arrays, design.numbers(arrays)
 
 
@@ -89,8 +90,6 @@ def test_a_program_prints_what_is_seen_and_draws_it(tmp_path: Path) -> None:
 
 
 # ---- attraction and repulsion
-
-
 def test_the_forces_on_digits_balance(tmp_path: Path) -> None:
     """Both forces by dense inverses; they point against each other, most of all in the plane of the neurons."""
     arrays, numbers = quickly(attraction_repulsion.DESIGN, tmp_path)
@@ -114,8 +113,6 @@ def test_the_forces_on_digits_balance(tmp_path: Path) -> None:
 
 
 # ---- counterexample
-
-
 def test_the_table_of_the_counterexample() -> None:
     lines = {line["depth"]: line for line in made(counterexample.DESIGN, 60.0)[1]["depths"]}
     for depth, (e, beyond, lower, lipschitz) in TABLE.items():
@@ -145,8 +142,6 @@ def test_its_bound_is_that_of_the_networks_own_jacobians() -> None:
 
 
 # ---- tripoints
-
-
 def test_tripoints_of_pictures_whose_tripoints_are_known() -> None:
     """Three sectors meet once; a strip between two halves meets nothing; a cross of four quarters is one point."""
     y, x = np.mgrid[-50:50, -50:50] + 0.5
@@ -191,26 +186,9 @@ def test_its_numbers_are_those_of_the_networks(boundaries: tuple[Arrays, Numbers
 
 
 # ---- denoising
-
-
 def test_distances_to_a_curve() -> None:
     line = np.column_stack([np.linspace(-1.0, 1.0, 2001), np.zeros(2001)])
     assert denoising.distances(np.array([[0.0, 0.5], [2.0, 0.0]]), line) == pytest.approx([0.5, 1.0], abs=1e-12)
-
-
-def test_the_samples_lie_on_their_curve() -> None:
-    clean, noisy, fine = denoising.curve(5)
-    assert denoising.distances(clean, fine).max() < 1e-2
-    assert clean.mean(axis=0) == pytest.approx([0.0, 0.0], abs=1e-12)
-    assert (clean**2).mean() == pytest.approx(1.0)
-    assert (noisy - clean).std() == pytest.approx(0.2, rel=0.2)
-
-
-def test_a_penalty_that_falls_ends_at_lam() -> None:
-    parts = [denoising.falling(part) for part in np.linspace(0.0, 1.0, 101)]
-    assert parts == sorted(parts, reverse=True)
-    assert parts[0] == pytest.approx(denoising.FIRST)
-    assert parts[-1] == denoising.LAM
 
 
 def test_a_trained_network_takes_out_noise(tmp_path: Path) -> None:
@@ -238,8 +216,6 @@ def _outputs(layers: list[torch.Tensor], X: torch.Tensor) -> torch.Tensor:
 
 
 # ---- steps of SGD
-
-
 @pytest.mark.parametrize("name", sgd_steps.LOSSES)
 def test_a_step_of_sgd_is_its_rate_times_the_gradient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of all samples: an epoch is one step along the slope of the loss with its penalty, by autograd."""
@@ -284,8 +260,6 @@ def test_ranks_fall_and_steps_go_on(tmp_path: Path) -> None:
 
 
 # ---- losses against the width
-
-
 @pytest.mark.parametrize("module", [width_digits, width_teacher])
 def test_losses_against_the_width(module: object, tmp_path: Path) -> None:
     """The lowest of all trials of at most that width, with the test loss of that network, at every lam."""
@@ -322,3 +296,43 @@ def test_a_plateau_is_seen_where_there_is_one() -> None:
     assert seen([1.0, 1.0, 1.0, 1.0, 1.0]) == [True, True, False]
     curve = numbers([3.0, 2.0, 1.0, 1.1, 0.9])["curves"][1]["curve"]
     assert curve == [(1, 3.0, 1.0), (2, 2.0, 2.0), (3, 1.0, 3.0), (4, 1.0, 3.0), (5, 0.9, 5.0)]
+
+
+# ---- ranks under SGD with normalised networks
+@pytest.fixture
+def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sgd_networks, "SAMPLES", 128)
+    monkeypatch.setattr(sgd_networks, "WIDTH", 8)
+
+
+def test_the_grid_varies_one_option_at_a_time(few_images: None, tmp_path: Path) -> None:
+    """Of each row what is left of the start is the product over its steps, and nothing of a rank is lost so soon."""
+    arrays, numbers = quickly(sgd_grid.DESIGN, tmp_path)
+    batch, rate, lam = sgd_grid.BASE
+    for name, axes in numbers.items():
+        assert len(arrays[name]) == 10
+        for option, rows in axes.items():
+            assert [row[0] for row in rows] == list(sgd_grid.VARIED[option])
+            for value, kept, rank, start, *right in rows:
+                own = {"batch size": batch, "rate": rate, "lam": lam} | {option: value}
+                steps = 128 // int(own["batch size"])
+                rates = [own["rate"] * 0.2 ** ((t >= steps * 0.5) + (t >= steps * 0.75)) for t in range(steps)]
+                assert kept == pytest.approx(np.prod([1.0 - 2.0 * mu * own["lam"] for mu in rates]), rel=1e-6)
+                assert 0.8 * start <= rank <= (5 * 8 + 9) / 6
+                assert all(0.0 <= share <= 1.0 for share in right)
+
+
+def test_ranks_of_layers(few_images: None, tmp_path: Path) -> None:
+    _, numbers = quickly(sgd_layers.DESIGN, tmp_path)
+    for networks in numbers.values():
+        assert [network["batch"] for network in networks] == list(sgd_layers.BATCHES)
+        assert all(len(network["ranks"]) == 10 and max(network["ranks"]) <= 10 for network in networks)
+
+
+def test_claims_of_layers_follow_the_ranks() -> None:
+    def seen(ranks: list[list[float]]) -> list[bool]:
+        networks = [{"ranks": each} for each in ranks]
+        return [claim.seen for claim in sgd_layers._claims({"residual": networks})]
+
+    assert seen([[9.0, 5, 4, 2, 1, 9], [9.0, 8, 8, 8, 8, 9]]) == [True, True]
+    assert seen([[9.0, 1, 2, 4, 8, 9], [9.0, 8, 8, 8, 8, 9]]) == [False, False]

@@ -67,8 +67,6 @@ def test_what_its_claims_say_of_networks_that_are_known() -> None:
 
 
 # ---- the training
-
-
 def test_the_schedule_warms_up_and_weakens_the_penalty() -> None:
     schedule = Schedule(steps=1000, rate=0.01, stronger=16.0, warm=10)
     assert schedule.rate_at(0) == pytest.approx(0.001)
@@ -92,8 +90,6 @@ def test_the_best_start_has_the_lowest_cost_by_covopt() -> None:
 
 
 # ---- rank recovery and symmetry
-
-
 @pytest.mark.parametrize("module", [trained_recovery, trained_symmetry])
 def test_quick_versions_draw_and_cost_what_covopt_says(module: ModuleType, tmp_path: Path) -> None:
     """The network is the best of its random starts, of the paper's depth."""

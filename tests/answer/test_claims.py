@@ -6,12 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from adversary import Question, attack
-from copositive_matrices import HORN
+from copositive_matrices import HORN, copositive
 
 from covopt.model.weights import evaluate
 from tests.benchmarks.truth import SHARES, Tally
 from tests.claims import Claim, problem_of, steepest, without_neurons
-from tests.claims_of_sets import ANOTHER, copositive, elsewhere
+from tests.claims_of_sets import ANOTHER, elsewhere
 
 
 def asked(loss: str, depth: int = 2, classes: int = 2, **options: object) -> Question:

@@ -9,33 +9,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from covopt.answer.drawing import (
-    SIGNED,
-    Curve,
-    RunPicture,
-    color_bar,
-    count_along,
-    draw_convergence,
-    draw_curves,
-    draw_run,
-    gaps,
-    plain_numbers,
-    robust_limit,
-)
+from covopt.answer import drawing
+from covopt.answer.drawing import Curve, RunPicture, draw_run
 from covopt.records.svg import picture as svg
 from covopt.runtime.loop import Progress
 
 
 def picture(samples: int, neurons: int, history: list[Progress]) -> RunPicture:
     rng = np.random.default_rng(0)
-    return RunPicture(
-        title="toy",
-        history=history,
-        norms=rng.random(neurons),
-        activations=np.maximum(rng.standard_normal((samples, neurons)), 0.0),
-        order=np.arange(samples),
-        order_name="class",
-    )
+    norms, activations = rng.random(neurons), np.maximum(rng.standard_normal((samples, neurons)), 0.0)
+    return RunPicture("toy", history, norms, activations, np.arange(samples), "class")
 
 
 def line(i: int, cost: float, lower: float | None) -> Progress:
@@ -83,7 +66,7 @@ def test_neurons_that_never_fire_are_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lower", [None, 0.5])
 @pytest.mark.filterwarnings("error")
 def test_every_comparison_has_a_picture(tmp_path: Path, curves: list[Curve], lower: float | None) -> None:
-    draw_curves("toy", curves, lower, tmp_path / "figure.png")
+    drawing.draw_curves("toy", curves, lower, tmp_path / "figure.png")
     drawn = imread(tmp_path / "figure.png")
     assert drawn.shape[:2] == (624, 1430)
     assert drawn[..., :3].min() < 0.5
@@ -93,7 +76,7 @@ def test_a_bar_of_colours_is_an_image() -> None:
     # As 256 shapes beside each other it has seams, which show as stripes.
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        color_bar(axes.imshow(np.eye(3)), axes)
+        drawing.color_bar(axes.imshow(np.eye(3)), axes)
 
     found = base64.b64decode(svg(draw, alt="", caption="").uri.split(",", 1)[1]).decode()
     assert found.count("<image") == 2
@@ -101,29 +84,29 @@ def test_a_bar_of_colours_is_an_image() -> None:
 
 
 def test_weights_of_zero_let_the_page_show_through() -> None:
-    assert SIGNED(0.5)[3] < 0.01
-    assert SIGNED(0.0)[3] == SIGNED(1.0)[3] == 1.0
+    assert drawing.SIGNED(0.5)[3] < 0.01
+    assert drawing.SIGNED(0.0)[3] == drawing.SIGNED(1.0)[3] == 1.0
 
 
 def test_outliers_do_not_set_the_scale() -> None:
     values = np.concatenate([np.linspace(0.0, 1.0, 1000), [50.0]])
-    limit, beyond = robust_limit(values)
+    limit, beyond = drawing.robust_limit(values)
     assert limit == pytest.approx(np.percentile(values, 98.0))
     assert beyond == "max"
-    assert robust_limit(np.append(values, -1.0))[1] == "both"
-    assert robust_limit(np.linspace(-1.0, 1.0, 1000)) == (1.0, "neither")
-    assert robust_limit(np.zeros(4)) == (1.0, "neither")
+    assert drawing.robust_limit(np.append(values, -1.0))[1] == "both"
+    assert drawing.robust_limit(np.linspace(-1.0, 1.0, 1000)) == (1.0, "neither")
+    assert drawing.robust_limit(np.zeros(4)) == (1.0, "neither")
 
 
 def test_the_gap_over_time_leaves_out_what_is_not_proved_or_closed() -> None:
     history = [line(0, math.inf, 1.0), line(1, 4.0, None), line(2, 4.0, 1.0), line(3, 2.0, 1.5), line(4, 2.0, 2.0)]
-    assert gaps(history) == [(pytest.approx(0.2), 0.75), (pytest.approx(0.3), 0.25)]
+    assert drawing.gaps(history) == [(pytest.approx(0.2), 0.75), (pytest.approx(0.3), 0.25)]
 
 
 def test_an_axis_of_one_neuron_counts_one() -> None:
     axes = Figure().subplots()
     axes.set_xlim(0.5, 1.5)
-    count_along(axes.xaxis)
+    drawing.count_along(axes.xaxis)
     assert [tick for tick in axes.get_xticks() if 0.5 <= tick <= 1.5] == [1.0]
 
 
@@ -131,7 +114,7 @@ def test_an_axis_of_one_neuron_counts_one() -> None:
 def test_labels_stand_above_the_lines(size: float) -> None:
     figure = Figure(layout="constrained")
     axes = figure.subplots()
-    draw_convergence(axes, [line(i, size * (1.0 + 2.0**-i), size * (1.0 - 2.0**-i)) for i in range(9)])
+    drawing.draw_convergence(axes, [line(i, size * (1.0 + 2.0**-i), size * (1.0 - 2.0**-i)) for i in range(9)])
     figure.draw_without_rendering()
     inside = axes.get_window_extent()
     boxes = [text.get_window_extent() for text in axes.texts]
@@ -146,7 +129,7 @@ def test_logarithmic_axes_have_plain_numbers_that_do_not_touch() -> None:
     axes = figure.add_subplot()
     axes.plot([2.05, 39.3], [1.0, 2.0])
     axes.set_xscale("log")
-    plain_numbers(axes.xaxis)
+    drawing.plain_numbers(axes.xaxis)
     figure.canvas.draw()
     labels = [label for label in axes.get_xticklabels(which="both") if label.get_text()]
     boxes = sorted((box.x0, box.x1) for box in (label.get_window_extent() for label in labels))

@@ -17,8 +17,8 @@ CASES: dict[str, dict[str, Any]] = {
     "full": {"certify": "full"},
     "train": {"method": "train"},
     "hidden": {"method": "hidden"},
-    "deep": {"depth": 3, "starts": 4, "max_iterations": 2},
-    "interpolate": {"lam": None, "max_iterations": 20},
+    "deep": {"depth": 3, "starts": 1, "max_iterations": 1},
+    "interpolate": {"lam": None, "max_iterations": 6},
     "cross-entropy": {"loss": "cross_entropy"},
 }
 

@@ -1,18 +1,16 @@
 """`covopt.solve` as a user calls it: certified values, closed forms, invariances, limits and bad input."""
 
-import json
-import pathlib
-
 import numpy as np
 import pytest
 import torch
+from instances import cases
 
 import covopt
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Certificate, Status
 
-CASES = json.loads((pathlib.Path(__file__).parents[1] / "cases" / "shallow_exact.json").read_text())["cases"]
+CASES = list(cases("shallow_exact").values())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c["name"])
@@ -41,7 +39,6 @@ def block(N: int) -> np.ndarray:
 def closed_forms() -> list:
     rng = np.random.default_rng(0)
     classes = np.eye(3)[np.repeat(np.arange(3), [2, 3, 4])]
-    C = np.abs(rng.standard_normal((6, 4)))
     r, y = np.array([1.0, 2.0, 0.5, 3.0, 1.5]), rng.standard_normal(5)
     rows = np.diag(r) @ np.linalg.qr(rng.standard_normal((5, 5)))[0]
     signed = 2 * (np.linalg.norm(np.maximum(y / r, 0)) + np.linalg.norm(np.maximum(-y / r, 0)))
@@ -49,7 +46,6 @@ def closed_forms() -> list:
     pair = np.array([[1.0], [-1.0]])
     return [
         ("one-hot classes", np.eye(9), classes, {}, 2 * np.sqrt([2, 3, 4]).sum()),
-        ("completely positive root", np.eye(6), C @ C.T, {}, 2 * np.linalg.norm(C @ C.T, "nuc")),
         ("bipartite 4", np.eye(4), block(4), {}, 16.0),
         ("orthogonal rows", rows, y, {}, signed),
         ("identity, scalar", np.eye(5), np.abs(y), {}, 2 * np.linalg.norm(y)),
@@ -80,10 +76,10 @@ def solved(X: np.ndarray, Y: np.ndarray, **options: object) -> float:
 
 
 def test_invariances() -> None:
-    X, Y = gaussian(1)
+    X, Y = gaussian(1, N=7, d=3)
     cost = solved(X, Y)
-    order = np.random.default_rng(2).permutation(12)
-    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((5, 5)))[0]
+    order = np.random.default_rng(2).permutation(7)
+    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((3, 3)))[0]
     assert solved(X[order], Y[order]) == pytest.approx(cost, rel=1e-5)
     assert solved(X @ turn, Y) == pytest.approx(cost, rel=1e-5)
     # The mean over the samples does not see each sample written twice.
@@ -143,13 +139,6 @@ def test_without_proof_no_bound() -> None:
     assert plain.lower is None
 
 
-def test_the_same_seed_gives_the_same_answer() -> None:
-    X, Y = gaussian(10)
-    first, second = (covopt.solve(X, Y, lam=1e-2, gap=1e-3, seed=3, certify="fast", time_limit=60) for _ in range(2))
-    assert first.status == second.status == Status.CONVERGED
-    assert all(torch.equal(a, b) for a, b in zip(first.weights, second.weights, strict=True))
-
-
 def test_whole_numbers_of_numpy_are_seeds() -> None:
     X, Y = gaussian(10)
     options = {"lam": 1e-2, "certify": "none", "max_iterations": 1, "time_limit": 60}
@@ -190,16 +179,9 @@ def test_time_limit_and_ctrl_c_keep_the_best_network() -> None:
     assert limited.cost == pytest.approx(min(p.cost for p in limited.history), rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_reduction_leaves_few_neurons(seed: int) -> None:
-    """Proposition 14 with the complete bipartite graph on 4 vertices: exactly N^2 / 4 neurons, merged at the end."""
-    result = covopt.solve(np.eye(4), block(4), bias=0.0, certify="none", gap=1e-6, time_limit=20, seed=seed)
-    assert result.widths == [4]
-
-
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(8))
 def test_weak_neurons_that_no_merge_reaches_are_dropped(seed: int) -> None:
-    """On 3 + 3 vertices: 9 neurons, the edges; some seeds used to end with faint ones beside them."""
+    """Proposition 14 with the complete bipartite graph on 3 + 3 vertices: 9 neurons, its edges, merged at the end."""
     result = covopt.solve(np.eye(6), block(6), bias=0.0, gap=1e-7, time_limit=60, seed=seed)
     assert result.widths == [9]
     assert result.cost == pytest.approx(36.0, rel=1e-7)

@@ -15,7 +15,7 @@ from covopt.certify.spectral import spectral_bound
 from covopt.model.problem import make_problem
 from covopt.model.scalars import SMALLEST
 
-ULP = 2.0**-52
+ULP, FAINT = 2.0**-52, [[1.0, 0.0], [0.0, 1e-11]]
 SIX = np.random.default_rng(0).standard_normal((6, 6))
 SIX[1] = SIX[0] * (1.0 + ULP)
 SIX_TARGETS = SIX[:, :1] * [[1.0], [1.0 + 3e-11], [1.0], [1.0], [1.0], [1.0]]
@@ -27,18 +27,8 @@ DEGENERATE = {
     "equal rows": ([[1.0], [1.0], [2.0]], [[1.0], [1.0 + 5e-10], [1.0]], {"depth": 3}, 1.0 + 1e-8),
     "a zero row": ([[0.0], [1.0]], [[1e-10], [1.0]], {"depth": 3, "bias": 0.0}, 3.0),
     "the same, two layers": ([[0.0], [1.0]], [[1e-10], [1.0]], {"bias": 0.0}, 2.0),
-    "linear, small singular value": (
-        [[1.0, 0.0], [0.0, 1e-11]],
-        [[1.0], [5e-10]],
-        {"bias": 0.0, "activation": "linear", "depth": 3},
-        3.0,
-    ),
-    "linear, one within the misfit": (
-        [[1.0, 0.0], [0.0, 1e-11]],
-        [[1.0], [5e-11]],
-        {"bias": 0.0, "activation": "linear"},
-        2.0,
-    ),
+    "linear, small singular value": (FAINT, [[1.0], [5e-10]], {"bias": 0.0, "activation": "linear", "depth": 3}, 3.0),
+    "linear, one within the misfit": (FAINT, [[1.0], [5e-11]], {"bias": 0.0, "activation": "linear"}, 2.0),
     # F = x_1: neurons of +x_1 and -x_1, two norms of 1 each for both layers.
     "two of six rows one ulp apart": (SIX, SIX_TARGETS, {"bias": 0.0}, 4.0),
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import Run, toy_result
+from runs import Run, covopt_process, printed, toy_result
 
 import covopt
 from covopt.answer.progress import progress_text
@@ -62,46 +62,19 @@ def interrupted(X: object, Y: object, **_: object) -> Result:
 
 
 # ---- what a user asks for
-
-
 def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
     options = "--depth 2 --bias 0.5 --lam 0.01 --loss mse --activation leaky:0.2 --certify none --gap 0.01 --tol 0.005"
     code, _, err = run(
         "solve", "iris", *options.split(), *"--time-limit 7 --memory-limit 3 --seed 9 --device cpu --json".split()
     )
     assert (code, err) == (0, "")
-    assert solver.options == {
-        "depth": 2,
-        "memory_limit": 3.0,
-        "bias": 0.5,
-        "skip": False,
-        "lam": 0.01,
-        "loss": "mse",
-        "activation": "leaky:0.2",
-        "method": "cone",
-        "certify": "none",
-        "gap": 0.01,
-        "tol": 0.005,
-        "time_limit": 7.0,
-        "seed": 9,
-        "device": "cpu",
-        "init": None,
-        "width": None,
-        "max_width": None,
-        "starts": None,
-        "callback": None,
-        "sample_weight": None,
-        "spread": False,
-    }
+    unset = dict.fromkeys("init width max_width starts callback sample_weight".split())
+    given = {"depth": 2, "bias": 0.5, "lam": 0.01, "loss": "mse", "activation": "leaky:0.2", "certify": "none"}
+    given |= {"gap": 0.01, "tol": 0.005, "time_limit": 7.0, "memory_limit": 3.0, "seed": 9, "device": "cpu"}
+    assert solver.options == given | unset | {"method": "cone", "skip": False, "spread": False}
     run("solve", "iris")
-    assert {k: solver.options[k] for k in ("lam", "loss", "bias", "certify", "gap", "time_limit")} == {
-        "lam": None,
-        "loss": None,
-        "bias": 1.0,
-        "certify": "auto",
-        "gap": 1e-4,
-        "time_limit": 300.0,
-    }
+    usual = {"lam": None, "loss": None, "bias": 1.0, "certify": "auto", "gap": 1e-4, "time_limit": 300.0}
+    assert {name: solver.options[name] for name in usual} == usual
 
 
 def test_json_is_one_object_and_nothing_else(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
@@ -174,33 +147,6 @@ def test_progress_in_a_pipe(run: Run, solver: FakeSolver, monkeypatch: pytest.Mo
 # ---- bad input: one sentence, exit code 2, nothing written
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("solve digts", "did you mean digits"),
-        ("solve iris --device tpu", "use cpu or cuda"),
-        ("solve iris --init gone", "gone holds no run"),
-        ("show gone", "gone does not exist"),
-    ],
-)
-def test_bad_input(
-    run: Run,
-    solver: FakeSolver,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: str,
-    message: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    out_option = ["--out", "run"] if arguments.startswith("solve ") else []
-    code, out, err = run(*arguments.split(), *out_option)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.startswith("covopt: ")
-    assert err.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
 def test_what_the_solver_refuses_is_said_in_one_sentence(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
     def refuse(*_: object, **__: object) -> Result:
         raise InfeasibleError("Rows 3 and 7 of X are equal, but their targets differ; give lam.")
@@ -224,8 +170,6 @@ def test_existing_out_is_refused_before_any_work(run: Run, solver: FakeSolver, t
 
 
 # ---- Ctrl-C
-
-
 def test_ctrl_c_writes_the_best_network(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
     solver.answer = interrupted
     code, out, _ = run("solve", "iris", "--json", "--out", tmp_path / "run")
@@ -251,22 +195,6 @@ def test_second_ctrl_c_does_not_stop_the_writing(
 
 
 # ---- the whole programme, in a process of its own
-
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(covopt.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-
-
-def covopt_process(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "covopt", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=ENVIRONMENT,
-        timeout=120,
-        check=False,
-    )
-
-
 def test_version_and_help(tmp_path: Path) -> None:
     version = covopt_process("--version", cwd=tmp_path)
     assert (version.returncode, version.stdout, version.stderr) == (0, f"{covopt.__version__}\n", "")
@@ -283,15 +211,7 @@ def test_version_and_help(tmp_path: Path) -> None:
 )
 def test_a_full_disk_behind_standard_output(command: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "covopt", *command.split()],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT | {"PYTHONUNBUFFERED": unbuffered},
-            timeout=120,
-            check=False,
-        )
+        done = covopt_process(*command.split(), stdout=full, env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
     said = "covopt: The answer cannot be written (No space left on device); send it elsewhere, or make room.\n"
     assert (done.returncode, done.stderr) == (2, said)
 
@@ -301,24 +221,13 @@ def test_nobody_reads_the_answer(command: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as pipe:
-        done = subprocess.run(
-            [sys.executable, "-m", "covopt", *command],
-            stdout=pipe,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-            timeout=120,
-            check=False,
-        )
-    assert done.returncode == 141
-    assert done.stderr == ""
+        done = covopt_process(*command, stdout=pipe)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_help_loads_nothing_heavy() -> None:
     loaded = "[m for m in ('torch', 'numpy', 'sklearn', 'cvxpy') if m in sys.modules]"
-    code = f"import sys, covopt.app.cli; print({loaded})"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
-    assert process.stdout == "[]\n"
+    assert printed(f"import sys, covopt.app.cli; print({loaded})") == "[]\n"
 
 
 def test_a_stored_run_of_any_kind_is_shown_without_torch() -> None:
@@ -327,8 +236,7 @@ import covopt.app.cli, covopt.app.runs
 from covopt.studies.runs import KINDS
 words = [kind._module("words") for kind in KINDS]
 print(len(words) > 5, "torch" in sys.modules)"""
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
-    assert process.stdout == "True False\n"
+    assert printed(code) == "True False\n"
 
 
 def test_a_solve_loads_what_it_needs_alone(tmp_path: Path) -> None:
@@ -344,10 +252,7 @@ for command in ("solve", "plateau", "validate", "compare"):
     except SystemExit as ended:
         assert not ended.code
 print([m for m in {heavy} if m in sys.modules])"""
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path, check=True
-    )
-    assert process.stdout.splitlines()[-1] == "[]"
+    assert printed(code, cwd=tmp_path).splitlines()[-1] == "[]"
 
 
 def test_solve_then_show(tmp_path: Path) -> None:
@@ -359,17 +264,8 @@ def test_solve_then_show(tmp_path: Path) -> None:
     assert summary["certificate"] == "exact"
     assert 0 < summary["lower"] <= summary["cost"]
     assert summary["gap"] <= 1e-4
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
-        "certificate.npz",
-        "figure.png",
-        "history.csv",
-        "network.npz",
-        "network.pt",
-        "origin.json",
-        "problem.npz",
-        "report.html",
-        "result.json",
-    ]
+    files = "certificate.npz figure.png history.csv network.npz network.pt origin.json problem.npz report.html"
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [*files.split(), "result.json"]
     again = covopt_process("solve", "wave.npz", "--lam", 0.01, "--out", "run", cwd=tmp_path)
     assert (again.returncode, again.stdout) == (2, "")
     shown = covopt_process("show", "run", cwd=tmp_path)
@@ -386,7 +282,7 @@ def test_ctrl_c_at_a_terminal(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=side,
         cwd=tmp_path,
-        env=ENVIRONMENT | {"TERM": "xterm"},
+        env=os.environ | {"TERM": "xterm"},
     )
     os.close(side)
     seen = b""

@@ -1,8 +1,6 @@
 """Malformed and hostile files: one sentence and exit code 2 each, no traceback, no code run, memory bounded."""
 
 import resource
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +9,7 @@ import pytest
 import typer
 from hostile import KINDS, RAN, Case
 from messages import command
+from runs import covopt_process
 
 from covopt.app import cli
 
@@ -97,6 +96,5 @@ def test_there_are_enough_of_them() -> None:
 def test_a_process_of_its_own_says_the_same(name: str, tmp_path: Path) -> None:
     case = next(case for kind in KINDS.values() for case in kind() if case.name == name)
     case.make(tmp_path / case.file)
-    arguments = [sys.executable, "-m", "covopt", *words(case, tmp_path / case.file)]
-    ended = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, check=False)
+    ended = covopt_process(*words(case, tmp_path / case.file), cwd=tmp_path)
     assert not faults(ended.returncode, ended.stdout, ended.stderr, tmp_path), ended.stderr

@@ -3,8 +3,6 @@
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from runs import covopt_process
 from signalling import COMMANDS, interrupt, write_inputs
 
 import covopt
@@ -127,8 +126,6 @@ def test_pictures_are_spared(tmp_path: Path) -> None:
 
 
 # ---- whole processes
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "presses"), [("deep interpolate", 1), ("solve", 2)])
 def test_a_process_ends_cleanly(name: str, presses: int, tmp_path: Path) -> None:
@@ -141,8 +138,7 @@ def test_a_process_ends_cleanly(name: str, presses: int, tmp_path: Path) -> None
         assert covopt.load(tmp_path / "out").status is Status.INTERRUPTED
 
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(covopt.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-SOLVE = [sys.executable, "-m", "covopt", *"solve iris --rows 20 --shuffle 0 --lam 0.1 --time-limit 5 --out run".split()]
+SOLVE = "solve iris --rows 20 --shuffle 0 --lam 0.1 --time-limit 2 --out run".split()
 
 
 def test_loading_a_library_is_not_torn_apart(tmp_path: Path) -> None:
@@ -158,24 +154,14 @@ def test_loading_a_library_is_not_torn_apart(tmp_path: Path) -> None:
 def test_a_run_is_stored_though_nobody_reads(closed: bool, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        SOLVE,
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        timeout=300,
-        check=False,
-        preexec_fn=(lambda: os.close(1)) if closed else None,
-    )
+    leave = (lambda: os.close(1)) if closed else None
+    done = covopt_process(*SOLVE, stdout=writing, cwd=tmp_path, preexec_fn=leave)
     os.close(writing)
-    assert (done.returncode, done.stderr) == (0 if closed else 141, b"")
+    assert (done.returncode, done.stderr) == (0 if closed else 141, "")
     assert covopt.verify(tmp_path / "run").passed
 
 
 # ---- what a user has set in torch
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 @pytest.mark.parametrize(
@@ -200,8 +186,6 @@ def test_the_default_dtype_of_torch_changes_nothing(dtype: torch.dtype, options:
 def test_a_sweep_over_processes_ends(tmp_path: Path) -> None:
     """Its workers wait for five minutes where the process leaves without telling them."""
     (tmp_path / "grid.toml").write_text('data = "diabetes"\nrows = 10\nlam = [1.0, 3.0]\ntime_limit = 0.5\n')
-    command = [sys.executable, "-m", "covopt", "sweep", "grid.toml", "--database", "out.sqlite", "--jobs", "2"]
-    environment = os.environ | {"PYTHONPATH": str(Path(covopt.__file__).parents[1])}
-    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    told = covopt_process(*"sweep grid.toml --database out.sqlite --jobs 2".split(), cwd=tmp_path, timeout=200)
     assert told.returncode == 0
     assert "2 solved" in told.stdout

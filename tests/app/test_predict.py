@@ -125,20 +125,7 @@ def test_the_rest_scores_as_a_file_with_its_rows(
 
 
 def test_compare_path_and_sweep_take_the_rest(run: Run) -> None:
-    options = [
-        "iris",
-        "--rows",
-        "140",
-        "--shuffle",
-        "0",
-        "--lam",
-        "1",
-        "--time-limit",
-        "0.3",
-        "--test",
-        "rest",
-        "--json",
-    ]
+    options = "iris --rows 140 --shuffle 0 --lam 1 --time-limit 0.3 --test rest --json".split()
     (method,) = json.loads(run("compare", *options, "--method", "cone")[1])["methods"]
     assert (method["test"]["data"], method["test"]["rows"]) == ("the rest of iris", 10)
     assert json.loads(run("path", *options)[1])["points"][0]["test"] > 0.0

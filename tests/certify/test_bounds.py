@@ -1,17 +1,16 @@
 """Dual bounds: below every network's loss, equal to the known optima, and honest about rounding."""
 
-import json
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import chain
-from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from instances import cases
 
 from covopt.certify.dual import DualBound, dual_bound
 from covopt.model.problem import Problem, make_problem
@@ -19,7 +18,7 @@ from covopt.model.weights import evaluate, objective, preactivations
 from covopt.oracles.arrangement import ArrangementOracle
 from covopt.oracles.oracle import oracle_values
 
-CASES = json.loads((Path(__file__).parents[1] / "cases" / "shallow_exact.json").read_text())["cases"]
+CASES = list(cases("shallow_exact").values())
 
 
 def exact_maximum(problem: Problem, Lambda: torch.Tensor) -> float:

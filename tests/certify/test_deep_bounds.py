@@ -1,6 +1,5 @@
 """Bounds of three layers and more: below every network, equal to the known values, and checked from their arrays."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from instances import cases
 from scipy.optimize import minimize
 from sklearn.datasets import load_digits, load_iris
 from test_spectral import balanced, networks
@@ -31,9 +31,7 @@ from covopt.model.weights import evaluate, preactivations
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
-CASES = {
-    case["name"]: case for case in json.loads((Path(__file__).parents[1] / "cases" / "deep.json").read_text())["cases"]
-}
+CASES = cases("deep")
 DEPTHS = (3, 6, 12)
 
 
@@ -66,8 +64,6 @@ def circle(samples: int) -> np.ndarray:
 
 
 # -- known values ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "3" in case.get("exact", {})])
 def test_the_bound_meets_the_known_minimum(name: str, depth: int) -> None:
@@ -136,8 +132,6 @@ def test_growth_with_biases(depth: int, added: float) -> None:
 
 
 # -- below every network --------------------------------------------------------------------------------------------
-
-
 @given(st.integers(0, 2**32 - 1))
 def test_no_layer_loses_rank_for_nothing(seed: int) -> None:
     """|B Z|_* >= |B sigma(Z)|_F^2 / |B sigma(Z)|_op, which equals it for Z = (1, -1) and (-1, 1), B = I."""
@@ -279,8 +273,6 @@ def test_the_ratios_of_real_data(case: str, least: float, gain: float) -> None:
 
 
 # -- scales, stored arrays, answers ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("s", "t"), [(1e-150, 1.0), (1e150, 1.0), (1.0, 1e-150), (1.0, 1e150), (1e-60, 1e60)])
 @pytest.mark.parametrize("name", ["circle-12", "identity-2", "linear-8x4", "four-points"])
 def test_units(name: str, s: float, t: float) -> None:

@@ -82,8 +82,6 @@ def ratio_bound(ratio: float, depth: int) -> float:
 
 
 # -- edges and flows ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 def test_edges_of_exact_fits(seed: int, bias: float) -> None:
@@ -271,8 +269,6 @@ def test_the_lowest_point_of_lines_and_penalty(depth: int) -> None:
 
 
 # -- multipliers of one sign ------------------------------------------------------------------------------------------
-
-
 def steepest(problem: Problem, Lambda: Array) -> float:
     """max over the circle of |Lambda^T sigma(Xt w)|, on a fine grid."""
     angles = np.linspace(0.0, 2.0 * np.pi, 40_001)
@@ -354,8 +350,6 @@ def test_the_budget_of_a_signal_with_biases(depth: int, added: float) -> None:
 
 
 # -- angles, loops, linear networks -----------------------------------------------------------------------------------
-
-
 def area(u: Array, v: Array) -> float:
     """Phi(u, v): the area of the parallelogram, or the product of the lengths where the angle is obtuse."""
     lengths, product = float(np.linalg.norm(u) * np.linalg.norm(v)), float(u @ v)

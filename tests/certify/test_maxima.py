@@ -115,8 +115,6 @@ def test_what_the_row_space_leaves_out_is_paid_for(
 
 
 # -- cones of directions ----------------------------------------------------------------------------------------------
-
-
 def cones(rng: np.random.Generator, count: int, rank: int) -> Array:
     """Generators of cones of all sizes, each inside an orthant."""
     middle = rng.uniform(0.2, 1.0, (count, 1, rank))
@@ -170,8 +168,6 @@ def test_a_cone_s_bound_is_rounded_up() -> None:
 
 
 # -- the relaxation ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("slope", SLOPES)
 def test_any_multipliers_prove_a_true_maximum(slope: float) -> None:
     """Random ones of both signs, on the whole sphere and at its pieces, beside what climbing attains there."""

@@ -2,15 +2,13 @@
 
 import dataclasses
 import itertools
-import json
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from instances import gaussian
+from instances import cases, gaussian
 from references.relaxed import relaxed_maximum
 
 from covopt.certify.dual import dual_bound
@@ -29,7 +27,7 @@ from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.loop import Certificate
 
-CASES = json.loads((Path(__file__).parents[1] / "cases" / "shallow_exact.json").read_text())["cases"]
+CASES = list(cases("shallow_exact").values())
 SLOPES = (0.0, 0.1, -0.4, 1.0)
 QUICK = BranchOptions(root_checks=5)
 HASTY = BranchOptions(check=3, root_checks=1, node_checks=1)
@@ -237,7 +235,7 @@ def test_every_loss_has_a_bound_that_reaches_a_network(loss: str, bias: float, a
 
 
 def test_a_dual_point_improves_the_bound_and_stops_at_the_target() -> None:
-    case = next(case for case in CASES if case["name"] == "reg-1d-onehot")
+    case = cases("shallow_exact")["reg-1d-onehot"]
     problem = make_problem(case["X"], case["Y"], lam=case["lam"], loss=case["loss"], bias=case["beta"])
     free = relaxed_bound(problem, time_limit=2.0).proof
     calls: list[float] = []

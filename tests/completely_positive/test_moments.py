@@ -1,21 +1,20 @@
 """Moment bounds on the cp-rank: never above a factor's size, above rank and covers where the literature says so."""
 
-import json
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from instances import cases
 from references.grams import bipartite_gram
 
 from covopt import cp_rank
 from covopt.completely_positive.ends import ByMoments
 from covopt.completely_positive.moments import MomentBound, moment_bound
 
-CASES = json.loads((Path(__file__).parents[1] / "cases" / "high_cp_rank.json").read_text())["cases"]
+CASES = cases("high_cp_rank")
 # "seven-a" has cp-rank 14, rank 7 and no zeros; "book" has rank 10, and eight triangles cover its graph.
-SEVEN, BOOK = (np.array(next(c["A"] for c in CASES if c["name"] == name), dtype=float) for name in ("seven-a", "book"))
+SEVEN, BOOK = (np.array(CASES[name]["A"], dtype=float) for name in ("seven-a", "book"))
 
 
 def solved(A: np.ndarray, tolerance: float = 1e-9) -> MomentBound:

@@ -22,8 +22,6 @@ def stored(path: Path, **arrays: object) -> str:
 
 
 # ---- targets, rows and scales
-
-
 def test_npz_holds_numbers(tmp_path: Path) -> None:
     for name in ("Y", "y"):
         got = read_data(stored(tmp_path / "a.npz", X=X, **{name: Y[:, 0]}))
@@ -97,8 +95,6 @@ def test_shipped_sets(name: str, shape: tuple[int, int], targets: int) -> None:
 
 
 # ---- tables
-
-
 def test_csv(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("\ufeffheight, kind,weight\n1,x,2\n\n3,y,4e-1\n", encoding="utf-8")
@@ -129,8 +125,6 @@ def test_parquet_reads_as_csv_does(tmp_path: Path) -> None:
 
 
 # ---- tensors
-
-
 def test_torch_tensors(tmp_path: Path) -> None:
     tensors = {"X": torch.tensor(X, dtype=torch.bfloat16, requires_grad=True), "Y": torch.tensor([1, 0, 1, 2])}
     torch.save(tensors, tmp_path / "a.pt")
@@ -148,8 +142,6 @@ def refused(message: str, source: object, **options: object) -> None:
 
 
 # ---- MNIST
-
-
 def idx(array: np.ndarray) -> bytes:
     return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
@@ -181,8 +173,6 @@ def test_mnist_from_openml(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---- tasks, draws and columns
-
-
 def table(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     return path

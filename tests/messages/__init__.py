@@ -17,7 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 Given = bytes | Callable[[Path], object]
+X, Y = np.arange(12.0).reshape(6, 2) % 5, np.arange(6.0)[:, None] % 2
 
 
 @dataclass(frozen=True)

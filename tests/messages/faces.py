@@ -9,10 +9,8 @@ import torch
 from torch import nn
 
 import covopt
-from messages import rows
+from messages import X, Y, rows
 
-X = np.arange(12.0).reshape(6, 2) % 5
-Y = np.arange(6.0)[:, None] % 2
 W = [np.ones((4, 3)), np.ones((1, 5))]
 Z = [np.asarray(z) for z in covopt.preactivations(X, W)]
 RANDOM = [np.random.default_rng(0).normal(size=A.shape) for A in W]

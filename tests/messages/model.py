@@ -16,10 +16,8 @@ from covopt.model.problem import make_problem
 from covopt.runtime.loop import Budget, Certificate
 from covopt.solvers.deep import representations as projected_gradient
 from covopt.solvers.training import trainer
-from messages import rows
+from messages import X, Y, rows
 
-X = np.arange(12.0).reshape(6, 2) % 5
-Y = np.arange(6.0)[:, None] % 2
 SHALLOW, DEEP = make_problem(X, Y, lam=0.1), make_problem(X, Y, lam=0.1, depth=3)
 COST = make_problem(X, Y)
 W = [torch.ones(4, 3, dtype=torch.float64), torch.ones(1, 5, dtype=torch.float64)]

@@ -6,10 +6,8 @@ import numpy as np
 
 import covopt
 from covopt.model.problem import make_problem
-from messages import rows
+from messages import X, Y, rows
 
-X = np.arange(12.0).reshape(6, 2) % 5
-Y = np.arange(6.0)[:, None] % 2
 PROBLEM = make_problem(X, Y, lam=0.1)
 
 

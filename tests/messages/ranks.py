@@ -9,10 +9,8 @@ from covopt.model.ranks import functional_ranks
 from covopt.model.recursion import Decay
 from covopt.studies.ranks.architectures import ARCHITECTURES
 from covopt.studies.ranks.rank_audit import audit_ranks
-from messages import rows
+from messages import X, Y, rows
 
-X = np.arange(12.0).reshape(6, 2) % 5
-Y = np.arange(6.0)[:, None] % 2
 PROBLEM = make_problem(X, Y, lam=0.1)
 W = [torch.ones(4, 3, dtype=torch.float64), torch.ones(1, 5, dtype=torch.float64)]
 BATCHES = {"batch_size": 2, "rate": 0.1, "steps": 9}

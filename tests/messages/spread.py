@@ -14,10 +14,7 @@ from covopt.app.solve import joined
 from covopt.data.data import read_data
 from covopt.model.spread import Alone, Together, check_alike
 from covopt.solvers.checkpoint import Checkpoint
-from messages import rows
-
-X = np.arange(12.0).reshape(6, 2) % 5
-Y = np.arange(6.0)[:, None] % 2
+from messages import X, Y, rows
 
 
 class Others(Alone):

@@ -14,10 +14,8 @@ import covopt
 from covopt.studies.sweep import sweep
 from covopt.studies.sweep.store import Counts
 from covopt.studies.width import plateau
-from messages import rows
+from messages import X, Y, rows
 
-X = np.arange(12.0).reshape(6, 2) % 5
-Y = np.arange(6.0)[:, None] % 2
 torch.manual_seed(0)
 NET = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LeakyReLU(0.5), torch.nn.Linear(3, 1))
 HUGE = [np.full((4, 3), 1e80), np.full((1, 5), 1e80)]

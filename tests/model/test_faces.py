@@ -35,8 +35,6 @@ def full_rank(problem: Problem, Z: Sequence[Tensor]) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------- costs
-
-
 @given(instances())
 def test_the_costs_agree_at_weights_of_least_norm(instance: Instance) -> None:
     problem, Z = instance.problem, instance.Z
@@ -104,8 +102,6 @@ def test_one_hot_targets_on_orthonormal_inputs() -> None:
 
 
 # ----------------------------------------------------------------------------------------------- invariances
-
-
 @given(instances(), st.randoms(use_true_random=False), st.integers(0, 10**6))
 def test_invariances(instance: Instance, random: Random, seed: int) -> None:
     problem, Z = instance.problem, instance.Z
@@ -131,8 +127,6 @@ def test_layers_scale_without_bias(instance: Instance, c: float) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- feasible set
-
-
 @given(instances())
 def test_networks_are_feasible(instance: Instance) -> None:
     problem, Z = instance.problem, instance.Z
@@ -161,8 +155,6 @@ def test_what_no_layer_below_reaches_is_projected_away() -> None:
 
 
 # -------------------------------------------------------------------------------- gradients, representations
-
-
 @pytest.mark.parametrize("rule", [RankRule(), TIKHONOV], ids=["pseudo-inverse", "tikhonov"])
 @given(instance=instances(deficient=False))
 def test_hidden_gradient_against_differences(rule: RankRule, instance: Instance) -> None:

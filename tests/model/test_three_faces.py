@@ -13,9 +13,8 @@ from torch import Tensor
 
 import covopt
 
+
 # ------------------------------------------------------------------------------------------------------------- values
-
-
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_three_losses_agree(loss: str | None, bias: float | str) -> None:
@@ -133,8 +132,6 @@ def test_tensors_keep_their_type_and_device(dtype: torch.dtype, device: str) -> 
 
 
 # ---------------------------------------------------------------------------------------------------------- gradients
-
-
 def smooth_network(widths: list[int], loss: str | None, bias: float | str):
     """A random network at which the loss is smooth: no pre-activation near zero, no layer badly conditioned."""
     for seed in range(1000):
@@ -236,8 +233,6 @@ def test_gradients_in_each_covariance_against_differences(bias: float | str) -> 
 
 
 # ------------------------------------------------------------------------------------------------- what the paper says
-
-
 def test_the_loss_of_covariances_is_convex_in_each_pair() -> None:
     """[JGHG22, Prop. 5] on segments between pairs in S, the neighbours fixed; S is convex."""
     rng = np.random.default_rng(0)
@@ -305,8 +300,6 @@ def test_a_local_minimum_of_the_weights_that_is_none_of_the_covariances() -> Non
 
 
 # ---------------------------------------------------------------------------------------------------------- the cone
-
-
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("activation", [*ACTIVATIONS, "linear"])
 def test_pairs_of_neurons_are_in_the_cone(activation: str, bias: float | str) -> None:

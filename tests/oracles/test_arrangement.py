@@ -1,14 +1,13 @@
 """The arrangement against brute force: every sign pattern, a dense circle, and its own claims about local maxima."""
 
-import json
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
+from instances import cases
 
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
@@ -17,7 +16,7 @@ from covopt.oracles.oracle import oracle_values
 from covopt.runtime.errors import ProblemError
 
 SLOPES = (0.0, 0.3, -0.6, 0.99, 1.0)
-CASES = json.loads((Path(__file__).parents[1] / "cases" / "shallow_exact.json").read_text())["cases"]
+CASES = list(cases("shallow_exact").values())
 
 
 def circle(count: int, basis: torch.Tensor) -> torch.Tensor:

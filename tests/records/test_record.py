@@ -99,16 +99,6 @@ def test_unknown_numbers_are_null_not_nan(tmp_path: Path) -> None:
     assert math.isnan(covopt.load(tmp_path / "run").seconds)
 
 
-def test_existing_directory_is_refused_and_replaced_on_request(tmp_path: Path) -> None:
-    toy_result().save(tmp_path / "run")
-    with pytest.raises(RecordError, match="exists already"):
-        toy_result(width=2).save(tmp_path / "run")
-    assert covopt.load(tmp_path / "run").widths == [4]
-    toy_result(width=2).save(tmp_path / "run", force=True)
-    assert covopt.load(tmp_path / "run").widths == [2]
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 def test_force_never_replaces_what_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("dear")

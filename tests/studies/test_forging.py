@@ -26,7 +26,7 @@ CHECKED = 10.0
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of each of several kinds, of other data."""
     here = tmp_path_factory.mktemp("runs")
-    half = {"methods": ["cone", "train"], "starts": 1, "time_limit": 1}
+    half = {"methods": ["cone", "train"], "starts": 1, "time_limit": 0.4}
     for number, Y in enumerate((np.abs(X), np.abs(X - 0.3) - X**2)):
         covopt.solve(X, Y, lam=1e-2, time_limit=2).save(here / f"solve {number}")
         covopt.solve(X, Y, time_limit=2).save(here / f"interpolate {number}")

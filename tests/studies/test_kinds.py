@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from editing import holds, rewritten, sealed, states
+from copositive_matrices import HORN
+from editing import holds, is_refused, rewritten, sealed, states
+from instances import cases
 from runs import Run
 from typer.main import get_command
 
@@ -23,10 +25,7 @@ from covopt.completely_positive.ends import ByRank, ByTheorem, End
 from covopt.runtime.errors import CovoptError, RecordError
 from covopt.studies.runs import KINDS
 
-CASES = {
-    case["name"]: np.array(case["A"], dtype=float)
-    for case in json.loads((Path(__file__).parents[1] / "cases" / "cp_rank.json").read_text())["cases"]
-}
+CASES = {name: np.array(case["A"], dtype=float) for name, case in cases("cp_rank").items()}
 PACKAGE = Path(covopt.__file__).parent
 
 
@@ -38,8 +37,6 @@ def test_each_page_is_a_kind_with_a_command() -> None:
 
 
 # ---- cp-ranks
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_cp_rank_comes_back_and_is_proved_again(name: str, tmp_path: Path) -> None:
     answer = cp_rank(CASES[name], time_limit=10.0)
@@ -94,13 +91,6 @@ def refit(path: Path) -> None:
     with suppress(CovoptError):
         states("cprank.json", **covopt.load(path).stated())(path)
     sealed(path)
-
-
-def is_refused(path: Path) -> bool:
-    try:
-        return not covopt.verify(path).passed
-    except RecordError:
-        return True
 
 
 def test_forged_ends_and_verdicts_are_refused(tmp_path: Path) -> None:
@@ -182,8 +172,7 @@ def test_arrays_that_only_look_like_proofs_are_refused(tmp_path: Path) -> None:
 
 def test_a_factor_with_negative_entries_proves_nothing() -> None:
     """A matrix outside the cone by little: a root of it, of any sign, is near an exact root, which is no factor."""
-    horn = np.array([[1, -1, 1, 1, -1], [-1, 1, -1, 1, 1], [1, -1, 1, -1, 1], [1, 1, -1, 1, -1], [-1, 1, 1, -1, 1]])
-    matrix = CASES["circulant-boundary"] - 0.01 * horn
+    matrix = CASES["circulant-boundary"] - 0.01 * HORN
     scaled = matrix / np.exp2(2.0 * np.round(np.log2(matrix[0, 0]) / 2.0))
     values, vectors = np.linalg.eigh(scaled)
     turn = np.linalg.qr(np.random.default_rng(0).standard_normal((9, 5)))[0]

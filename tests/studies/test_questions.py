@@ -1,13 +1,12 @@
 """A study holds runs of one question: those of other data are refused, however well its summary agrees with them."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from editing import forged, states
+from editing import forged, moved, states
 
 import covopt
 from covopt.answer import verify
@@ -20,17 +19,7 @@ from covopt.studies.ranks import check as ranks
 
 X = np.linspace(-1.0, 1.0, 5)[:, None]
 Y, FAR = np.abs(X), 5.0 * np.abs(X)
-LIMIT = 1.0
-
-
-def stated_again(directory: Path, file: str, **entries: object) -> None:
-    """Let a summary say so, with the digests of the files as they are."""
-    forged(states(file, **entries))(directory)
-
-
-def moved(source: Path, target: Path) -> None:
-    shutil.rmtree(target)
-    shutil.copytree(source, target)
+LIMIT = 0.4
 
 
 def check(directory: Path, says: str) -> None:
@@ -73,7 +62,7 @@ def test_a_comparison_of_methods_on_other_data_is_refused(tmp_path: Path) -> Non
                next(e for e in told["methods"] if e["method"] == "train")]  # fmt: skip
     best = min(entries, key=lambda entry: entry["cost"])
     lower = max(entry["lower"] for entry in entries if entry["lower"] is not None)
-    stated_again(ours, record.COMPARISON, methods=entries, best=best["cost"], method=best["method"], lower=lower)
+    forged(states(record.COMPARISON, methods=entries, best=best["cost"], method=best["method"], lower=lower))(ours)
     check(ours, "The run cone in it solves another problem" if entries[0]["method"] == "train" else "they differ in Y")
 
 
@@ -85,7 +74,7 @@ def test_a_study_of_depths_of_other_data_is_refused(tmp_path: Path) -> None:
     place = "depths/2" if (ours / "depths/2").is_dir() else "depths/3"
     moved(other / place, ours / place)
     told = json.loads(record.as_json(depths.load(ours).summary()))
-    stated_again(ours, "depth.json", **told)
+    forged(states("depth.json", **told))(ours)
     check(ours, "another problem")
 
 
@@ -96,7 +85,7 @@ def test_a_path_that_ends_with_other_data_is_refused(tmp_path: Path) -> None:
     assert covopt.verify(ours).passed
     moved(tmp_path / "other", ours / "end")
     end = json.loads(record.as_json(paths.load(ours).summary()))["end"]
-    stated_again(ours, "path.json", end=end)
+    forged(states("path.json", end=end))(ours)
     check(ours, "The run end in it solves another problem than the path: they differ in Y.")
 
 
@@ -108,7 +97,7 @@ def test_ranks_beside_a_solve_with_other_weights_are_refused(tmp_path: Path) -> 
     ours = tmp_path / "ours"
     assert covopt.verify(ours).passed
     moved(tmp_path / "other", ours / "references/1")
-    stated_again(ours, "ranks.json", **json.loads(record.as_json(ranks.load(ours).summary())))
+    forged(states("ranks.json", **json.loads(record.as_json(ranks.load(ours).summary()))))(ours)
     check(ours, "they differ in sample weights")
 
 

@@ -96,14 +96,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         command("solve", FILE, "--target", "kind", "--time-limit", 1, *question, "solve")
-        command("plateau", "wave.npz", "--time-limit", 3, "--starts", 1, *question, "plateau")
+        command("plateau", "wave.npz", "--time-limit", 1, "--starts", 1, *question, "plateau")
         methods = ["--method", "cone", "--method", "train", "--time-limit", 1, "--starts", 2]
         command("compare", "digits", "--rows", 12, "--scale", "max", *methods, *question, "compare")
         np.save(place / "matrix.npy", np.eye(3) + 1.0)
         command("cprank", "matrix.npy", "--out", "cprank")
-        command(
-            "validate", "wave.npz", "--depth", 3, "--width", 4, "--starts", 2, "--time-limit", 3, *question, "validate"
-        )
+        shape = ["--depth", 3, "--width", 4, "--starts", 2]
+        command("validate", "wave.npz", *shape, "--time-limit", 1, *question, "validate")
     return place
 
 
@@ -116,8 +115,6 @@ def window() -> Iterator[Browser]:
 
 
 # ---- what a report says
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_report_says_what_was_asked_and_how_to_repeat_and_check_it(runs: Path, kind: str) -> None:
     file = runs / kind / "report.html"
@@ -204,8 +201,6 @@ def test_the_call_that_repeats_a_run_takes_the_options_that_it_is_given(call: st
 
 
 # ---- sentences
-
-
 def summary(**changes: object) -> dict[str, object]:
     return toy_result().summary() | changes
 
@@ -298,8 +293,7 @@ def test_every_sentence_against_a_run_of_which_it_would_be_false() -> None:
 
 
 def test_one_is_no_plural() -> None:
-    for kind, text in (("width", "1 hidden neuron"),):
-        assert dict(record.describe(summary(widths=[1])))[kind] == text
+    assert dict(record.describe(summary(widths=[1])))["width"] == "1 hidden neuron"
     assert dict(record.describe(summary(widths=[2])))["width"] == "2 hidden neurons"
     assert dict(record.describe(summary(widths=[1, 1])))["width"] == "1 x 1 hidden neurons"
     told = {
@@ -347,8 +341,6 @@ def test_every_proof_and_status_has_words() -> None:
 
 
 # ---- names from the data stay text
-
-
 def test_hostile_names_are_text(runs: Path) -> None:
     page = read(runs / "solve" / "report.html")
     assert "script" not in page.tags
@@ -382,8 +374,6 @@ def test_what_a_notebook_shows_is_escaped() -> None:
 
 
 # ---- bad input: one sentence
-
-
 def test_bad_input_is_refused_in_one_sentence(
     tmp_path: Path, runs: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,8 +441,6 @@ def test_a_damaged_origin_is_named(tmp_path: Path) -> None:
 
 
 # ---- in a real browser
-
-
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_browser_shows_the_page_without_complaint(runs: Path, window: Browser, kind: str, width: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from editing import forged, holds, states
+from editing import forged, holds, is_refused, states
 from forging import changed
 from tampering import Tampering, forgeries, judge, tamperings
 
@@ -53,12 +53,6 @@ def test_tampering_is_noticed_or_named(stored: Path, tmp_path: Path, kind: str) 
     assert missed(stored / kind, tmp_path / "run", found) == []
 
 
-def test_a_network_that_no_longer_fits_is_refused(stored: Path, tmp_path: Path) -> None:
-    scaled = next(each for each in forgeries(stored / "interpolate") if "0.9" in each.name)
-    assert judge(stored / "interpolate", tmp_path / "run", scaled) == "noticed"
-    assert "misses the targets" in covopt.verify(tmp_path / "run").message
-
-
 @pytest.mark.parametrize("entry", ["timing", "starts", "seconds", "cost", "lower", "seed"])
 def test_integers_beyond_float64_are_a_sentence(stored: Path, tmp_path: Path, entry: str) -> None:
     shutil.copytree(stored / "exact", tmp_path / "run")
@@ -84,7 +78,7 @@ def test_tampering_with_a_study_is_noticed_or_named(tmp_path: Path, kind: str) -
         "compare": covopt.compare,
         "audit": lambda *a, **o: covopt.validate(None, *a, **o),
     }
-    make[kind](X, Y, lam=1e-2, time_limit=4).save(tmp_path / "stored")
+    make[kind](X, Y, lam=1e-2, time_limit=2).save(tmp_path / "stored")
     checked = covopt.verify(tmp_path / "stored")
     assert checked.passed, checked.message
     found = list(tamperings(tmp_path / "stored"))
@@ -114,16 +108,10 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("change", "says"),
     [
         ({"stored": "float16"}, "and rounding the network costs"),
-        (
-            {"descended": lambda s: s["descended"] | {"loss": s["loss"], "gain": 0.0}},
-            "network after further training costs",
-        ),
+        ({"descended": lambda s: s["descended"] | {"loss": s["loss"], "gain": 0.0}}, "after further training costs"),
         ({"finding": "near", "stationary": True}, "finding is untrained"),
         ({"verdict": "No better network was found."}, "another verdict"),
-        (
-            {"layers": lambda s: [s["layers"][0] | {"dead": s["layers"][0]["dead"] + 1}, *s["layers"][1:]]},
-            "dead neurons",
-        ),
+        ({"layers": lambda s: [s["layers"][0] | {"dead": s["layers"][0]["dead"] + 1}]}, "dead neurons"),
     ],
 )
 def test_an_audit_follows_from_its_networks(
@@ -139,13 +127,6 @@ def test_a_network_of_an_audit_is_bound_to_its_loss(audited: Path, tmp_path: Pat
         forge = forged(holds("descended.npz", **{name: 1.01 * W for name, W in held.items()}))
     assert judge(audited, tmp_path / "run", Tampering("", forge, ())) == "noticed"
     assert "network after further training costs" in covopt.verify(tmp_path / "run").message
-
-
-def is_refused(run: Path) -> bool:
-    try:
-        return not covopt.verify(run).passed
-    except covopt.RecordError:
-        return True
 
 
 def test_a_plateau_follows_from_its_networks(tmp_path: Path) -> None:

@@ -35,9 +35,8 @@ def test_an_honest_run_passes(tmp_path: pathlib.Path, kind: str) -> None:
     assert checked.lower >= stated["lower"] * (1.0 - 1e-9)
 
 
-@pytest.mark.parametrize("kind", ["exact", "branch-and-bound"])
-def test_tampering_is_found(tmp_path: pathlib.Path, kind: str) -> None:
-    run = stored(tmp_path, kind)
+def test_tampering_is_found(tmp_path: pathlib.Path) -> None:
+    run = stored(tmp_path, "branch-and-bound")
     stated = json.loads((run / "result.json").read_text())
     with np.load(run / "certificate.npz") as arrays:
         Lambda = arrays["Lambda"]
@@ -60,9 +59,7 @@ def test_tampering_is_found(tmp_path: pathlib.Path, kind: str) -> None:
 
 def test_a_forged_tree_is_refused(tmp_path: pathlib.Path) -> None:
     run = stored(tmp_path, "branch-and-bound")
-    with np.load(run / "certificate.npz") as arrays:
-        tree = arrays["tree"]
-    holds("certificate.npz", tree=np.zeros_like(tree))(run)
+    holds("certificate.npz", tree=np.zeros_like)(run)
     assert "does not fit" in covopt.verify(run).message
     # Leaves at once: a tree, but one that proves little.
     holds("certificate.npz", tree=np.zeros(16, dtype=np.uint8))(run)
@@ -77,18 +74,5 @@ def test_the_relaxation_proves_where_inputs_are_many(tmp_path: pathlib.Path) -> 
     assert 0 <= result.gap <= 5e-2
     result.save(tmp_path / "run")
     assert covopt.verify(tmp_path / "run").passed
-    with np.load(tmp_path / "run" / "certificate.npz") as arrays:
-        values = arrays["values"]
-    holds("certificate.npz", values=np.zeros_like(values))(tmp_path / "run")
+    holds("certificate.npz", values=np.zeros_like)(tmp_path / "run")
     assert not covopt.verify(tmp_path / "run").passed
-
-
-def test_full_certification_closes_the_gap_and_bounds_every_network() -> None:
-    rng = np.random.default_rng(8)
-    X, Y = rng.standard_normal((25, 4)), rng.standard_normal((25, 2))
-    result = covopt.solve(X, Y, lam=5e-2, bias=0.0, certify="full", gap=1e-3, time_limit=60)
-    assert result.status == "optimal"
-    assert result.certificate == Certificate.BRANCH_AND_BOUND
-    assert 0 <= result.gap <= 1e-3
-    other = covopt.solve(X, Y, lam=5e-2, bias=0.0, gap=1e-5, certify="fast", seed=5, time_limit=10)
-    assert result.lower <= other.cost

@@ -15,7 +15,6 @@ from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs, preactivations
 from covopt.runtime.loop import Budget, run
-from covopt.solvers.deep import layers as deep_layers
 from covopt.solvers.deep.blocks import block_problem, solve_block, with_block
 from covopt.solvers.deep.exploration import Exploration
 from covopt.solvers.deep.frank_wolfe import InTurn
@@ -39,8 +38,6 @@ def small(depth: int = 3, loss: str = "mse", beta: float = 1.0, seed: int = 0):
 
 
 # -- smoothed kinks -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("slope", [0.0, 0.1, -0.3, 1.0])
 def test_the_smoothed_activation(slope: float) -> None:
     z = torch.linspace(-2.0, 2.0, 401, dtype=torch.float64)
@@ -76,8 +73,6 @@ def test_a_stopped_descent_gives_back_what_it_was_given() -> None:
 
 
 # -- blocks -------------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=25, deadline=None)
 @given(instances(depths=(3, 4)))
 def test_a_block_costs_what_the_network_costs_less_the_other_layers(instance: Instance) -> None:
@@ -110,8 +105,6 @@ def test_improving_a_block_never_raises_the_loss_and_touches_only_it(layer: int)
 
 
 # -- pruning ------------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=25, deadline=None)
 @given(instances(depths=(3, 4), deficient=False))
 def test_balancing_keeps_the_outputs_and_does_not_raise_the_norm(instance: Instance) -> None:
@@ -144,8 +137,6 @@ def test_copies_and_dead_neurons_go() -> None:
 
 
 # -- exact fits ---------------------------------------------------------------------------------------------------
-
-
 def test_an_exact_fit_is_exact_and_cheaper_than_its_start() -> None:
     X, Y = gaussian(4, 3, seed=0), gaussian(4, 1, seed=1)
     problem = make_problem(X, Y, depth=3, bias=1.0)
@@ -188,8 +179,6 @@ def test_a_network_that_fits_for_the_first_time_is_a_gain_and_none_is_not() -> N
 
 
 # -- solves -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("depth", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_linear_networks_meet_their_closed_form(depth: int) -> None:
     rng = np.random.default_rng(depth)
@@ -201,18 +190,11 @@ def test_linear_networks_meet_their_closed_form(depth: int) -> None:
     assert result.lower <= exact * (1.0 + 1e-9)
 
 
-def test_scalar_targets_on_the_identity_meet_their_closed_form() -> None:
-    y = np.abs(np.random.default_rng(0).standard_normal(3))
-    result = covopt.solve(np.eye(3), y, depth=3, bias=0.0, starts=3, time_limit=90)
-    assert result.cost == pytest.approx(3.0 * np.linalg.norm(y) ** (2.0 / 3.0), rel=1e-9)
-    assert result.widths == [1, 1]
-
-
 def test_a_deep_solve_reports_its_layers_and_survives_storage(tmp_path) -> None:
     rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((12, 3)), rng.standard_normal((12, 2))
-    result = covopt.solve(X, Y, lam=1e-2, depth=3, starts=6, time_limit=30, seed=4)
-    assert len(result.starts) == 6
+    X, Y = rng.standard_normal((6, 2)), rng.standard_normal((6, 2))
+    result = covopt.solve(X, Y, lam=1e-2, depth=3, starts=3, max_iterations=1, seed=4)
+    assert len(result.starts) == 3
     assert result.cost <= min(result.starts) * (1.0 + 1e-12)
     assert result.certificate == "laplacian"
     assert result.status != "optimal"
@@ -229,18 +211,6 @@ def test_a_deep_solve_reports_its_layers_and_survives_storage(tmp_path) -> None:
     told = json.loads((tmp_path / "run" / "result.json").read_text())
     assert [layer["gap_certificate"] for layer in told["layers"]] == [str(x.gap_certificate) for x in result.layers]
     assert told["depth"] == 3
-
-
-def test_the_same_seed_gives_the_same_answer_and_the_width_is_limited() -> None:
-    problem = small(seed=2)
-
-    def cost(seed: int, width: int | None = None) -> tuple[float, list[int]]:
-        budget = Budget(60.0, max_iterations=2)
-        state = run(DeepSolver(problem, FEW, seed=seed, max_width=width), budget).state
-        return state.cost, [len(W) for W in state.best[:-1]]
-
-    assert cost(0) == cost(0)
-    assert max(cost(0, 3)[1]) <= 3
 
 
 @pytest.mark.parametrize(("number", "depth", "adam"), [(5, 4, 1.99761), (4, 5, 2.555706)])
@@ -345,16 +315,6 @@ def test_a_start_is_never_made_worse_and_time_may_be_up_at_once() -> None:
     assert np.isfinite(bare.cost)
 
 
-@pytest.mark.parametrize("method", ["hidden", "train"])
-def test_the_other_methods_answer_too(method: str) -> None:
-    problem = small(seed=1)
-    result = covopt.solve(problem.X, problem.Y, lam=1e-2, depth=3, method=method, width=6, starts=2, time_limit=3)
-    assert len(result.starts) == 2
-    assert result.cost == pytest.approx(min(result.starts), rel=1e-9)
-    assert result.widths == [6, 6]
-    assert 0.0 <= result.lower <= result.cost
-
-
 def assert_layers_are_those_of_the_network(result: covopt.Result) -> None:
     """That everything told of each hidden layer follows from the weights that are returned."""
     problem, weights = result.problem, result.weights
@@ -382,19 +342,6 @@ def assert_layers_are_those_of_the_network(result: covopt.Result) -> None:
             )
             assert lower <= solved.cost * (1.0 + 1e-9)
             assert result.certify == "full" or lower >= solved.lower * (1.0 - 1e-3)  # full goes on until the time is up
-
-
-@pytest.mark.parametrize(("inputs", "certify"), [(3, "fast"), (2, "fast"), (2, "full")])
-def test_what_is_told_of_a_layer_holds_for_the_network_that_is_returned(
-    inputs: int, certify: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deep_layers, "LATE", 60.0)  # full takes all of the time, and a busy machine cut the search
-    X, Y = gaussian(8, inputs, seed=1), gaussian(8, 2, seed=2)
-    rough = initial(make_problem(X, Y, lam=1e-2, depth=3), [6, 2], 0)  # both blocks come out cheaper
-    effort = {"starts": 1, "max_iterations": 1, "time_limit": 60 if certify == "fast" else 12, "certify": certify}
-    result = covopt.solve(X, Y, lam=1e-2, depth=3, init=rough, **effort)
-    assert result.cost < min(result.starts)
-    assert_layers_are_those_of_the_network(result)
 
 
 @pytest.mark.parametrize("method", ["hidden", "train"])
@@ -430,16 +377,16 @@ def test_a_block_without_inputs_is_no_problem() -> None:
 
 
 def test_exact_fits_come_from_a_search_at_a_small_penalty() -> None:
-    """A search of exact fits alone ends at 20.8143 with 6 starts; the answer of two layers costs 25.28."""
+    """The answer of two layers costs 8.4043."""
     rng = np.random.default_rng(1)
-    problem = make_problem(rng.standard_normal((6, 2)), rng.standard_normal((6, 2)), depth=3)
-    search, budget = PenaltyFirst(problem, DeepOptions(starts=2, batch=2)), Budget(600.0)
+    problem = make_problem(rng.standard_normal((4, 2)), rng.standard_normal((4, 2)), depth=3)
+    search, budget = PenaltyFirst(problem, DeepOptions(starts=1, batch=1)), Budget(600.0)
     state = search.init(budget)
-    assert 25.0 < state.cost < 25.5
+    assert 8.35 < state.cost < 8.45
     assert search.progress(state, 0, 0.0).phase.startswith("with a small penalty in place of the exact fit")
     while not state.costs:
         assert search.finished(state) is None
         state = search.step(state, budget)
     assert search.progress(state, 0, 0.0).phase == "descending from deepened networks"
     assert evaluate(problem, state.best).residual < 1e-9
-    assert state.cost == pytest.approx(20.8143, rel=5e-4)
+    assert state.cost == pytest.approx(7.7473, rel=5e-4)

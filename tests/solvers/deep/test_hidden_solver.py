@@ -1,15 +1,13 @@
 """The descent on hidden representations: its loss, its network, and known minima at which it ends."""
 
-import json
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
-from instances import Instance, distance_to_kinks, gaussian, instances, slope
+from instances import Instance, cases, distance_to_kinks, gaussian, instances, slope
 from references import hidden_loss
 from torch import Tensor
 
@@ -21,11 +19,7 @@ from covopt.runtime.loop import Budget, Status, run
 from covopt.solvers.deep.representations import HiddenSolver, HiddenState, TikhonovLoss
 from tests.benchmarks.reformulations import problems
 
-CASES = {
-    c["name"]: c for c in json.loads((Path(__file__).parents[2] / "cases" / "shallow_exact.json").read_text())["cases"]
-}
-CONE = {"digits, lam 0.01, L = 3": 0.210303, "normal 2, lam 0.01, L = 2": 0.467214}
-"""What the method cone reaches in 30 s (tests/benchmarks/results/reformulations.json)."""
+CASES = cases("shallow_exact")
 
 
 def digits_like(depth: int, loss: str = "mse", bias: float = 1.0) -> Problem:
@@ -52,8 +46,6 @@ def row_space_factor(problem: Problem) -> Tensor:
 
 
 # ---- the loss
-
-
 @pytest.mark.parametrize("kink", [0.0, 0.1])
 @given(instance=instances(deficient=False, losses=("mse", "cross_entropy")))
 def test_the_gradient_agrees_with_differences(kink: float, instance: Instance) -> None:
@@ -108,8 +100,6 @@ def test_at_two_layers_the_network_has_the_loss_of_its_representations() -> None
 
 
 # ---- known minima
-
-
 @pytest.mark.parametrize("depth", [2, 3, 4])
 def test_linear_networks_reach_the_schatten_norm(depth: int) -> None:
     """min |W|^2 of a linear map A is L sum s_i(A)^(2/L)."""
@@ -137,17 +127,15 @@ def test_two_layers_reach_proved_minima(name: str) -> None:
     assert case["lower"] * (1 - 1e-9) <= cost <= case["upper"] * 1.01
 
 
-@pytest.mark.parametrize("name", CONE)
-def test_one_start_ends_at_the_cost_of_the_method_cone(name: str) -> None:
-    work = next(work for depth in (2, 3) for work in problems(depth) if work.name == name)
+def test_one_start_ends_at_the_cost_of_the_method_cone() -> None:
+    """It reaches 0.210303 in 30 s (tests/benchmarks/results/reformulations.json)."""
+    work = next(work for work in problems(3) if work.name == "digits, lam 0.01, L = 3")
     problem = make_problem(work.X, work.Y, lam=work.lam, bias=work.beta, depth=work.depth)
-    assert 0.99 * CONE[name] < ended(problem, 25).cost < 1.005 * CONE[name]
+    assert 0.99 * 0.210303 < ended(problem, 5).cost < 1.005 * 0.210303
 
 
 # ---- what a user sees
-
-
-@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize("depth", [2, 4])
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy", "interpolate"])
 def test_the_cost_never_rises(depth: int, loss: str) -> None:
     problem = digits_like(depth, loss)

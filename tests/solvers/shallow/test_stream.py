@@ -1,7 +1,6 @@
 """Sums over chunks of samples, on one process and on two, and the cycles of training that are built on them."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import covopt
 from covopt.certify import spectral
 from covopt.model.passes import Samples
 from covopt.model.problem import Problem, make_problem
-from covopt.model.spread import Together
 from covopt.model.weights import evaluate, gradient
 from covopt.runtime import loop
 from covopt.runtime.loop import Budget, run
@@ -209,44 +207,6 @@ def test_solve_streams_many_samples() -> None:
     F = np.maximum(X @ W1[:, :-1].T, 0.0) @ W2[:, :-1].T
     cost = np.mean((F[:, 0] - Y) ** 2) + 1e-3 * (np.sum(W1**2) + np.sum(W2**2))
     assert result.cost == pytest.approx(cost, rel=1e-9)
-
-
-def _work(rank: int, processes: int, meeting: str, out: str) -> None:
-    """One process of a group: its rows, two cycles, and what it ends with."""
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=processes)
-    problem = made(60)
-    rows = slice(0, 23) if rank == 0 else slice(23, 60)
-    spread = Together.of(len(problem.X[rows]))
-    mine = replace(problem, X=problem.X[rows], Y=problem.Y[rows], spread=spread)
-    U, V, b = parts_of(problem)
-    value, slopes = TwoLayerLoss(mine, Samples(mine.Xt, mine.Y, None, 10, spread)).gradient(U, V, b)
-    ends, StreamSolver.enough = [], torch.inf
-    for directions in (1, 64):
-        solver, budget = StreamSolver(mine, replace(FEW, directions=directions)), Budget(1e6, agreed=spread.largest)
-        state = solver.init(budget)
-        for _ in range(3):
-            state = solver.step(state, budget)
-        ends.append((state.weights(), state.cost))
-    torch.save((value, slopes, ends), f"{out}/{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
-def test_two_processes_give_the_answer_of_one(tmp_path: Path) -> None:
-    """Rows spread over a gloo group on the loopback: the same sums, and one network, whose cost is that of all rows."""
-    meeting = f"file://{tmp_path / 'meeting'}"
-    torch.multiprocessing.start_processes(_work, args=(2, meeting, str(tmp_path)), nprocs=2, start_method="spawn")
-    (value, slopes, ends), other = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
-    problem = made(60)
-    alone, expected = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y)).gradient(*parts_of(problem))
-    assert float(value) == pytest.approx(float(alone), rel=1e-12) == float(other[0])
-    for mine, theirs in zip(slopes, expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
-    for (weights, cost), (theirs, same) in zip(ends, other[2], strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(weights, theirs, strict=True))
-        assert cost == same
-        assert evaluate(problem, weights).total == pytest.approx(cost, rel=1e-9)
-        assert cost < float(problem.loss_at(torch.zeros_like(problem.Y)))
 
 
 @pytest.mark.parametrize("lam", [1e20, 1e45, 1e74])

@@ -1,14 +1,12 @@
 """The ordinary training: its gradients, its batches, its descent, and what it reaches."""
 
-import json
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from instances import Instance, distance_to_kinks, gaussian, instances
+from instances import Instance, cases, distance_to_kinks, gaussian, instances
 from scipy.optimize import minimize_scalar
 
 from covopt.model.problem import Problem, make_problem
@@ -19,7 +17,6 @@ from covopt.solvers.training.batch import Batch, buckets, work
 from covopt.solvers.training.descent import Adam, AdamOptions, BatchedLBFGS
 from covopt.solvers.training.trainer import TrainerOptions, initial, train, train_best
 
-CASES = Path(__file__).parents[2] / "cases" / "shallow_exact.json"
 QUICK = TrainerOptions(adam=AdamOptions(steps=60), iterations=100)
 
 
@@ -151,7 +148,7 @@ def test_a_linear_network_reaches_its_minimum(depth: int) -> None:
 
 @pytest.mark.parametrize("name", ["reg-1d-smooth", "reg-1d-onehot", "reg-plane-gauss"])
 def test_training_comes_near_certified_optima(name: str) -> None:
-    case = next(case for case in json.loads(CASES.read_text())["cases"] if case["name"] == name)
+    case = cases("shallow_exact")[name]
     problem = make_problem(np.array(case["X"]), np.array(case["Y"]), lam=case["lam"], bias=case["beta"])
     found = train(problem, [40], seeds=2, options=TrainerOptions(adam=AdamOptions(steps=500), iterations=150))
     assert case["lower"] * (1 - 1e-9) <= found.best.cost.total <= 1.02 * case["upper"]

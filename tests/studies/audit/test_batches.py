@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from editing import states
-from runs import Run
 from tampering import Tampering, judge, tamperings
 from torch import nn
 
@@ -127,27 +126,3 @@ def test_only_where_start_and_gradient_are_below_the_batches() -> None:
     ]
     assert move == [True, False, False, False]
     assert not batches_of(problem, [0.0 * W for W in weights], Training(1, 0.1, 1000)).move
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--batch-size", 5, "--rate", 0.1, "--steps", 9], "The batch size is 5; give a number from 1 to"),
-        (["--batch-size", 0, "--rate", 0.1, "--steps", 9], "The batch size is 0"),
-        (["--batch-size", 2, "--rate", 0, "--steps", 9], "The rate is 0; give a number above 0."),
-        (["--batch-size", 2, "--rate", 0.1, "--steps", -1], "The number of steps is -1; give 0 or more."),
-        (["--batch-size", 2, "--rate", 0.1, "--steps", 9, "--momentum", 1], "The momentum is 1"),
-        (["--batch-size", 2, "--rate", "nan", "--steps", 9], "The rate is nan"),
-        (["--batch-size", 2, "--rate", 0.1], "The training is described in part only"),
-        (["--momentum", 0.9], "The training is described in part only"),
-        (["--loss", "interpolate", "--batch-size", 2, "--rate", 0.1, "--steps", 9], "interpolate has no batches"),
-    ],
-)
-def test_trainings_that_cannot_have_been(options: list, message: str, run: Run, tmp_path: Path) -> None:
-    np.savez(tmp_path / "data.npz", X=np.arange(4.0)[:, None], Y=np.ones((4, 1)))
-    np.savez(tmp_path / "net.npz", W1=np.ones((1, 2)), W2=np.ones((1, 2)))
-    given = [tmp_path / "data.npz", "--net", tmp_path / "net.npz", "--time-limit", 1]
-    given += [] if "interpolate" in options else ["--lam", 0.1]
-    code, _, error = run("validate", *given, *options)
-    assert (code, error.count("\n")) == (2, 1)
-    assert message in error

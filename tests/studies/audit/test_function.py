@@ -22,9 +22,7 @@ import covopt
 from covopt.model.activation import Activation
 from covopt.model.jacobian import Passage
 from covopt.model.problem import Problem, make_problem
-from covopt.model.sharpness import sharpness
 from covopt.model.weights import evaluate
-from covopt.runtime.errors import ProblemError
 from covopt.studies.audit.function import FunctionAudit, function_of
 from covopt.studies.audit.words import function_pairs, function_sentences
 
@@ -71,8 +69,6 @@ def by_autograd(weights: list[Matrix], X: Matrix, beta: float, name: str) -> tup
 
 
 # ---- Jacobians, spectra, kernels
-
-
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("widths", [[4, 6, 3], [4, 5, 7, 2], [3, 5, 4, 6, 4, 5, 2]])
 def test_jacobians_and_kernels_are_those_of_autograd(widths: list[int], name: str) -> None:
@@ -123,13 +119,6 @@ def test_spectra_are_singular_values() -> None:
         assert np.allclose(found.representations[number], np.linalg.svd(Z / 3.0, compute_uv=False), rtol=1e-12)
 
 
-def test_what_float64_does_not_hold_is_refused() -> None:
-    weights = drawn([2, 3, 3, 1], 0, scale=1e120)
-    for ask in (covopt.jacobians, covopt.spectra, covopt.ntk):
-        with pytest.raises(ProblemError, match="beyond what float64 holds"):
-            ask(weights, np.ones((2, 2)))
-
-
 def test_chunks_of_samples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     weights, X = drawn([4, 6, 5, 3], 3), np.random.default_rng(4).standard_normal((9, 4))
     whole = covopt.jacobians(weights, X), covopt.ntk(weights, X), looked_at(weights, X).summary()
@@ -140,8 +129,6 @@ def test_chunks_of_samples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 # ---- known functions
-
-
 def ridge(X: Matrix) -> Matrix:
     """f(x, y, z) = (x, y, z + (x - y)_+) of [J23b, D.1]."""
     return np.column_stack([X[:, :2], X[:, 2] + np.maximum(X[:, 0] - X[:, 1], 0.0)])
@@ -243,8 +230,6 @@ def test_a_constant_representation_has_dimension_0() -> None:
 
 
 # ---- bounds
-
-
 def random_network(seed: int) -> tuple[list[Matrix], Matrix, dict[str, Any]]:
     """Any depth, activation and bias; some with dead neurons, whole numbers, or samples on kinks."""
     rng = np.random.default_rng(seed)
@@ -263,7 +248,7 @@ def random_network(seed: int) -> tuple[list[Matrix], Matrix, dict[str, Any]]:
 
 def test_no_random_network_violates_a_bound() -> None:
     shares, parts = [], []
-    for seed in range(400):
+    for seed in range(80):
         weights, X, options = random_network(seed)
         if not X.any():
             continue
@@ -350,10 +335,8 @@ def exactly(
         if layer < len(weights):
             on.append([v > 0 for v in z])
             d = [Fraction(1) if v > 0 else Fraction(slope) for v in z]
-            S, J = (
-                [a * v for a, v in zip(d, z, strict=True)],
-                [[a * v for v in row] for a, row in zip(d, J, strict=True)],
-            )
+            S = [a * v for a, v in zip(d, z, strict=True)]
+            J = [[a * v for v in row] for a, row in zip(d, J, strict=True)]
     return on, J
 
 
@@ -362,10 +345,8 @@ def test_rounding_is_charged_in_full() -> None:
     near, wrong = 0, 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        widths, slope = (
-            [int(n) for n in rng.integers(1, 5, int(rng.integers(3, 8)))],
-            float(rng.choice([0.0, 0.25, -0.5])),
-        )
+        widths = [int(n) for n in rng.integers(1, 5, int(rng.integers(3, 8)))]
+        slope = float(rng.choice([0.0, 0.25, -0.5]))
         weights, X = drawn(widths, seed, float(rng.choice([0.3, 1.0, 5.0]))), rng.standard_normal((4, widths[0]))
         for x in X[:3]:
             row = weights[0][rng.integers(widths[1])]
@@ -378,11 +359,8 @@ def test_rounding_is_charged_in_full() -> None:
             same = on == [(Z.values[i] > 0.0).tolist() for Z in passage.Z[:-1]]
             near, wrong = near + (not regular), wrong + (not same)
             if regular:
-                off = [
-                    float(e - Fraction(v))
-                    for r, s in zip(J, found.plain()[i].tolist(), strict=True)
-                    for e, v in zip(r, s, strict=True)
-                ]
+                rows = zip(J, found.plain()[i].tolist(), strict=True)
+                off = [float(e - Fraction(v)) for pair in rows for e, v in zip(*pair, strict=True)]
                 assert same
                 assert math.hypot(*off) <= float(moved[i])
     assert near > wrong > 0  # rounding does put neurons on the wrong side
@@ -398,8 +376,6 @@ def test_fewer_samples_give_a_weaker_bound() -> None:
 
 
 # ---- curvature
-
-
 @pytest.mark.parametrize("name", ["relu", "leaky:-0.7", "linear"])
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy", "interpolate"])
 def test_the_sharpness_is_the_largest_eigenvalue(loss: str, name: str) -> None:
@@ -443,14 +419,9 @@ def test_no_sharpness_where_it_would_take_too_long(monkeypatch: pytest.MonkeyPat
     assert looked_at(weights, X).sharpness is not None
     monkeypatch.setattr("covopt.model.sharpness.WORK", 100.0)
     assert looked_at(weights, X).sharpness is None
-    problem = asked(weights, X)
-    W = [torch.from_numpy(each) for each in weights]
-    assert sharpness(problem, W, Passage(W, problem.X, 1.0, problem.activation)) is None
 
 
 # ---- extreme numbers
-
-
 def numbers(told: object) -> list[float]:
     """All numbers of a summary."""
     if isinstance(told, dict):
@@ -482,8 +453,7 @@ def test_extreme_weights_give_finite_numbers_or_none(depth: int, scale: float) -
 
 @pytest.mark.parametrize("size", [1e-70, 1e70])
 def test_extreme_inputs_change_no_jacobian(size: float) -> None:
-    weights = drawn([3, 5, 2], 1)
-    weights = [np.column_stack([W[:, :-1], np.zeros(len(W))]) for W in weights]
+    weights = without_bias([W[:, :-1] for W in drawn([3, 5, 2], 1)])
     X = np.random.default_rng(0).standard_normal((5, 3))
     near, far = looked_at(weights, X, bias=0.0), looked_at(weights, size * X, bias=0.0)
     assert far.jacobian_rank == near.jacobian_rank
@@ -510,7 +480,7 @@ D1 = ridge_network(4, 0.1155)
 
 @pytest.fixture(scope="module")
 def audit() -> covopt.Audit:
-    return covopt.validate(D1, X, ridge(X), time_limit=3.0, at=X[:7] + 0.5, orbits=X[:7, [1, 0, 2]] + 0.5)
+    return covopt.validate(D1, X, ridge(X), time_limit=1.0, at=X[:7] + 0.5, orbits=X[:7, [1, 0, 2]] + 0.5)
 
 
 @pytest.fixture(scope="module")

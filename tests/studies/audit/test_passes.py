@@ -136,7 +136,7 @@ def test_the_neuron_found_on_a_part_of_the_rows_is_judged_on_all(monkeypatch: py
 def test_training_on_batches_costs_no_more() -> None:
     problem, weights = question(2, samples=600)
     before = [W.clone() for W in weights]
-    trained, _ = train_on_batches(problem, weights, Budget(1.0))
+    trained, _ = train_on_batches(problem, weights, Budget(0.5))
     assert evaluate(problem, trained).total < evaluate(problem, weights).total
     assert all(torch.equal(*pair) for pair in zip(before, weights, strict=True))
     same, finished = train_on_batches(problem, weights, Budget(0.0))
@@ -150,7 +150,7 @@ def test_few_steps_faint_weights_and_far_scales_end_no_training(scale: float, pa
     problem, weights = question(2)
     problem = make_problem(scale * problem.X, problem.Y, lam=0.05 * scale, loss="mse")
     given = [part / scale**0.5 * W for W in weights]
-    found, _ = train_on_batches(problem, given, Budget(1.5))
+    found, _ = train_on_batches(problem, given, Budget(0.7))
     assert evaluate(problem, found).total < 0.99 * evaluate(problem, given).total
 
 
@@ -159,7 +159,7 @@ def test_an_audit_in_passes(loss: str, monkeypatch: pytest.MonkeyPatch, tmp_path
     """What it says is what whole matrices say; what it cannot say is null; its files prove what they state."""
     problem, weights = question(3, samples=300)
     Y = problem.Y if loss == "mse" else problem.Y.softmax(dim=1)
-    asked = {"lam": 0.05, "loss": loss, "time_limit": 3.0}
+    asked = {"lam": 0.05, "loss": loss, "time_limit": 1.0}
     other = covopt.validate(weights, problem.X, Y, **asked).summary()
     monkeypatch.setattr(passes, "MANY", 1.0)
     monkeypatch.setattr(passes, "CHUNK", 64)

@@ -1,15 +1,13 @@
 """Large depths: identity layers, balance, ends first, constants, exact fits that hold kinks, and `solve` itself."""
 
-import json
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from instances import Instance, gaussian, instances
+from instances import Instance, cases, gaussian, instances
 from scipy.optimize import minimize
 
 import covopt
@@ -18,25 +16,14 @@ from covopt.model.units import Units, at_depth
 from covopt.model.weights import evaluate, outputs, preactivations
 from covopt.records.record import ignores_inputs
 from covopt.runtime.loop import Budget
-from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.insertion import deepened, in_balance
 from covopt.solvers.deep.pruning import widened
 from covopt.solvers.deep.starts import ends_first, from_two_layers
-from covopt.solvers.training.homotopy import POLISHING
 from covopt.solvers.training.simple import simple_networks
 from covopt.solvers.training.tangent import exact_fit, kept, lightened, most_entries, near_kinks, restored
 from covopt.solvers.training.trainer import initial
 
-CASES = {
-    case["name"]: case for case in json.loads((Path(__file__).parents[2] / "cases" / "deep.json").read_text())["cases"]
-}
-EXACT = [
-    (name, int(depth))
-    for name, case in CASES.items()
-    for depth in case.get("exact", {})
-    if int(depth) in (12,) and name != "circle-12"
-]
-SHOWN = [("identity-2", 16), ("absolute-value", 9)]
+CASES = cases("deep")
 
 
 def question(name: str, depth: int) -> Problem:
@@ -53,8 +40,6 @@ def solved(name: str, depth: int, **effort: float | None) -> covopt.Result:
 
 
 # -- identity layers and balance ------------------------------------------------------------------------------------
-
-
 @settings(max_examples=40)
 @given(instances(losses=("mse",)), st.integers(1, 4))
 def test_deepened_networks_compute_the_same(instance: Instance, more: int) -> None:
@@ -104,20 +89,13 @@ def test_a_question_in_units_at_another_depth(other: int, depth: int, s: float, 
     assert found.lam == pytest.approx(two.lam, rel=1e-12)
 
 
-@pytest.mark.parametrize(("name", "depth"), SHOWN)
+@pytest.mark.parametrize(("name", "depth"), [("identity-2", 16), ("absolute-value", 9), ("constant-5", 12)])
 def test_known_costs_are_there_at_once(name: str, depth: int) -> None:
     exact = CASES[name]["exact"][str(depth)]
     assert solved(name, depth).cost == pytest.approx(exact, rel=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "depth"), EXACT)
-def test_known_costs_at_any_depth(name: str, depth: int) -> None:
-    exact = CASES[name]["exact"][str(depth)]
-    assert solved(name, depth).cost == pytest.approx(exact, rel=1e-6)
-
-
-@pytest.mark.parametrize("name", ["sine-cosine-20", "five-points", "circle-24"])
+@pytest.mark.parametrize("name", ["five-points", "circle-24"])
 def test_the_answer_of_two_layers_bounds_the_cost_at_any_depth(name: str) -> None:
     case = CASES[name]
     for depth, most in case["at_most"].items():
@@ -131,8 +109,6 @@ def test_the_answer_of_two_layers_bounds_the_cost_at_any_depth(name: str) -> Non
 
 
 # -- constants ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("depth", "least"), [(2, 9.0), (3, 7.415338), (4, 7.213102), (12, 7.213102)])
 def test_constants_come_from_the_cheapest_levels(depth: int, least: float) -> None:
     problem = question("constant-5", depth)
@@ -151,8 +127,6 @@ def test_a_constant_of_two_layers_is_the_cheapest_of_a_grid(size: float, beta: f
 
 
 # -- exact fits -----------------------------------------------------------------------------------------------------
-
-
 def near_a_kink(seed: int) -> tuple[Problem, list[torch.Tensor]]:
     """A network that nearly fits, two of its pre-activations next to a kink."""
     X = gaussian(6, 3, seed=seed)
@@ -209,22 +183,6 @@ def test_no_exact_fit_is_claimed_where_there_is_none() -> None:
     assert exact_fit(problem, initial(problem, [3, 3], 0, 1.0)) is None
 
 
-def test_exact_fits_leave_the_corner_that_they_start_in() -> None:
-    problem = question("circle-12", 3)
-    first = from_two_layers(problem, Budget(60.0), 0, (0.5, 60))[0]
-    found = evaluate(problem, descent_for(problem).descend([first], POLISHING, Budget(60.0))[0])
-    assert found.residual <= 1e-9
-    assert found.norm < 0.9 * evaluate(problem, first).norm
-
-
-@pytest.mark.slow
-def test_exact_fits_are_far_below_the_deepened_answer_of_two_layers() -> None:
-    assert (
-        solved("sine-cosine-20", 3, max_iterations=None, time_limit=45.0).cost
-        <= 0.9 * CASES["sine-cosine-20"]["at_most"]["3"]
-    )
-
-
 def test_wider_copies_are_as_wide_as_asked_and_repeat_themselves() -> None:
     weights = initial(question("circle-12", 4), [3, 4, 5], 0, 1.0)
     copies = [widened(weights, [2, 9, 0], 0.1, torch.Generator().manual_seed(7), widest=6) for _ in range(2)]
@@ -234,8 +192,6 @@ def test_wider_copies_are_as_wide_as_asked_and_repeat_themselves() -> None:
 
 
 # -- regularised losses at a large depth ------------------------------------------------------------------------------
-
-
 def teacher(samples: int = 40) -> tuple[np.ndarray, np.ndarray]:
     """Six inputs and outputs that depend on each other by two numbers alone."""
     rng = np.random.default_rng(0)
@@ -266,9 +222,9 @@ def test_a_large_depth_does_not_end_at_the_zero_network() -> None:
 
 def test_depth_50_runs() -> None:
     rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((20, 3)), rng.standard_normal((20, 2))
+    X, Y = rng.standard_normal((8, 3)), rng.standard_normal((8, 2))
     for lam in (None, 1e-2):
-        result = covopt.solve(X, Y, lam=lam, depth=50, time_limit=12 if lam is None else 4, certify="none")
+        result = covopt.solve(X, Y, lam=lam, depth=50, time_limit=1.5, certify="none")
         assert np.isfinite(result.cost)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from editing import forged, rewritten
+from instances import cases
 from runs import Run
 from scipy.optimize import minimize_scalar
 from tampering import Tampering, judge, tamperings
@@ -27,7 +28,7 @@ from covopt.studies.depth import words as depth_words
 from covopt.studies.depth.depth_answer import Depths
 from covopt.studies.depth.depth_limit import expansions, limit_of
 
-CASES = {c["name"]: c for c in json.loads((Path(__file__).parents[2] / "cases" / "deep.json").read_text())["cases"]}
+CASES = cases("deep")
 SAMPLED = 29
 """Of the ways to tamper, one in so many; `python -m tests.benchmarks tampering` tries all of a run."""
 LINE = np.linspace(-1.0, 1.0, 6)[:, None]
@@ -43,8 +44,6 @@ def closed(s: np.ndarray, L: int) -> float:
 
 
 # ---- the curve
-
-
 @pytest.mark.parametrize("name", ["identity-2", "identity-scalar-5", "absolute-value"])
 def test_closed_forms_at_every_depth(name: str) -> None:
     X, Y, options = asked(name)
@@ -133,8 +132,6 @@ def test_families_are_narrow_and_no_cheaper_than_the_curve() -> None:
 
 
 # ---- degenerate data
-
-
 @pytest.mark.parametrize(
     ("X", "Y", "R0"),
     [
@@ -183,8 +180,6 @@ def test_a_depth_that_cannot_fit_is_left_out_with_its_reason(tmp_path: Path) -> 
 
 
 # ---- large depth
-
-
 @pytest.mark.parametrize(
     ("name", "R0"), [("identity-2", 2), ("identity-scalar-5", 1), ("signed-identity", 2), ("circle-12", 1)]
 )
@@ -303,8 +298,6 @@ def test_the_solver_s_own_curve_of_a_linear_network() -> None:
 
 
 # ---- one neuron
-
-
 def shortest(Y: np.ndarray) -> float:
     """By trying all orders."""
     orders = itertools.permutations(range(len(Y)))
@@ -437,8 +430,6 @@ def test_it_excludes_rank_one_up_to_a_depth() -> None:
 
 
 # ---- layers
-
-
 def test_the_shape_of_a_layer() -> None:
     X = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])
     problem = make_problem(X, X, lam=1.0, depth=3)
@@ -452,12 +443,10 @@ def test_the_shape_of_a_layer() -> None:
 
 
 # ---- files and commands
-
-
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("depths") / "run"
-    covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5], ranks=[1], time_limit=2).save(here)
+    covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5], ranks=[1], time_limit=1).save(here)
     return here
 
 
@@ -518,7 +507,7 @@ def test_going_on_from_an_answer_is_never_worse(stored: Path) -> None:
 def test_the_command_prints_stores_resumes_and_shows(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez("data.npz", X=LINE, Y=np.abs(LINE))
-    words = ("depth", "data.npz", "--rank", "0", "--time-limit", "1")
+    words = ("depth", "data.npz", "--rank", "0", "--time-limit", "0.4")
     code, out, err = run(*words, "--depths", "2:3", "--out", "stored")
     assert code == 0, err
     assert "large depth" in out
@@ -567,6 +556,7 @@ def test_an_interrupted_search_keeps_what_is_there(monkeypatch: pytest.MonkeyPat
     X, Y, options = asked("circle-12")
     found = covopt.depth(X, Y, depths=[2, 3, 4, 5, 6], time_limit=60, callback=interrupt, **options)
     assert found.status is covopt.Status.INTERRUPTED
+    assert "depth 3 of 2 to 6" in phases[-1]
     assert not interrupts.interrupted()
     assert {2, 3} <= set(found.depths)
     assert all(math.isfinite(p.cost) for p in found.curve)
@@ -575,12 +565,6 @@ def test_an_interrupted_search_keeps_what_is_there(monkeypatch: pytest.MonkeyPat
     on = covopt.depth(X, Y, depths=[2, 3, 4], ranks=[], time_limit=2, init=covopt.load(tmp_path / "run"), **options)
     assert on.depths == [2, 3, 4]
     assert on.results[2].cost <= found.results[2].cost
-
-
-def test_progress_tells_the_depth() -> None:
-    phases: list[str] = []
-    covopt.depth(LINE, LINE, depths=[2, 3], ranks=[], time_limit=1, callback=lambda line: phases.append(line.phase))
-    assert any("depth 3 of 2 to 3" in phase for phase in phases)
 
 
 def test_depths_are_read_from_texts() -> None:

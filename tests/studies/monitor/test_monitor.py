@@ -28,6 +28,17 @@ def network(depth: int = 2, seed: int = 0) -> nn.Sequential:
     return nn.Sequential(*parts[:-1]).double()
 
 
+class Own(nn.Module):
+    """A module of one's own around a network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.drop = network(), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.inner(x))
+
+
 def looked(monitor: Monitor, net: object, step: int | None = None) -> Reading:
     reading = monitor(net, step)
     assert reading is not None
@@ -93,15 +104,6 @@ def test_a_network_at_rest_and_one_of_zeros() -> None:
 
 def test_it_leaves_no_trace() -> None:
     """Modes of every part, gradients, weights and random generators stay; of a module of one's own as well."""
-
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner, self.drop = network(), nn.Dropout(0.5)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.drop(self.inner(x))
-
     for net in (network(), Own().double(), nn.Sequential(nn.Linear(3, 7), nn.ReLU(), nn.Linear(7, 2)).float()):
         net.train()
         next(net.children()).eval()
@@ -141,17 +143,8 @@ def test_a_refused_network_leaves_no_trace_either() -> None:
 
 def test_within_autocast_numbers_stay_as_they_are() -> None:
     """A training in bfloat16 is looked at in the numbers of X; a module of one's own is still recognised."""
-
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = network().float()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.inner(x)
-
     X, Y = data()
-    net, monitor = Own(), Monitor(X.float(), Y.float(), lam=0.1)
+    net, monitor = Own().float().eval(), Monitor(X.float(), Y.float(), lam=0.1)
     outside = looked(monitor, net)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = looked(monitor, net)

@@ -37,8 +37,6 @@ def found() -> covopt.Path:
 
 
 # ---- lam_max
-
-
 @pytest.mark.parametrize(("loss", "skip"), [("mse", False), ("mse", True), ("cross_entropy", False)])
 def test_lam_max_with_free_biases_against_the_definition(loss: str, skip: bool) -> None:
     rng = np.random.default_rng(2)
@@ -180,8 +178,6 @@ def test_lam_max_with_a_class_that_nobody_has() -> None:
 
 
 # ---- bounds between the points
-
-
 def test_the_largest_gap_is_that_of_a_fine_grid() -> None:
     rng = np.random.default_rng(3)
     for _ in range(30):
@@ -248,8 +244,8 @@ def test_a_path_bounds_what_is_solved_between_its_points(found: covopt.Path) -> 
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_free_biases_along_a_path(skip: bool, tmp_path: Path) -> None:
-    asked = {"bias": "free", "skip": skip, "time_limit": 20}
-    along = covopt.path(X, Y + 2.0 * X, points=8, ratio=1e-2, interpolate=True, **asked)
+    asked = {"bias": "free", "skip": skip, "time_limit": 4}
+    along = covopt.path(X, Y + 2.0 * X, points=5, ratio=5e-2, interpolate=True, **asked)
     assert along.largest_gap < 0.03
     for upper, lower in pairwise(along.lams):
         lam = float(np.sqrt(upper * lower))
@@ -281,8 +277,6 @@ def test_three_layers_of_one_sample_follow_theirs() -> None:
 
 
 # ---- held-out data
-
-
 def test_held_out_data_pick_the_lam_of_least_loss(found: covopt.Path) -> None:
     rng = np.random.default_rng(5)
     x = rng.uniform(-1.0, 1.0, (30, 1))
@@ -307,8 +301,6 @@ def test_folds_are_a_partition_and_score_networks_of_the_other_rows() -> None:
 
 
 # ---- stored paths
-
-
 def test_a_stored_path_comes_back_and_proves_itself(found: covopt.Path, tmp_path: Path) -> None:
     found.save(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "path.json").read_text())["kind"] == "path"
@@ -353,19 +345,12 @@ def test_ctrl_c_keeps_the_points_that_are_there() -> None:
 
 def test_the_command_prints_and_goes_on(run: Run, tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", X=X, Y=Y)
-    words = (
+    words = [
         "path",
         tmp_path / "d.npz",
-        "--points",
-        3,
-        "--ratio",
-        0.1,
-        "--time-limit",
-        5,
-        "--out",
+        *"--points 3 --ratio 0.1 --time-limit 5 --json --out".split(),
         tmp_path / "run",
-        "--json",
-    )
+    ]
     code, out, _ = run(*words, "--test", tmp_path / "d.npz", "--interpolate")
     told = json.loads(out)
     assert code == 0

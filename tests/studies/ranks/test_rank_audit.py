@@ -48,7 +48,23 @@ def batch_gradients(problem: Problem, weights: list[Tensor], rows: Tensor | tupl
 
 def test_the_chain_of_bounds_and_the_ranks_of_gradients() -> None:
     """tail <= projection <= angle <= theorem, and rank G <= B, in the last layer of cross-entropy <= classes - 1."""
-    hold_the_chain(50)
+    for seed in range(50):
+        problem, weights = network(seed)
+        for batch in (1, 2, 3, 5, 8):
+            rows = torch.randperm(8)[:batch]
+            gradients = batch_gradients(problem, weights, rows)
+            for W, whole, found in zip(weights, gradients, batch_bound(problem, weights, rows), strict=True):
+                chain = [found.tail, found.projection, found.angle, found.theorem]
+                assert all(a <= b + 1e-12 for a, b in pairwise(chain))
+                s = torch.linalg.svdvals(W)
+                assert found.tail == pytest.approx(float(s[batch:].norm() / s.norm()), abs=1e-14)
+                expected = float(whole.norm() / (2.0 * problem.lam * W.norm()))
+                assert found.theorem == pytest.approx(expected, rel=1e-9)
+                values = torch.linalg.svdvals(whole - 2.0 * problem.lam * W)
+                kept = int((values > 1e-9 * (values[0] + problem.lam * s[0])).sum())
+                assert kept <= found.gradient_rank <= found.rank_bound <= batch
+            if problem.loss.name == "cross_entropy":
+                assert found.rank_bound <= problem.Y.shape[1] - 1
 
 
 def test_batch_normalisation_raises_no_rank() -> None:
@@ -68,27 +84,6 @@ def test_batch_normalisation_raises_no_rank() -> None:
             assert (
                 float(torch.linalg.svdvals(W)[batch:].norm()) <= float((G + 2.0 * lam * W).norm()) / (2.0 * lam) + 1e-12
             )
-
-
-def hold_the_chain(networks: int) -> None:
-    """Five batches of each of so many networks; 2,000 of them were tried once."""
-    for seed in range(networks):
-        problem, weights = network(seed)
-        for batch in (1, 2, 3, 5, 8):
-            rows = torch.randperm(8)[:batch]
-            gradients = batch_gradients(problem, weights, rows)
-            for W, whole, found in zip(weights, gradients, batch_bound(problem, weights, rows), strict=True):
-                chain = [found.tail, found.projection, found.angle, found.theorem]
-                assert all(a <= b + 1e-12 for a, b in pairwise(chain))
-                s = torch.linalg.svdvals(W)
-                assert found.tail == pytest.approx(float(s[batch:].norm() / s.norm()), abs=1e-14)
-                expected = float(whole.norm() / (2.0 * problem.lam * W.norm()))
-                assert found.theorem == pytest.approx(expected, rel=1e-9)
-                values = torch.linalg.svdvals(whole - 2.0 * problem.lam * W)
-                kept = int((values > 1e-9 * (values[0] + problem.lam * s[0])).sum())
-                assert kept <= found.gradient_rank <= found.rank_bound <= batch
-            if problem.loss.name == "cross_entropy":
-                assert found.rank_bound <= problem.Y.shape[1] - 1
 
 
 def test_noise_is_that_of_all_batches() -> None:

@@ -64,20 +64,8 @@ def test_without_decay_the_start_never_fades() -> None:
 def test_weights_that_decay_to_nothing_have_rank_0_as_the_solver_says() -> None:
     """1.25 lam_max of two layers and mse: zero is the minimum; at half of it rank 1 and 1.133047, which is proved."""
     case = np.load(LAM_MAX)
-    found = covopt.ranks(
-        case["X"],
-        case["Y"],
-        lam=[0.445166, 0.1780664],
-        batch_size=20,
-        rate=0.05,
-        steps=4000,
-        depth=2,
-        width=30,
-        bias=0.0,
-        seeds=1,
-        time_limit=30.0,
-        reference=8.0,
-    )
+    how = {"batch_size": 20, "rate": 0.05, "steps": 4000, "depth": 2, "width": 30, "bias": 0.0, "seeds": 1}
+    found = covopt.ranks(case["X"], case["Y"], lam=[0.445166, 0.1780664], **how, time_limit=30.0, reference=8.0)
     for cell, rank in zip(found.cells, (0, 1), strict=True):
         minimum = found.references[cell.setting.lam]
         assert [layer.rank[1e-3] for layer in cell.layers] == [rank, rank]

@@ -11,14 +11,7 @@ import covopt
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
 from covopt.solvers.incumbent import cost_of
-from covopt.solvers.training.newton import (
-    KINKS_EXPLORING,
-    KINKS_POLISHING,
-    KINKS_REFINING,
-    _Batch,
-    descend_by_newton,
-    has_newton,
-)
+from covopt.solvers.training import newton
 from covopt.studies.width.neighbours import draw_kinks, fit_kinks, vary_kinks
 
 CASES = Path(__file__).parents[2] / "cases"
@@ -33,8 +26,8 @@ def searched(problem: Problem, width: int, count: int) -> list[list[torch.Tensor
     """What random kinks descend to, stage by stage."""
     generator = torch.Generator().manual_seed(0)
     networks = fit_kinks(problem, torch.stack([draw_kinks(problem, width, generator) for _ in range(count)]))
-    for options in (KINKS_EXPLORING, KINKS_POLISHING, KINKS_REFINING):
-        networks = [weights for _, weights in descend_by_newton(problem, networks, width, options)]
+    for options in (newton.KINKS_EXPLORING, newton.KINKS_POLISHING, newton.KINKS_REFINING):
+        networks = [weights for _, weights in newton.descend_by_newton(problem, networks, width, options)]
     return networks
 
 
@@ -45,7 +38,7 @@ def test_the_derivatives_are_those_of_the_smoothed_cost(activation: str, bias: f
         gaussian(6, 2, seed=1), gaussian(6, 2, seed=2), lam=0.1, bias=beta, free=free, activation=activation,
         sample_weight=np.array([1.0, 2.0, 0.5, 1.0, 1.5, 3.0]),
     )  # fmt: skip
-    batch, theta = _Batch(problem, 3), gaussian(2, 17, seed=3)
+    batch, theta = newton._Batch(problem, 3), gaussian(2, 17, seed=3)
 
     def cost(row: torch.Tensor) -> torch.Tensor:
         return batch.values(row[None], problem.Y[None], 0.1, 0.3)[0]
@@ -66,8 +59,8 @@ def test_starts_keep_to_their_width() -> None:
     torch.testing.assert_close(weights[0].norm(dim=1), weights[1][0, :-1].abs())  # balanced
     for width in (1, 3, 4, 7):
         assert vary_kinks(problem, weights, width, generator).shape == (width, 2)
-    assert has_newton(problem, 6)
-    assert not has_newton(make_problem(*six_points(), depth=3), 6)
+    assert newton.has_newton(problem, 6)
+    assert not newton.has_newton(make_problem(*six_points(), depth=3), 6)
 
 
 @pytest.mark.parametrize(("width", "cost"), [(4, 19.4848), (5, 19.3821)])

@@ -56,7 +56,7 @@ def test_one_output_on_orthogonal_inputs_needs_one_neuron_for_each_sign() -> Non
 
 def test_more_effort_never_makes_intervals_cross() -> None:
     X, Y = gaussian(8, 2, seed=1), gaussian(8, 2, seed=2)
-    found = [covopt.plateau(X, Y, lam=0.02, time_limit=t, starts=n, seed=n) for t, n in ((0.5, 0), (4.0, 2))]
+    found = [covopt.plateau(X, Y, lam=0.02, time_limit=t, starts=n, seed=n) for t, n in ((0.5, 0), (2.0, 2))]
     for one in found:
         for other in found:
             assert one.lower <= other.level * (1.0 + 1e-9)
@@ -67,22 +67,11 @@ def test_more_effort_never_makes_intervals_cross() -> None:
     assert patient.level <= hasty.level * (1.0 + 1e-3)
 
 
-def test_order_and_scale_of_the_samples_do_not_matter() -> None:
-    X, Y = gram_data(bipartite_gram(2, 2))
-    order = np.random.default_rng(0).permutation(4)
-    for inputs, targets, factor in ((X[order], Y[order], 1.0), (2.0 * X, 5.0 * Y, 2.5)):
-        found = covopt.plateau(inputs, targets, bias=0.0, time_limit=6.0, starts=1, widths=[3, 4])
-        assert found.level == pytest.approx(16.0 * factor, rel=1e-4)
-        assert (found.exact.lower.width, found.exact.upper.width) == (4, 4)
-        assert [s.lower.width for s in found.starts] == [3, 3, 3]
-        assert found.starts[-1].upper.width == 4
-
-
 @pytest.mark.parametrize("depth", [2, 3])
 def test_the_curve_never_rises_and_holds_what_its_networks_cost(depth: int) -> None:
     X, Y = gaussian(12, 3, seed=1), gaussian(12, 2, seed=2)
     lines: list[covopt.Progress] = []
-    found = covopt.plateau(X, Y, lam=0.05, depth=depth, time_limit=5.0, starts=2, callback=lines.append)
+    found = covopt.plateau(X, Y, lam=0.05, depth=depth, time_limit=1.5, starts=2, callback=lines.append)
     problem = make_problem(X, Y, lam=0.05, depth=depth)
     costs = [cost for _, cost in found.curve]
     assert costs == sorted(costs, reverse=True)
@@ -99,7 +88,7 @@ def test_the_curve_never_rises_and_holds_what_its_networks_cost(depth: int) -> N
 
 def test_one_layer_alone() -> None:
     X, Y = gaussian(10, 3, seed=3), gaussian(10, 2, seed=4)
-    found = covopt.plateau(X, Y, lam=0.05, depth=3, layer=1, widths=[1, 2], time_limit=4.0, starts=1)
+    found = covopt.plateau(X, Y, lam=0.05, depth=3, layer=1, widths=[1, 2], time_limit=1.5, starts=1)
     top = found.result.widths
     assert found.summary()["curve"][0]["width"] == [1, top[1]]
     assert all(start.lower.width <= 1 for start in found.starts)  # a neuron of the first layer bounds no rank
@@ -196,32 +185,12 @@ def test_the_command_line(tmp_path: Path, run: Run) -> None:
     assert "2 to 2 neurons" in text
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_wave_of_the_first_quarter_of_an_hour(seed: int) -> None:
-    # The least costs are those of 150 to 400 starts of SciPy's L-BFGS at each width.
-    X = np.linspace(-1.0, 1.0, 16)[:, None]
-    found = covopt.plateau(X, np.sin(2.0 * np.pi * X), lam=1e-3, time_limit=40.0, seed=seed)
-    costs = dict(found.curve)
-    for width, trained in ((3, 0.1846894), (4, 0.0904313), (5, 0.0882864)):
-        assert costs[width] <= trained * 1.001
-    assert [(s.lower.width, s.upper.width, s.estimate) for s in found.starts] == [(4, 4, 4), (4, 5, 5), (4, 6, 6)]
-    assert "linear pieces" in found.starts[0].lower.reason
-    assert "nothing known excludes a width of 4" in found.starts[1].lower.reason
-
-
 def test_a_search_that_nothing_can_improve_is_optimal_and_ends() -> None:
     # One sample: a single neuron, and its minimum, are exact.
     found = covopt.plateau([[1.0]], [[2.0]], lam=0.1, bias=0.0, time_limit=60.0)
     assert found.status is covopt.Status.OPTIMAL
     assert found.seconds < 60.0
     assert found.level == pytest.approx(2.0 * 0.1 * 2.0 - 0.1**2, rel=1e-6)
-
-
-def test_a_search_without_gains_converges_before_its_time() -> None:
-    X = np.linspace(-1.0, 1.0, 4)[:, None]
-    found = covopt.plateau(X, np.abs(X), lam=1e-2, time_limit=300.0, starts=1, widths=[1, 2])
-    assert found.status in (covopt.Status.CONVERGED, covopt.Status.OPTIMAL)
 
 
 def test_the_plot_is_an_axes() -> None:
@@ -242,7 +211,7 @@ def test_free_biases_against_what_kinks_and_one_neuron_allow(tmp_path: Path) -> 
     """A saw of three kinks takes three neurons at least; of one neuron a fine grid knows the least cost."""
     x = np.arange(9)[:, None] / 4.0 + 3.0
     saw = np.abs(np.arange(9) % 4 - 2.0)[:, None]
-    found = covopt.plateau(x, saw, bias="free", time_limit=2)
+    found = covopt.plateau(x, saw, bias="free", time_limit=1)
     assert found.exact.lower.width == 3
     assert found.level == pytest.approx(covopt.solve(x, saw, bias="free", time_limit=10).cost, rel=1e-6)
     assert found.exact.lower.width <= min(p.width for p in found.points if np.isfinite(p.cost)) <= 9
@@ -257,7 +226,7 @@ def test_free_biases_against_what_kinks_and_one_neuron_allow(tmp_path: Path) -> 
         for s in [np.maximum(sign * (x - kink), 0.0)]
         for v in np.linspace(-4.0, 4.0, 321)
     )
-    narrow = covopt.plateau(x, y, lam=lam, bias="free", widths=[1], time_limit=6)
+    narrow = covopt.plateau(x, y, lam=lam, bias="free", widths=[1], time_limit=1.5)
     assert narrow.points[0].width == 1
     assert narrow.points[0].cost == pytest.approx(best, rel=1e-3)
     assert narrow.points[0].cost <= best * (1.0 + 1e-6)
