@@ -1,4 +1,4 @@
-"""What neurons of the second layer can be: all combinations of first-layer neurons and a bias, of total weight 1.
+"""Neurons of the second layer: all combinations of first-layer neurons and a bias, of total weight 1.
 
 A neuron's pre-activation is h = sum_j m_j s(w_j) + beta b 1 with |m|_1 + r |b| <= 1, r the price of its bias.
 This file says, for vectors of prices c, how large <c, h> can be; the first layer is the dictionary of `shares`.
