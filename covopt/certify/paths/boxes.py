@@ -27,19 +27,19 @@ class Boxes:
 
     Attributes:
         low, high: the ends, which may be infinite (B, N).
-        free: entries that vary; c is 0 elsewhere (B, N).
+        varies: the entries of c that are chosen; the others are 0 (B, N).
         offsets: o (B, J).
     """
 
     low: Float[Tensor, "B N"]
     high: Float[Tensor, "B N"]
-    free: Bool[Tensor, "B N"]
+    varies: Bool[Tensor, "B N"]
     offsets: Float[Tensor, "B J"]
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What is known of each node.
+    """Bounds and prices of each node.
 
     Attributes:
         prices: the best c (B, N).
@@ -64,7 +64,7 @@ class Settled:
         plus, minus = state.plus / total, state.minus / total
         g = (plus - minus) @ A.T
         end = torch.where(g > 0.0, boxes.low, boxes.high)
-        least = (plus * boxes.offsets).sum(dim=1) + torch.where((g.abs() < 1e-12) | ~boxes.free, 0.0, g * end).sum(
+        least = (plus * boxes.offsets).sum(dim=1) + torch.where((g.abs() < 1e-12) | ~boxes.varies, 0.0, g * end).sum(
             dim=1
         )
         valid = torch.isfinite(total[:, 0]) & ((least > self.below[where]) | torch.isinf(self.below[where]))
@@ -88,7 +88,7 @@ class _State:
     def start(boxes: Boxes, A: Float[Tensor, "N J"]) -> _State:
         """Return a point inside of the box, and multipliers that belong to it."""
         low, high = boxes.low, boxes.high
-        bounded_below, bounded_above = boxes.free & torch.isfinite(low), boxes.free & torch.isfinite(high)
+        bounded_below, bounded_above = boxes.varies & torch.isfinite(low), boxes.varies & torch.isfinite(high)
         ends = torch.where(bounded_below, low.abs(), 0.0), torch.where(bounded_above, high.abs(), 0.0)
         size = 0.3 * torch.maximum(*ends).amax(dim=1, keepdim=True) + 1e-12
         one_sided = torch.where(bounded_below, low + size, torch.where(bounded_above, high - size, 0.0))
@@ -144,8 +144,8 @@ class _Newton:
 
     def __init__(self, state: _State, A: Float[Tensor, "N J"]) -> None:
         boxes, products = state.boxes, state.c @ A
-        self._A, self._free = A, boxes.free
-        self._bounded = boxes.free & torch.isfinite(boxes.low), boxes.free & torch.isfinite(boxes.high)
+        self._A, self._varies = A, boxes.varies
+        self._bounded = boxes.varies & torch.isfinite(boxes.low), boxes.varies & torch.isfinite(boxes.high)
         ends = (
             torch.where(self._bounded[0], state.c - boxes.low, 1.0),
             torch.where(self._bounded[1], boxes.high - state.c, 1.0),
@@ -157,9 +157,9 @@ class _Newton:
         self._rows = 2 * A.shape[1] + sum(bounded.sum(dim=1) for bounded in self._bounded)
         self.mean = sum((z * s).sum(dim=1) for z, s in zip(self._multipliers, self._slacks, strict=True)) / self._rows
         plus, minus, low, high = self._weights
-        matrix = (A[None] * (plus + minus)[:, None]) @ A.T * boxes.free[:, :, None] * boxes.free[:, None]
-        matrix = matrix + torch.diag_embed(torch.where(boxes.free, low + high, 1.0))
-        border = ((minus - plus) @ A.T * boxes.free)[:, :, None]
+        matrix = (A[None] * (plus + minus)[:, None]) @ A.T * boxes.varies[:, :, None] * boxes.varies[:, None]
+        matrix = matrix + torch.diag_embed(torch.where(boxes.varies, low + high, 1.0))
+        border = ((minus - plus) @ A.T * boxes.varies)[:, :, None]
         corner = (plus + minus).sum(dim=1)[:, None, None]
         whole = torch.cat([torch.cat([matrix, border], 2), torch.cat([border.mT, corner], 2)], 1)
         self._scale = torch.diagonal(whole, dim1=1, dim2=2).clamp_min(TINY).rsqrt()
@@ -178,10 +178,10 @@ class _Newton:
         """Return the direction towards these products of slack and multiplier."""
         zipped = zip(wanted, self._slacks, self._multipliers, strict=True)
         plus, minus, low, high = (w / s for w, s, _ in zipped)
-        along = (((plus - minus) @ self._A.T) - low + high) * self._free
+        along = (((plus - minus) @ self._A.T) - low + high) * self._varies
         right = self._scale * torch.cat([-along, (plus.sum(dim=1) + minus.sum(dim=1) - 1.0)[:, None]], 1)
         solved = self._scale * torch.cholesky_solve(right[:, :, None], self._factor)[:, :, 0]
-        c, t = solved[:, :-1] * self._free, solved[:, -1:]
+        c, t = solved[:, :-1] * self._varies, solved[:, -1:]
         moved = c @ self._A
         slacks = [t - moved, t + moved, torch.where(self._bounded[0], c, 0.0), torch.where(self._bounded[1], -c, 0.0)]
         targets = plus, minus, low, high
