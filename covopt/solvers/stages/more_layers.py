@@ -199,9 +199,8 @@ class PathBound(Stage):
     why = "For so few samples the path norm of the hidden neurons bounds the cost, by a tree over their signs."
 
     def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
-        """Return True while there is time, the gap is open and a signal passes all layers."""
-        passes = bool(incumbent.weights) and min(len(W) for W in incumbent.weights[:-1]) > 0
-        return passes and not incumbent.closed(options.gap) and not options.budget.spent()
+        """Return True while there is time and the gap is open, once there is a network."""
+        return bool(incumbent.weights) and not incumbent.closed(options.gap) and not options.budget.spent()
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Prove the bound."""

@@ -42,7 +42,7 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     has_paths = options.certify in ("auto", "full") and PathNorm.applies(problem) and problem.spread is ALONE
     paths = [PathBound(until)] if has_paths and not cases else []
     if options.method == "cone":
-        searching = until * ((0.3 if options.certify == "full" else 0.7) if paths else 1.0)
+        searching = until * ((0.3 if options.certify == "full" else 0.8) if paths else 1.0)
         stages = [*bound, *cases, *_more_layers(problem, options, searching), *paths]
     else:
         rivals = {"hidden": HiddenDescents, "frank-wolfe": LayersInTurn, "train": Train}
