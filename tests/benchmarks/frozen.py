@@ -116,8 +116,8 @@ STUDIES: dict[str, Callable[[], Any]] = {
     "ranks": of(
         covopt.ranks, LINE[:5], WAVE[:5], lam=1e-2, batch_size=4, rate=0.05, steps=60, width=6, seeds=1, reference=1e6
     ),
-    "validate": of(covopt.validate, trained_network(), X, Y, lam=1e-2),
-    "validate, depth 3": of(covopt.validate, trained_network(depth=3), X[:5], Y[:5], lam=1e-2),
+    "validate": of(covopt.validate, trained_network(), X, Y, lam=1e-2, function=True),
+    "validate, depth 3": of(covopt.validate, trained_network(depth=3), X[:5], Y[:5], lam=1e-2, function=True),
     "compare": of(covopt.compare, FEW_X, FEW_Y, lam=0.1, width=6, starts=2),
     "cp-rank, triangle-free": of(covopt.cp_rank, graph_matrix("petersen_graph")),
     "cp-rank, dense": of(covopt.cp_rank, FEW_X @ FEW_X.T + 6.0),
