@@ -32,7 +32,7 @@ ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
 Rows = list[list[Any]]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
-KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear shares none".split()]
+KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear shares paths none".split()]
 STATUSES = "unsolved optimal converged tolerance memory_limit time_limit iteration_limit interrupted".split()
 ASKED = {"loss": "U", "activation": "U", "depth": "iu", "bias": "fiuU", "lam": "fiu"}  # and the kinds of numpy
 NUMBERS, COUNTS = "cost fit norm residual lower gap target".split(), "order atoms lower upper".split()
@@ -1527,6 +1527,7 @@ DEEP |= {"convexity": convexity, "loop": loop, "shares": shares}
 
 def from_data(run: Run, kind: str, least: Fraction, end: float) -> tuple[Fraction, str]:
     need(kind == "spectral" or run.depth > 2, f"the certificate {kind} comes without its dual point")
+    need(kind != "paths", "the certificate paths is not checked", UNCHECKED)
     need(kind in DEEP, f"the certificate {kind} is one of two layers, not of {run.depth}")
     supported = not run.free and run.loss in ("interpolate", "mse", "cross_entropy")
     need(supported, f"the bound {kind} of {run.loss} at depth {run.depth} is not known here", UNCHECKED)
