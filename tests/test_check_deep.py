@@ -129,9 +129,10 @@ def test_it_proves_what_verify_passes(stored: Path, name: str) -> None:
 
 
 def test_a_bound_of_a_solve_is_proved(tmp_path: Path) -> None:
-    """As `solve` itself ends, with the best of all kinds."""
+    """As `solve` itself ends, with the best of all kinds; inputs have rank 2 with their bias column."""
     for number, options in enumerate(({"lam": 1e-2}, {"bias": 0.0}, {"lam": 1e-2, "activation": "linear"})):
-        result = covopt.solve(X[:4, :2], Y[:4, :2], depth=3, time_limit=3.0, **options)  # type: ignore[arg-type]
+        inputs = X[:4, : 1 + ("lam" not in options)]
+        result = covopt.solve(inputs, Y[:4, :2], depth=3, time_limit=3.0, **options)  # type: ignore[arg-type]
         result.save(tmp_path / str(number), others=PLAIN)
         code, told = checker.check(tmp_path / str(number), DEADLINE)
         assert code == PROVED, told
@@ -450,6 +451,23 @@ def test_directions_of_two_outputs_see_each_vector(count: int) -> None:
     seen = float(secant) * (np.array(directions, dtype=np.float64) @ [np.cos(angles), np.sin(angles)]).max(axis=0)
     assert 1.0 - 1e-12 <= seen.min() <= 1.0 + 1e-4
     assert seen.max() == pytest.approx(1.0 / math.cos(math.pi / count), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["paths", "paths, plane", "paths, outputs"])
+def test_changed_paths_prove_what_verify_says_of_them(stored: Path, name: str) -> None:
+    """The checker's maxima are exact, so it proves a little more, the square of a step over 12 at most."""
+    rng, result, run = np.random.default_rng(0), covopt.load(stored / name), checker.Run(stored / name)
+    proof, arrays = result.proof, run.certificate
+    assert isinstance(proof, PathNorm)
+    for spread in np.geomspace(1e-4, 1.0, 8):
+        changes = {key: arrays[key] * np.exp(spread * rng.standard_normal()) for key in ("bias_prices", "prices")}
+        noise = spread * rng.standard_normal(proof.multipliers.shape) * np.abs(proof.multipliers).max()
+        changes |= {"multipliers": proof.multipliers + 0.2 * noise}
+        bound, run.certificate = replace(proof, **changes).bound(result.problem), arrays | changes
+        assert 0.0 < bound < result.cost
+        checker.paths(run, Fraction(bound * (1.0 - 1e-7)), time.monotonic() + DEADLINE)
+        with pytest.raises(checker.Stop, match="do not prove"):
+            checker.paths(run, Fraction(bound * 1.001), time.monotonic() + DEADLINE)
 
 
 def test_inputs_of_rank_3_are_said_to_be_unchecked(stored: Path) -> None:
