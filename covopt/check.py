@@ -32,7 +32,7 @@ ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
 Rows = list[list[Any]]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
-KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear shares none".split()]
+KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear shares paths none".split()]
 STATUSES = "unsolved optimal converged tolerance memory_limit time_limit iteration_limit interrupted".split()
 ASKED = {"loss": "U", "activation": "U", "depth": "iu", "bias": "fiuU", "lam": "fiu"}  # and the kinds of numpy
 NUMBERS, COUNTS = "cost fit norm residual lower gap target".split(), "order atoms lower upper".split()
@@ -1344,7 +1344,7 @@ def loop(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
     return least, "the area inside a loop of samples (MATH.md 5)"
 
 
-# ---- Three layers with one output: a tree over the shares of the second layer's neurons (MATH.md 5, "Shares").
+# ---- Three layers: trees over the shares of |W_3|^2, or over the signs of the second layer's neurons (MATH.md 5).
 
 
 def turn(u: tuple[int, int], v: tuple[int, int]) -> int:  # above 0 if v is to the left of u
@@ -1361,7 +1361,7 @@ class Circle:
         inputs = [[*row, run.beta] for row in run.X] if run.beta else run.X
         rows = [[Fraction(x) / t for x in row] for row, t in zip(inputs, sizes)]
         frame = Frame(*scaled(rows), [[Fraction(1)]] * run.N, 1e-9)
-        need(len(frame.Q) <= 2, "shares are checked for inputs of rank 2 at most", UNCHECKED)
+        need(len(frame.Q) <= 2, "neurons of the first layer are checked for inputs of rank 2 at most", UNCHECKED)
         self.R, ((self.s,), e) = [[*row, 0, 0][:2] for row in frame.R], scaled([frame.s])
         self.unit, self.stretch, self.missed = frame.unity / (1 << e + RBITS), frame.stretch, frame.unity * frame.lost
         axes, self.arcs, self.S = [(1, 0), (0, 1), (-1, 0), (0, -1)], [], {}
@@ -1373,6 +1373,24 @@ class Circle:
                 stack += [(u, w), (w, v)]
             else:
                 self.arcs.append((u, v))
+        on = [{i for i, row in enumerate(self.R) if dot(row, u) >= 0 <= dot(row, v)} for u, v in self.arcs]
+        self.fans = [(u, v, a - b, b - a) for (u, v), a, b in zip(self.arcs, on, [set(), *on])]
+
+    def largest(self, c: list[int], T: int) -> int:
+        """Return the larger of T and max <c, S(q)>_+^2 / |q|^2 over all q, rounded up.
+
+        On an arc <c, S(q)> = <g, q>: the maximum is |g| if g is in the arc, and at one of its ends otherwise."""
+        terms = [(t * x, t * y) for t, (x, y) in zip(map(mul, c, self.s), self.R)]
+        x = y = 0
+        for u, v, begun, ended in self.fans:
+            for i in begun:
+                x, y = x + terms[i][0], y + terms[i][1]
+            for i in ended:
+                x, y = x - terms[i][0], y - terms[i][1]
+            if (square := x * x + y * y) > T:
+                ends = (max(dot((x, y), w), 0) ** 2 // dot(w, w) + 1 for w in (u, v))
+                T = square if turn(u, (x, y)) >= 0 <= turn((x, y), v) else max(T, *ends)
+        return T
 
     def outputs(self, u: tuple[int, int]) -> list[int]:
         if u not in self.S:
@@ -1403,32 +1421,35 @@ class Circle:
             yield T
 
 
-def costly(x: Fraction, y: Fraction, a: Fraction, b: Fraction, c: Fraction, end: float) -> bool:
-    """Return True if every z in [x, y] has a k in [0, 1] with z^2 + 2 k a / z - k^2 (b / z^2 + c) >= 1.
+def costly(x: Fraction, y: Fraction, points: list[tuple[Fraction, ...]], end: float) -> bool:
+    """Return True if each z in [x, y] has (a, b, c) and k in [0, 1] with z^2 + 2 k a / z - k^2 (b / z^2 + c) >= 1.
 
     The first two terms are convex and above their tangent at a cell's middle m, the last is concave and above its
     chord. In a cell from 0 on, k = t z with one t <= 1 / y makes the whole linear in z^2."""
     cells = [(x, y)]
     while cells:
-        (x, y), _ = cells.pop(), in_time(end)
+        (x, y), middle, _ = cells.pop(), False, in_time(end)
         m = (x + y) / 2
-        k, t = min(a * m / (b + c * m * m or 1), Fraction(1)), min(a / (b + c * y * y or 1), 1 / y)
-        k, bends = Fraction(math.floor(k * 2**60), 2**60), 2 * k * a / (m * m)
-        tangent = (2 * m * z - m * m + bends * (2 * m - z) - k * k * (b / (z * z) + c) for z in (x, y) if x)
-        linear = (z * z + 2 * t * a - t * t * (b + c * z * z) for z in (x, y) if not x)
-        if min(*tangent, *linear) < 1:
-            if m * m + 2 * k * a / m - k * k * (b / (m * m) + c) < 1:
+        for a, b, c in points:
+            k, t = min(a * m / (b + c * m * m or 1), Fraction(1)), min(a / (b + c * y * y or 1), 1 / y)
+            k, bends = Fraction(math.floor(k * 2**60), 2**60), 2 * k * a / (m * m)
+            tangent = (2 * m * z - m * m + bends * (2 * m - z) - k * k * (b / (z * z) + c) for z in (x, y) if x)
+            linear = (z * z + 2 * t * a - t * t * (b + c * z * z) for z in (x, y) if not x)
+            if min(*tangent, *linear) >= 1:
+                break
+            middle |= m * m + 2 * k * a / m - k * k * (b / (m * m) + c) >= 1
+        else:
+            if not middle:
                 return False
             cells += [(x, m), (m, y)]
     return True
 
 
-class Shares:
-    """Lower bounds on networks whose classes of second-layer neurons have given shares of |W_3|^2: (3) of MATH.md 5.
+class Multiplied:
+    """Lower bounds by multipliers Lambda of the outputs, a price M of paths and omega of biases: (3) of MATH.md 5.
 
-    The kind of a neuron is the sign e of its output and the samples with h >= 0; h <= 0 on the others. Any Lambda and
-    any Z_k of each kind, moved to Z_ki >= e Lambda_i on these samples and to Z_ki <= 0 on the others, prove a bound.
-    The stored ones are of inputs and targets over `sizes`, and stored |W_3|^2 are in a `unit`, as covopt computes."""
+    Stored multipliers are of inputs and targets over `sizes`, stored weights in a unit whose square is `unit`, as
+    covopt computes. On |W_3|^2 = z^2 goal, z^2 < 1, (3) is to be the goal or more."""
 
     def __init__(self, run: Run, goal: Fraction, end: float) -> None:
         self.run, self.goal, self.end, self.homogeneous = run, goal, end, run.fits and not run.beta
@@ -1438,8 +1459,39 @@ class Shares:
         powers = [0 if run.beta else math.frexp(x)[1] - 1 if x else s for x in largest]
         self.sizes, self.unit = [Fraction(2) ** k for k in powers], Fraction(2.0 ** (2 * (t - s) % 3 / 3))
         self.unit *= Fraction(2) ** (2 * (t - s) // 3)
-        self.kinds = [(e, on) for e in (1, -1) for on in product((0, 1), repeat=run.N) if any(on)]
         self.circle = Circle(run, self.sizes)
+
+    def signal(self, L: Rows) -> Any:  # <Lambda, Y> less what the misfit may take
+        lost, rows = self.run.misfit, zip(L, self.run.Y, self.sizes)
+        return sum((x * Fraction(y) - lost * abs(x)) / t for row, ys, t in rows for x, y in zip(row, ys))
+
+    def proves(self, x: Fraction, y: Fraction, points: list[tuple[Rows, Fraction, Fraction]]) -> bool:
+        """Return True if every z in [x, y] has a point (Lambda, M, omega^2) for which (3) is the goal or more."""
+        run, goal, terms = self.run, self.goal, []
+        if goal <= 0:
+            return True
+        for L, M, omega in points:
+            if (signal := self.signal(L)) <= 0 or not M:
+                continue
+            if self.homogeneous and 27 * signal**2 >= M**2 * goal**3:
+                return True
+            b = run.beta**2 * sum(sum(column) ** 2 for column in zip(*L))
+            if not run.fits:
+                b += run.lam * sum(dot(row, row) / (q * t**2) for row, q, t in zip(L, run.q, self.sizes))
+            b, c = -shortened(-b / (M * goal) ** 2), -shortened(-omega / M**2 / goal)
+            terms.append((shortened(signal / M * below_root(1 / goal**3)), b, c))
+        return not self.homogeneous and costly(shortened(x), -shortened(-y), terms, self.end)
+
+
+class Shares(Multiplied):
+    """Lower bounds on networks whose classes of second-layer neurons have given shares of |W_3|^2.
+
+    The kind of a neuron is the sign e of its output and the samples with h >= 0; h <= 0 on the others. Any Lambda and
+    any Z_k of each kind, moved to Z_ki >= e Lambda_i on these samples and to Z_ki <= 0 on the others, prove a bound."""
+
+    def __init__(self, run: Run, goal: Fraction, end: float) -> None:
+        super().__init__(run, goal, end)
+        self.kinds = [(e, on) for e in (1, -1) for on in product((0, 1), repeat=run.N) if any(on)]
 
     def prove(self, cell: Any, point: list[float], prices: Rows) -> bool:
         """Return True if every network of the cell costs the goal or more.
@@ -1449,8 +1501,7 @@ class Shares:
         if not self.homogeneous and (high == math.inf or low * self.unit >= self.goal):
             return low * self.unit >= self.goal  # |W_3|^2 costs as much
         L, *Z = scaled([point, *prices])[0]
-        signal = sum((x * Fraction(y[0]) - run.misfit * abs(x)) / t for x, y, t in zip(L, run.Y, self.sizes))
-        if signal <= 0:
+        if self.goal <= 0 or self.signal([[x] for x in L]) <= 0:
             return self.goal <= 0
         moved = [
             tuple(max(z, e * x) if i else min(z, 0) for z, x, i in zip(row, L, on))
@@ -1463,22 +1514,11 @@ class Shares:
             return largest_mean([max((dot(z, S) ** 2 for z in own), default=0) for own in rows], parts)
 
         missed = self.circle.missed * root(Fraction(max(dot(z, z) for z in moved)))
-        b = run.beta**2 * sum(L) ** 2
-        if not run.fits:
-            b += run.lam * sum(x**2 / (q * t**2) for x, q, t in zip(L, run.q, self.sizes))
-        c = run.beta**2 * square([1] * run.N)
-        for T in self.circle.tops(square, self.end):
-            M = self.circle.unit * self.circle.stretch * root(Fraction(T)) + missed
-            if self.homogeneous:
-                if 27 * signal**2 >= M**2 * self.goal**3:
-                    return True
-                continue
-            x, y = below_root(low * self.unit / self.goal), root(high * self.unit / self.goal)
-            a, b_, c_ = signal / M * below_root(1 / self.goal**3), b / (M * self.goal) ** 2, c / M**2 / self.goal
-            x, a, y, b_, c_ = shortened(x), shortened(a), *(-shortened(-z) for z in (y, b_, c_))
-            if costly(x, y, a, b_, c_, self.end):
-                return True
-        return False
+        omega = run.beta**2 * square([1] * run.N)
+        x, y = (Fraction(0), Fraction(1)) if self.homogeneous else (low * self.unit, high * self.unit)
+        x, y = below_root(x / self.goal), root(y / self.goal)
+        tops = (self.circle.unit * self.circle.stretch * root(Fraction(T)) for T in self.circle.tops(square, self.end))
+        return any(self.proves(x, y, [([[x] for x in L], M + missed, omega)]) for M in tops)
 
 
 def largest_mean(values: list[int], parts: Any) -> int:  # max sum_A tau_A values_A, rounded up
@@ -1521,8 +1561,75 @@ def shares(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
     return least, f"{leaves} cases of the shares of hidden neurons (MATH.md 5)"
 
 
+def directions(outputs: int, count: float) -> tuple[Any, Fraction]:
+    """Return directions u of the outputs, and a secant with |v| <= secant max_u <u, v> for all v, and a power of 2.
+
+    A v between neighbours u and w is a u + b w, so |v|^2 <= (a + b) max(<u, v>, <w, v>), and |v| / (a + b) is at least
+    the distance of 0 from the line through u and w. If each is to the left of the one before, they go around 0."""
+    if outputs == 1:
+        return [[1], [-1]], Fraction(1)
+    angles = (2.0 * math.pi / count * k for k in range(int(count)))
+    u: Any = [(round(math.cos(a) * 2.0**60), round(math.sin(a) * 2.0**60)) for a in angles]
+    both = [(v, w, turn(v, w)) for v, w in zip(u, u[1:] + u[:1])]
+    need(min(t for *_, t in both) > 0, "the stored directions do not go around the circle")
+    return u, max(root(Fraction((v[0] - w[0]) ** 2 + (v[1] - w[1]) ** 2)) / t for v, w, t in both)
+
+
+def paths(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    """Prove |Lambda^T sigma(h)| <= M (|m|_1 + r |b|) for all h = sum_j m_j sigma(Xt w_j) + beta b 1, for each Lambda.
+
+    The cuts are trees over the signs of h, one for each direction u of the outputs; their halves cover all h. In a leaf
+    lambda = Lambda u, and prices, moved to where they are valid, have lambda_i sigma(h_i) <= c+_i h+_i - c-_i h-_i for
+    the parts h+, h- of positive and negative weights. They are rounded up, which leaves them valid."""
+    cuts, prices = array(run.certificate, "cuts", 1, None, "iu"), finite(run.certificate, "prices", 2, run.N)
+    points, biases = finite(run.certificate, "multipliers", 3, run.m), array(run.certificate, "bias_prices", 1)
+    step, count = (single(run.certificate, name, "f") for name in ("step", "directions"))
+    good = run.m <= 2 and run.depth == 3 and run.slope == 0 and run.loss in ("interpolate", "mse")
+    good &= points.shape == (len(biases), run.N, run.m) and 0 < len(biases) <= 100 and min(biases) > 0
+    good &= 1e-3 <= step <= 1 and (run.m == 1 or count in range(3, 1001))
+    need(good, "the stored multipliers do not fit the data")
+    bounds, (vectors, secant) = Multiplied(run, least / run.lam, end), directions(run.m, count)
+    circle, nodes, leaves, priced = bounds.circle, iter(cuts), iter(prices), []
+    for point, price in zip(points.tolist(), biases):
+        (L, e), T, long, total = scaled(point), 0, 0, 0
+        for u in vectors:
+            slopes, ahead = [dot(row, u) for row in L], [(0,) * run.N]
+            while ahead:
+                signs, cut, _ = ahead.pop(), next(nodes, run.N), in_time(end)
+                need(-1 <= cut < run.N, "the stored cuts form no trees")
+                if cut >= 0:  # the half with h >= 0 comes first
+                    ahead += [(*signs[:cut], sign, *signs[cut + 1 :]) for sign in (-1, 1)]
+                    continue
+                leaf = next(leaves, np.empty(0)).tolist()
+                need(leaf, "the stored cuts form no trees")
+                for c in moved(leaf, slopes, signs, e + 60 * (run.m == 2)):
+                    T, long, total = circle.largest(c, T), max(long, dot(c, c)), max(total, sum(c))
+        M, r = circle.unit * circle.stretch * root(Fraction(T)) + circle.missed * root(Fraction(long)), Fraction(price)
+        r *= root(bounds.unit)
+        M = secant * max(M, run.beta / r * total)
+        priced.append((L, M, (M * r) ** 2 * (run.beta > 0)))
+    need(next(nodes, None) is None is next(leaves, None), "the stored cuts form no trees")
+    need(bounds.proves(Fraction(0), Fraction(1), priced), "the stored prices do not prove the bound")
+    return least, f"{len(prices)} cases of the signs of hidden neurons (MATH.md 5)"
+
+
+def moved(prices: list[float], slopes: list[int], signs: tuple[int, ...], e: int) -> tuple[list[int], list[int]]:
+    """Return c+ and -c- of a leaf, in units of 2^-e."""
+    above, below = [], []
+    for price, slope, sign in zip(prices, slopes, signs):
+        n, d = price.as_integer_ratio()
+        c = -((-n << e) // d)
+        if slope <= 0:
+            c = min(max(c, slope), 0)
+        elif sign:
+            c = max(c, slope) if sign > 0 else min(c, 0)
+        above.append(slope if slope > 0 and not sign else c)
+        below.append(0 if slope > 0 and not sign else -c)
+    return above, below
+
+
 DEEP = {"spectral": spectral, "laplacian": laplacian, "angle": angle, "linear": linear}
-DEEP |= {"convexity": convexity, "loop": loop, "shares": shares}
+DEEP |= {"convexity": convexity, "loop": loop, "shares": shares, "paths": paths}
 
 
 def from_data(run: Run, kind: str, least: Fraction, end: float) -> tuple[Fraction, str]:

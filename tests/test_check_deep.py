@@ -25,6 +25,7 @@ from covopt.certify.deep.flows import Laplacian
 from covopt.certify.deep.linear import Linear
 from covopt.certify.deep.loop import Loop
 from covopt.certify.deep.ranks import least_product, least_relative_loss
+from covopt.certify.paths.paths import PathNorm
 from covopt.certify.proof import Proof, Target
 from covopt.certify.relaxation.grouping import Grouped
 from covopt.certify.shares.cells import Cell, Split
@@ -46,6 +47,9 @@ SAMPLED = 7
 """Of the forgeries of a run, one in so many."""
 ROUND: dict[str, object] = {"max_iterations": 1, "time_limit": 60.0}
 WEIGHTS = np.arange(1.0, 5.0)
+LINE = np.linspace(-1.0, 1.0, 10)[:, None]
+WAVES = np.hstack([np.sin(3.0 * LINE), np.cos(2.0 * LINE)])
+WEIGHTED = {"sample_weight": np.arange(1.0, 6.0)}
 ASK: dict[str, tuple[type[Proof], np.ndarray, np.ndarray, dict[str, object]]] = {
     "edges": (Laplacian, X[:5, :4], Y[:5], {"bias": 0.0, "time_limit": 5.0}),
     "edges, bias": (Laplacian, X[:5, :4], Y[:5], {}),
@@ -71,6 +75,16 @@ ASK: dict[str, tuple[type[Proof], np.ndarray, np.ndarray, dict[str, object]]] = 
     "shares, bias": (Shares, X[:3, :1], Y[:3, :1], ROUND),
     "shares, loss": (Shares, X[:4, :2], Y[:4, :1], {"bias": 0.0, "lam": 1e-2, "sample_weight": WEIGHTS, **ROUND}),
     "shares, loss, bias": (Shares, X[:3, :1], Y[:3, :1], {"bias": 0.3, "lam": 1e-2, **ROUND}),
+    "paths": (PathNorm, LINE, WAVES[:, :1], {"lam": 5e-2, **ROUND}),
+    "paths, fit": (PathNorm, LINE[::3], WAVES[::3, :1], ROUND),
+    "paths, plane": (
+        PathNorm,
+        X[:5, :2],
+        Y[:5, :1],
+        {"bias": 0.0, "lam": 1e-2, "sample_weight": np.arange(1.0, 6.0), **ROUND},
+    ),
+    "paths, outputs": (PathNorm, LINE[::2], WAVES[::2], {"bias": 0.5, "lam": 2e-2, **ROUND}),
+    "paths, outputs, fit": (PathNorm, X[:4, :2], Y[:4, :2], {"bias": 0.0, **ROUND}),
     "groups": (Grouped, X, Y, {"lam": 3e-2, "depth": 2}),
     "groups, leaky": (Grouped, X, Y, {"lam": 3e-2, "depth": 2, "bias": 0.0, "activation": "leaky:0.1"}),
     "groups, entropy": (Grouped, X[:, :6], CLASSES, {"lam": 3e-2, "depth": 2, "loss": "cross_entropy"}),
@@ -81,7 +95,12 @@ def solved(kind: type[Proof], inputs: np.ndarray, targets: np.ndarray, options: 
     """A rough network with the bound that `solve` would prove of this kind."""
     asked: dict[str, object] = {"depth": 3, "certify": "none", "time_limit": 0.3} | options
     result = covopt.solve(inputs, targets, **asked)  # type: ignore[arg-type]
-    proved = kind.prove(result.problem, Target(cost=result.cost, gap=1e-3, time_limit=60.0, steps=60))
+    calls = itertools.count()
+    stop = lambda: kind is PathNorm and next(calls) > 60  # noqa: E731
+    network = result.weights or None
+    proved = kind.prove(
+        result.problem, Target(cost=result.cost, gap=1e-3, time_limit=60.0, steps=60, network=network, stop=stop)
+    )
     assert proved is not None
     proof = proved.proof
     assert 0.0 < proof.lower < (result.cost if math.isfinite(result.cost) else math.inf)
@@ -110,9 +129,10 @@ def test_it_proves_what_verify_passes(stored: Path, name: str) -> None:
 
 
 def test_a_bound_of_a_solve_is_proved(tmp_path: Path) -> None:
-    """As `solve` itself ends, with the best of all kinds."""
+    """As `solve` itself ends, with the best of all kinds; inputs have rank 2 with their bias column."""
     for number, options in enumerate(({"lam": 1e-2}, {"bias": 0.0}, {"lam": 1e-2, "activation": "linear"})):
-        result = covopt.solve(X[:4, :2], Y[:4, :2], depth=3, time_limit=3.0, **options)  # type: ignore[arg-type]
+        inputs = X[:4, : 1 + ("lam" not in options)]
+        result = covopt.solve(inputs, Y[:4, :2], depth=3, time_limit=3.0, **options)  # type: ignore[arg-type]
         result.save(tmp_path / str(number), others=PLAIN)
         code, told = checker.check(tmp_path / str(number), DEADLINE)
         assert code == PROVED, told
@@ -135,6 +155,18 @@ def nested(feature: int) -> Change:
     return arrays("certificate.npz", cuts=cuts, places=lambda p: np.append(np.linspace(0.9, 0.1, 1000), p))
 
 
+def both(*changes: Change) -> Change:
+    """Changes of a run one after the other."""
+
+    def change(run: Path) -> None:
+        for each in changes:
+            each(run)
+
+    return change
+
+
+PATHS = [name for name in ASK if name.split(",")[0] == "paths"]
+BIASED = [name for name in PATHS if ASK[name][3].get("bias") != 0.0]
 TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     *((name, raised(1e-3)) for name in ASK if name.split(",")[0] not in LINES),
     *((name, raised(5e-2)) for name in ASK if name.split(",")[0] in LINES),
@@ -194,6 +226,28 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     ("shares", arrays("certificate.npz", multipliers=lambda L: L[:0], prices=np.empty((0, 2**41 - 2, 40)))),
     ("shares", arrays("certificate.npz", step=np.array(2.0))),
     ("shares", arrays("certificate.npz", step=None)),
+    *((name, arrays("certificate.npz", multipliers=lambda L: -L)) for name in PATHS),
+    *((name, both(arrays("certificate.npz", multipliers=lambda L: 1.01 * L), raised(1e-3))) for name in PATHS),
+    *((name, arrays("certificate.npz", prices=lambda c: 0.0 * c)) for name in PATHS),
+    *((name, arrays("certificate.npz", prices=lambda c: c[:, ::-1])) for name in PATHS if "fit" not in name),
+    *((name, arrays("certificate.npz", prices=lambda c: c[:-1])) for name in PATHS),
+    *((name, arrays("certificate.npz", prices=lambda c: np.vstack([c, c[-1:]]))) for name in PATHS),
+    *((name, arrays("certificate.npz", cuts=lambda c: c[:-1], prices=lambda c: c[:-1])) for name in PATHS),
+    *((name, arrays("certificate.npz", cuts=lambda c: np.append(c, c[-1]))) for name in PATHS),
+    *((name, arrays("certificate.npz", cuts=lambda c: c[::-1])) for name in PATHS),
+    *((name, arrays("certificate.npz", cuts=lambda c: c - 1)) for name in PATHS),
+    *((name, arrays("certificate.npz", cuts=lambda c: np.where(c < 0, c, (c + 1) % 4))) for name in PATHS[:1]),
+    *((name, arrays("certificate.npz", bias_prices=lambda r: 0.5 * r)) for name in BIASED),
+    *((name, arrays("certificate.npz", bias_prices=lambda r: 2.0 * r)) for name in BIASED),
+    *((name, arrays("certificate.npz", bias_prices=lambda r: -r)) for name in PATHS),
+    *((name, arrays("certificate.npz", step=np.array(2.0))) for name in PATHS),
+    ("paths", arrays("certificate.npz", bias_prices=lambda r: r[:0], multipliers=lambda L: L[:0])),
+    ("paths", arrays("certificate.npz", cuts=np.arange(10), prices=lambda c: c[:1])),
+    ("paths", arrays("problem.npz", depth=np.array(4))),
+    *(
+        ("paths, outputs", arrays("certificate.npz", directions=np.array(K)))
+        for K in (2.0, 3.0, 11.5, 1e9, math.inf, math.nan)
+    ),
     ("groups", arrays("certificate.npz", diagonal=lambda c: 0.9 * c)),
     ("groups", arrays("certificate.npz", diagonal=lambda c: -c)),
     ("groups", arrays("certificate.npz", shared=lambda M: 0.0 * M)),
@@ -214,7 +268,13 @@ def test_what_was_tampered_with_is_refused(stored: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("name", "other"),
-    [("ridge", "flows"), ("edges", "edges, bias"), ("shares", "shares, bias"), ("groups", "groups, leaky")],
+    [
+        ("ridge", "flows"),
+        ("edges", "edges, bias"),
+        ("shares", "shares, bias"),
+        ("paths", "paths, fit"),
+        ("groups", "groups, leaky"),
+    ],
 )
 def test_a_forged_run_is_not_proved(stored: Path, tmp_path: Path, name: str, other: str) -> None:
     forgeries = [forgery for forgery in of_solve(stored / name, stored / other) if forgery.cost_or_bound]
@@ -339,7 +399,83 @@ def test_cells_of_the_last_layer_prove_the_minimum_and_nothing_above_it() -> Non
             goal = least * part
             numbers = [low / goal**0.5, 2.0 / goal**0.5, a / goal**1.5, b / goal**2, c / goal]
             x, y, *terms = map(Fraction, numbers)
-            assert checker.costly(x, y, terms[0], terms[1], terms[2], end) == (part < 1.0)
+            assert checker.costly(x, y, [(terms[0], terms[1], terms[2])], end) == (part < 1.0)
+
+
+def test_cells_of_the_last_layer_take_the_best_of_several_points() -> None:
+    """Each of the two proves 1 on a part of the interval only."""
+    end, half = time.monotonic() + DEADLINE, Fraction(1, 2)
+    points = [(half, Fraction(0), Fraction(2)), (Fraction(2), Fraction(8), Fraction(0))]
+    k = np.linspace(0.0, 1.0, 2001)[:, None]
+    z = np.linspace(0.0, 1.0, 2001)[1:]
+    a, b, c = np.array(points, dtype=np.float64).T[:, :, None, None]
+    proved = (z**2 + 2.0 * k * a / z - k**2 * (b / z**2 + c)).max(axis=1)
+    level = float(proved.max(axis=0).min())
+    assert (proved.min(axis=1) < 0.99 * level).all()
+    for part in (1.0 - 1e-4, 1.0 + 1e-4):
+        goal = level * part
+        scaled = [(x / Fraction(goal**1.5), y / Fraction(goal**2), w / Fraction(goal)) for x, y, w in points]
+        assert checker.costly(Fraction(0), Fraction(1 / goal**0.5), scaled, end) == (part < 1.0)
+
+
+@pytest.mark.parametrize("name", ["paths", "paths, plane"])
+def test_arcs_prove_the_maximum_of_a_price_and_nothing_above_it(stored: Path, name: str) -> None:
+    rng, run = np.random.default_rng(0), checker.Run(stored / name)
+    circle = checker.Circle(run, [Fraction(1)] * run.N)
+    inputs = np.array([[*row, float(run.beta)][:2] for row in run.X])
+    kinks = np.arctan2(inputs[:, 1], inputs[:, 0]) + np.array([[0.5], [-0.5]]) * np.pi
+    angles = np.append(np.linspace(0.0, 2.0 * np.pi, 400_001), kinks)
+    S = np.maximum(inputs @ np.stack([np.cos(angles), np.sin(angles)]), 0.0)
+    for _ in range(20):
+        c = rng.integers(-(10**9), 10**9, run.N)
+        most = circle.unit * checker.root(Fraction(circle.largest(c.tolist(), 0)))
+        assert (c @ S).max() * (1.0 - 1e-12) <= float(most) <= max((c @ S).max(), 0.0) * (1.0 + 1e-9) + 1e-6
+
+
+def test_prices_of_a_leaf_are_moved_to_where_they_hold() -> None:
+    """Whatever is stored, for all h = h+ - h- of the signs that the leaf decided."""
+    rng, e = np.random.default_rng(0), 20
+    for _ in range(200):
+        slopes, signs = rng.integers(-(2**e), 2**e, 6), rng.integers(-1, 2, 6)
+        above, below = checker.moved(rng.standard_normal(6).tolist(), slopes.tolist(), tuple(signs.tolist()), e)
+        parts = rng.integers(0, 9, (2, 100, 6))
+        h = parts[0] - parts[1]
+        parts = np.where(h * signs < 0, parts[::-1], parts)
+        assert (np.maximum(parts[0] - parts[1], 0) @ slopes <= parts[0] @ above + parts[1] @ below).all()
+
+
+@pytest.mark.parametrize("count", [3, 4, 12, 97])
+def test_directions_of_two_outputs_see_each_vector(count: int) -> None:
+    directions, secant = checker.directions(2, count)
+    angles = np.linspace(0.0, 2.0 * np.pi, 10_001)
+    seen = float(secant) * (np.array(directions, dtype=np.float64) @ [np.cos(angles), np.sin(angles)]).max(axis=0)
+    assert 1.0 - 1e-12 <= seen.min() <= 1.0 + 1e-4
+    assert seen.max() == pytest.approx(1.0 / math.cos(math.pi / count), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["paths", "paths, plane", "paths, outputs"])
+def test_changed_paths_prove_what_verify_says_of_them(stored: Path, name: str) -> None:
+    """The checker's maxima are exact, so it proves a little more, the square of a step over 12 at most."""
+    rng, result, run = np.random.default_rng(0), covopt.load(stored / name), checker.Run(stored / name)
+    proof, arrays = result.proof, run.certificate
+    assert isinstance(proof, PathNorm)
+    for spread in np.geomspace(1e-4, 1.0, 8):
+        changes = {key: arrays[key] * np.exp(spread * rng.standard_normal()) for key in ("bias_prices", "prices")}
+        noise = spread * rng.standard_normal(proof.multipliers.shape) * np.abs(proof.multipliers).max()
+        changes |= {"multipliers": proof.multipliers + 0.2 * noise}
+        bound, run.certificate = replace(proof, **changes).bound(result.problem), arrays | changes
+        assert 0.0 < bound < result.cost
+        checker.paths(run, Fraction(bound * (1.0 - 1e-7)), time.monotonic() + DEADLINE)
+        with pytest.raises(checker.Stop, match="do not prove"):
+            checker.paths(run, Fraction(bound * 1.001), time.monotonic() + DEADLINE)
+
+
+def test_inputs_of_rank_3_are_said_to_be_unchecked(stored: Path) -> None:
+    run = checker.Run(stored / "paths")
+    run.X = [[x, x * x] for (x,) in run.X]
+    with pytest.raises(checker.Stop, match="rank 2") as stop:
+        checker.paths(run, Fraction(run.stated["lower"]), time.monotonic() + DEADLINE)
+    assert stop.value.args[0] == UNCHECKED
 
 
 def test_wide_inputs_are_proved_by_their_rows(tmp_path: Path) -> None:
