@@ -40,8 +40,8 @@ settings.load_profile("covopt")
 
 # Files that together take less than a minute on two cores: what `-m quick` runs.
 QUICK = {
-    *("activation", "copositive", "data", "forces", "graphs", "house", "lbfgs", "loss", "numerals", "problem", "psd"),
-    *("quadratic", "reduce", "row_space", "weights"),
+    *("copositive", "data", "forces", "graphs", "house", "lbfgs", "loss", "numerals", "problem", "psd", "quadratic"),
+    *("reduce", "row_space"),
 }
 # Tests of ten seconds and more each, of what others see in part: what only `-m long` runs. Beginnings of their names.
 LONG = (

@@ -274,14 +274,6 @@ def test_cones_prove_the_maximum_and_nothing_below_it(checker: ModuleType, seed:
     assert proved(1 + 1e-5)
 
 
-def test_copositivity_is_decided_exactly(checker: ModuleType) -> None:
-    horn = [[1, -1, 1, 1, -1], [-1, 1, -1, 1, 1], [1, -1, 1, -1, 1], [1, 1, -1, 1, -1], [-1, 1, 1, -1, 1]]
-    assert checker.copositive(horn)  # on the boundary (Hall and Newman 1963), and neither semi-definite nor >= 0
-    assert not checker.copositive([[1000 * x - (i == j) for j, x in enumerate(row)] for i, row in enumerate(horn)])
-    assert checker.copositive([[1, -1], [-1, 1]])
-    assert not checker.copositive([[2, -3, 1], [-3, 4, 1], [1, 1, 1]])
-
-
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy", "huber:0.5"])
 def test_costs_are_exact(checker: ModuleType, tmp_path: Path, loss: str) -> None:
     """Of a network that nobody optimised; covopt's own number comes from another program."""

@@ -1,7 +1,8 @@
-"""The documentation: its blocks run, its links lead somewhere, and every public name says what it takes and gives."""
+"""The documentation: its blocks run, its links lead somewhere, public names say what they take, and the front pages."""
 
 import ast
 import re
+import shlex
 import sys
 import tomllib
 import unicodedata
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 from fences import SHOWN, Runner, fences
 from markdown_it import MarkdownIt
+from runs import toy_result
 from typer.main import get_command
 
 import covopt
+from covopt.answer import words
 from covopt.app.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -144,3 +147,59 @@ def test_each_statement_of_the_papers_has_a_test_or_is_not_evaluated() -> None:
         assert name in covopt.__all__, name
     for name in re.findall(r"`covopt (\w+)", text):
         assert name in get_command(app).commands, name
+
+
+# ---- the front pages of the README and of the site: what covopt is, a picture, three lines, and one example
+FRONT = [ROOT / "README.md", ROOT / "docs" / "index.md"]
+LARGEST = 100_000
+
+
+def example(page: Path) -> list[str]:
+    """The lines of the block that shows the first command and its output."""
+    shown = [fence.text for fence in fences(page) if fence.kind == "text" and fence.text.startswith("$ covopt solve")]
+    assert len(shown) == 1
+    return shown[0].splitlines()
+
+
+@pytest.mark.parametrize("page", FRONT, ids=lambda page: page.name)
+def test_what_it_is_a_picture_and_three_lines_come_first(page: Path) -> None:
+    text = page.read_text()
+    place = "docs/" if page.name == "README.md" else ""
+    for name in ("minimum.png", "digits.png"):
+        picture = (page.parent / place / name).resolve()
+        assert picture.stat().st_size < LARGEST
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    shown = next(fence.text for fence in fences(page) if fence.kind == "pycon")
+    assert shown.count(">>> ") == 3
+    first = text.partition("$ covopt solve digits")[0]
+    assert "oracle" not in first
+    places = [first.index(mark) for mark in ("representation cost", f"({place}minimum.png)", shown[:20])]
+    assert places == sorted(places)
+    assert "ho it is for" in text[: len(text) // 2]
+    assert "digits.png)" in text
+
+
+def test_the_readme_is_short_and_answers_six_questions() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 120
+    table = text.partition("## Which question?")[2].partition("\n\nBesides")[0]
+    assert table.count("`covopt ") == 6
+    assert "## What can I expect?" in text
+
+
+def test_both_pages_show_the_same_output_of_the_first_command_with_a_gap_of_two_percent() -> None:
+    lines, again = (example(page) for page in FRONT)
+    assert lines == again
+    labels = [label for label, _ in words.pairs(toy_result().summary())]
+    assert [line[:13].strip() for line in lines[1:]] == labels
+    shown = {line[:13].strip(): line[13:] for line in lines[1:]}
+    cost, lower, gap = (float(shown[name].removesuffix(" %")) for name in ("cost", "lower bound", "gap"))
+    assert gap == pytest.approx(100.0 * (cost - lower) / cost, rel=1e-3)
+    assert gap <= 2.0
+
+
+def test_the_command_shown_is_the_one_that_ci_runs() -> None:
+    first = next(fence for fence in fences(ROOT / "README.md") if fence.mark == "ci").text
+    ran = shlex.split(first.rpartition("&&")[2])
+    asked = shlex.split(example(ROOT / "README.md")[0])[2:]
+    assert ran[1 : 1 + len(asked)] == asked

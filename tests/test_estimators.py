@@ -28,8 +28,7 @@ SMALL = {"lams": (0.1, 0.01), "cv": 2, "max_iter": 1, "certify": "none", "activa
 
 
 def data(rows: int = 12) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(3)
-    X = rng.standard_normal((rows, 2))
+    X = np.random.default_rng(3).standard_normal((rows, 2))
     return X, np.maximum(X[:, 0], 0.0) - X[:, 1]
 
 
@@ -95,8 +94,7 @@ def test_it_takes_frames_and_remembers_their_columns() -> None:
     frame = pd.DataFrame(X, columns=["left", "right"])
     fitted = CovoptRegressor(max_iter=2).fit(frame, pd.Series(y))
     assert list(fitted.feature_names_in_) == ["left", "right"]
-    assert fitted.n_features_in_ == 2
-    assert fitted.result_.columns == ("left", "right")
+    assert (fitted.n_features_in_, fitted.result_.columns) == (2, ("left", "right"))
     chosen = CovoptRegressorCV(**SMALL).fit(frame, pd.Series(y))
     assert chosen.result_.columns == ("left", "right")
     with pytest.raises(ValueError, match="feature names"):
@@ -131,8 +129,7 @@ def test_a_default_fit_ends_by_what_rounds_gain_near_the_minimum() -> None:
     X = rng.standard_normal((40, 4))
     y = np.maximum(X @ rng.standard_normal((4, 3)), 0.0).sum(axis=1) + 0.3 * rng.standard_normal(40)
     fitted, again = (CovoptRegressor(scale="none", time_limit=limit).fit(X, y) for limit in (300.0, 250.0))
-    assert fitted.status_ == "tolerance"
-    assert fitted.cost_ == again.cost_
+    assert (fitted.status_, fitted.cost_) == ("tolerance", again.cost_)
     further = covopt.solve(X, y, lam=1e-2, certify="none", max_iterations=2 * fitted.n_iter_)
     rounds = [line.iteration for line in fitted.result_.history]
     assert rounds[-1] < further.history[-1].iteration
@@ -146,8 +143,7 @@ def test_a_limit_is_told() -> None:
     X, y = data()
     with pytest.warns(ConvergenceWarning, match="iteration limit"):
         fitted = CovoptRegressor(lam=1e-4, max_iter=1).fit(X, y)
-    assert fitted.status_ == "iteration_limit"
-    assert fitted.n_iter_ == 1
+    assert (fitted.status_, fitted.n_iter_) == ("iteration_limit", 1)
 
 
 def test_lam_is_half_of_the_weight_decay_of_pytorch() -> None:

@@ -1,4 +1,4 @@
-"""What would be published: an archive and a wheel that hold what they need, and that the wheel works once installed."""
+"""What would be published: an archive and a wheel that work once installed; and the checks of shapes in the tests."""
 
 import json
 import os
@@ -6,9 +6,14 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
+import jaxtyping
 import pytest
+import typecheck
+from jaxtyping import Float, TypeCheckError
+from torch import Tensor, ones
 
 ROOT = Path(__file__).parents[1]
 
@@ -66,3 +71,22 @@ def test_the_wheel_works_where_it_is_installed(built: Path, tmp_path: Path) -> N
     assert "<svg" in report or "data:image" in report
     assert ran(place / "bin" / "covopt", "verify", "run", cwd=tmp_path, env=environment).startswith("passed")
     ran(place / "bin" / "covopt-check", "run", cwd=tmp_path, env=environment)
+
+
+# ---- the checks of shapes in the tests: they find a wrong shape, in functions within functions too
+def _added() -> Callable[[Tensor, Tensor], Tensor]:
+    """Define a function anew, as a function that holds it does at each call."""
+
+    def add(a: Float[Tensor, "n m"], b: Float[Tensor, "n m"]) -> Tensor:
+        return a[:1] + b[:1]
+
+    return jaxtyping.jaxtyped(add, typechecker=typecheck.check)
+
+
+def test_calls_of_a_function_defined_anew_are_counted_together() -> None:
+    for number in range(2 * typecheck.EVERY):
+        if number < typecheck.FIRST or number % typecheck.EVERY == 0:
+            with pytest.raises(TypeCheckError):
+                _added()(ones(2, 1), ones(3, 1))
+        else:
+            _added()(ones(2, 1), ones(3, 1))

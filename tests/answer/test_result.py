@@ -1,17 +1,32 @@
-"""What a Result says of itself, and how it draws itself."""
+"""What a Result says of itself, the figures that it draws, and the progress that functions show."""
 
+import base64
 import json
+import math
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 from runs import toy_result
+from torch.utils.data import TensorDataset
 
+import covopt
+from covopt.answer import drawing
+from covopt.answer.drawing import Curve, RunPicture, draw_run
+from covopt.answer.progress import progress_line
 from covopt.answer.result import Result
 from covopt.answer.solve import solve
 from covopt.answer.stored import load
 from covopt.records import record
+from covopt.records.svg import picture as svg
+from covopt.runtime.loop import Progress
 
 
 def test_a_result_says_itself_in_five_lines() -> None:
@@ -64,3 +79,173 @@ def test_predict_follows_the_names_of_a_data_frame(tmp_path: Path) -> None:
         np.testing.assert_array_equal(network.predict(frame), outputs)
         np.testing.assert_array_equal(network.predict(turned), outputs)
         assert np.abs(network.predict(turned.to_numpy()) - outputs).max() > 0.1
+
+
+# ---- the progress that functions show, and data that come as one object
+X = np.linspace(-1.0, 1.0, 8)[:, None]
+Y = np.abs(X)
+
+
+def slowly(line: Progress) -> None:
+    """Leave the line the time to be printed."""
+    time.sleep(0.05)
+
+
+def test_a_line_is_shown_where_asked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covopt.answer.progress.EVERY", 0.01)
+    for progress in (None, False):
+        covopt.solve(X, Y, lam=0.1, max_iterations=1, certify="none", callback=slowly, progress=progress)
+        assert capsys.readouterr().err == ""
+    covopt.path(X, Y, lams=[0.1], certify="none", time_limit=10, callback=slowly, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("covopt: cost ") and line.endswith(" of 10 s") for line in lines)  # of the study alone
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)  # in a notebook, the line replaces itself
+    covopt.CovoptRegressor(max_iter=1).fit(X, Y)
+    assert capsys.readouterr().err == ""
+    covopt.solve(X, Y, lam=0.1, max_iterations=1, certify="none", callback=slowly)
+    shown = capsys.readouterr().err
+    assert shown.startswith("\rcovopt: ")
+    assert "\n" not in shown
+
+
+def test_the_outermost_function_decides() -> None:
+    for outer in (True, False):
+        with progress_line(5.0, outer) as show, progress_line(5.0, True) as within:
+            assert (show is not None, within) == (outer, None)
+    with pytest.raises(covopt.ProblemError, match="progress is 3; give true or false"):
+        covopt.solve(X, Y, progress=3)  # type: ignore[arg-type]
+
+
+def test_a_data_set_of_two_tensors_holds_inputs_and_targets() -> None:
+    inputs, labels = torch.from_numpy(X), torch.arange(8) % 2
+    options = {"lam": 0.1, "loss": "cross_entropy", "max_iterations": 1, "certify": "none"}
+    result = covopt.solve(TensorDataset(inputs, labels), **options)
+    assert result.cost == covopt.solve(X, labels.numpy(), **options).cost
+    assert result.coding is not None
+    assert result.coding.classes == ("0", "1")
+    assert covopt.plan(TensorDataset(inputs, labels), **options).problem.Y.shape == (8, 2)
+    with pytest.raises(covopt.ProblemError, match="TensorDataset of 3; give one of two tensors"):
+        covopt.solve(TensorDataset(inputs, labels, labels), **options)
+
+
+# ---- figures
+def picture(samples: int, neurons: int, history: list[Progress]) -> RunPicture:
+    rng = np.random.default_rng(0)
+    norms, activations = rng.random(neurons), np.maximum(rng.standard_normal((samples, neurons)), 0.0)
+    return RunPicture("toy", history, norms, activations, np.arange(samples), "class")
+
+
+def line(i: int, cost: float, lower: float | None) -> Progress:
+    return Progress(iteration=i, seconds=0.1 * i, cost=cost, lower=lower, width=i)
+
+
+@pytest.mark.parametrize(
+    ("samples", "neurons", "history"),
+    [
+        (30, 12, [line(i, 1 + 100 * 2.0**-i, 1 - 2.0**-i if i > 2 else None) for i in range(20)]),
+        (1, 1, [line(0, 1.0, None)]),
+        (5, 0, [line(0, 1.0, 0.5)]),
+        (200, 300, []),
+        (4, 2, [line(0, float("inf"), None), line(1, 2.0, 0.0)]),
+        (4, 2, [line(0, 0.0, 0.0), line(1, 0.0, 0.0)]),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_every_run_has_a_picture(tmp_path: Path, samples: int, neurons: int, history: list[Progress]) -> None:
+    draw_run(picture(samples, neurons, history), tmp_path / "figure.png")
+    image = imread(tmp_path / "figure.png")
+    assert image.shape[0] > 400
+    assert image.shape[1] > 900
+    assert image.std() > 0.01
+
+
+def test_neurons_that_never_fire_are_drawn(tmp_path: Path) -> None:
+    silent = RunPicture("toy", [line(0, 1.0, None)], np.ones(3), np.zeros((5, 3)), np.arange(5), "target")
+    draw_run(silent, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        [
+            Curve("cone", [line(i, 1 + 100 * 2.0**-i, None) for i in range(20)], []),
+            Curve("train", [line(i, 1 + 50 * 2.0**-i, None) for i in range(9)], [1.3, 1.2, 1.9]),
+        ],
+        [Curve("cone", [line(0, float("inf"), None)], []), Curve("train", [line(0, 2.0, None)], [2.0])],
+        [Curve("cone", [line(0, 0.0, None), line(1, 0.0, None)], [0.0])],
+        [Curve("cone", [], [])],
+    ],
+)
+@pytest.mark.parametrize("lower", [None, 0.5])
+@pytest.mark.filterwarnings("error")
+def test_every_comparison_has_a_picture(tmp_path: Path, curves: list[Curve], lower: float | None) -> None:
+    drawing.draw_curves("toy", curves, lower, tmp_path / "figure.png")
+    drawn = imread(tmp_path / "figure.png")
+    assert drawn.shape[:2] == (624, 1430)
+    assert drawn[..., :3].min() < 0.5
+
+
+def test_a_bar_of_colours_is_an_image() -> None:
+    # As 256 shapes beside each other it has seams, which show as stripes.
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        drawing.color_bar(axes.imshow(np.eye(3)), axes)
+
+    found = base64.b64decode(svg(draw, alt="", caption="").uri.split(",", 1)[1]).decode()
+    assert found.count("<image") == 2
+    assert found.count("<path") < 60
+
+
+def test_weights_of_zero_let_the_page_show_through() -> None:
+    assert drawing.SIGNED(0.5)[3] < 0.01
+    assert drawing.SIGNED(0.0)[3] == drawing.SIGNED(1.0)[3] == 1.0
+
+
+def test_outliers_do_not_set_the_scale() -> None:
+    values = np.concatenate([np.linspace(0.0, 1.0, 1000), [50.0]])
+    limit, beyond = drawing.robust_limit(values)
+    assert limit == pytest.approx(np.percentile(values, 98.0))
+    assert beyond == "max"
+    assert drawing.robust_limit(np.append(values, -1.0))[1] == "both"
+    assert drawing.robust_limit(np.linspace(-1.0, 1.0, 1000)) == (1.0, "neither")
+    assert drawing.robust_limit(np.zeros(4)) == (1.0, "neither")
+
+
+def test_the_gap_over_time_leaves_out_what_is_not_proved_or_closed() -> None:
+    history = [line(0, math.inf, 1.0), line(1, 4.0, None), line(2, 4.0, 1.0), line(3, 2.0, 1.5), line(4, 2.0, 2.0)]
+    assert drawing.gaps(history) == [(pytest.approx(0.2), 0.75), (pytest.approx(0.3), 0.25)]
+
+
+def test_an_axis_of_one_neuron_counts_one() -> None:
+    axes = Figure().subplots()
+    axes.set_xlim(0.5, 1.5)
+    drawing.count_along(axes.xaxis)
+    assert [tick for tick in axes.get_xticks() if 0.5 <= tick <= 1.5] == [1.0]
+
+
+@pytest.mark.parametrize("size", [1e-41, 1.0, 1e150])
+def test_labels_stand_above_the_lines(size: float) -> None:
+    figure = Figure(layout="constrained")
+    axes = figure.subplots()
+    drawing.draw_convergence(axes, [line(i, size * (1.0 + 2.0**-i), size * (1.0 - 2.0**-i)) for i in range(9)])
+    figure.draw_without_rendering()
+    inside = axes.get_window_extent()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 2
+    assert all(box.y0 >= inside.y1 for box in boxes)
+    assert not boxes[0].overlaps(boxes[1])
+
+
+def test_logarithmic_axes_have_plain_numbers_that_do_not_touch() -> None:
+    figure = Figure(figsize=(5.0, 3.0))
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot([2.05, 39.3], [1.0, 2.0])
+    axes.set_xscale("log")
+    drawing.plain_numbers(axes.xaxis)
+    figure.canvas.draw()
+    labels = [label for label in axes.get_xticklabels(which="both") if label.get_text()]
+    boxes = sorted((box.x0, box.x1) for box in (label.get_window_extent() for label in labels))
+    assert {"2", "10", "40"} <= {label.get_text() for label in labels}
+    assert all(end < start for (_, end), (start, _) in pairwise(boxes))

@@ -147,8 +147,7 @@ def test_solve_answers_as_for_expanded_rows(loss: str, inputs: int) -> None:
     theirs = covopt.solve(X[rows], Y[rows], **asked)  # type: ignore[arg-type]
     assert mine.status is theirs.status is covopt.Status.OPTIMAL
     assert max(mine.lower, theirs.lower) <= min(mine.cost, theirs.cost) * (1.0 + 1e-12)
-    assert mine.cost == pytest.approx(theirs.cost, rel=2e-5)
-    assert mine.problem.samples == len(X) - 1
+    assert (mine.cost, mine.problem.samples) == (pytest.approx(theirs.cost, rel=2e-5), len(X) - 1)
     assert len(mine.predict(X)) == len(X)
 
 
@@ -178,8 +177,7 @@ def test_equal_weights_and_exact_fits_change_nothing() -> None:
     plain = covopt.solve(X, Y, lam=0.1)
     assert covopt.solve(X, Y, lam=0.1, sample_weight=np.full(len(X), 3.7)).cost == plain.cost
     fits = make_problem(X, Y, sample_weight=counts)
-    assert fits.weight is None
-    assert fits.samples == len(X) - 1
+    assert (fits.weight, fits.samples) == (None, len(X) - 1)
     scaled = [make_problem(X, Y, lam=1.0, sample_weight=size * counts).weight for size in (1e-50, 1e50)]
     torch.testing.assert_close(scaled[0], scaled[1], rtol=1e-14, atol=0.0)
     again = make_problem(X[1:], Y[1:], lam=1.0, sample_weight=scaled[0]).weight

@@ -18,8 +18,7 @@ def test_certified_cases(case: dict) -> None:
     result = covopt.solve(
         np.array(case["X"]), np.array(case["Y"]), lam=case["lam"], bias=case["beta"], gap=1e-7, time_limit=60
     )
-    assert result.status == Status.OPTIMAL
-    assert result.certificate == Certificate.EXACT
+    assert (result.status, result.certificate) == (Status.OPTIMAL, Certificate.EXACT)
     assert result.cost == pytest.approx(case["upper"], rel=1e-6)
     assert result.cost >= case["lower"] * (1 - 1e-12)
     assert result.lower <= case["upper"] * (1 + 1e-12)
@@ -125,18 +124,14 @@ def test_cost_is_recomputed_from_the_weights() -> None:
 def test_without_proof_no_bound() -> None:
     X, Y = gaussian(9)
     result = covopt.solve(X, Y, lam=1e-1, gap=1e-3, certify="none", time_limit=30)
-    assert result.certificate == Certificate.NONE
-    assert result.lower is None
-    assert result.gap is None
+    assert (result.certificate, result.lower, result.gap) == (Certificate.NONE, None, None)
     assert result.status == Status.CONVERGED
     spectral = covopt.solve(X, Y, lam=1e-1, gap=1e-3, certify="fast", time_limit=30)
-    assert spectral.certificate == Certificate.SPECTRAL
-    assert spectral.status == Status.CONVERGED
+    assert (spectral.certificate, spectral.status) == (Certificate.SPECTRAL, Status.CONVERGED)
     assert 0 < spectral.lower <= spectral.cost
     assert spectral.dual is None
     plain = covopt.solve(X[:, :1], Y, lam=1e-1, certify="none", gap=1e-3, time_limit=30)
-    assert plain.certificate == Certificate.NONE
-    assert plain.lower is None
+    assert (plain.certificate, plain.lower) == (Certificate.NONE, None)
 
 
 def test_whole_numbers_of_numpy_are_seeds() -> None:
@@ -183,8 +178,7 @@ def test_time_limit_and_ctrl_c_keep_the_best_network() -> None:
 def test_weak_neurons_that_no_merge_reaches_are_dropped(seed: int) -> None:
     """Proposition 14 with the complete bipartite graph on 3 + 3 vertices: 9 neurons, its edges, merged at the end."""
     result = covopt.solve(np.eye(6), block(6), bias=0.0, gap=1e-7, time_limit=60, seed=seed)
-    assert result.widths == [9]
-    assert result.cost == pytest.approx(36.0, rel=1e-7)
+    assert (result.widths, result.cost) == ([9], pytest.approx(36.0, rel=1e-7))
     assert result.residual <= 1e-10
 
 
@@ -194,6 +188,5 @@ def test_reduction_leaves_one_neuron_for_proportional_targets() -> None:
 
 def test_zero_targets_cost_nothing() -> None:
     result = covopt.solve(np.eye(3), np.zeros((3, 2)), lam=0.1)
-    assert result.cost == 0.0
-    assert result.widths == [0]
+    assert (result.cost, result.widths) == (0.0, [0])
     assert covopt.solve(np.eye(3), np.zeros((3, 2))).cost == 0.0

@@ -145,8 +145,6 @@ def test_progress_in_a_pipe(run: Run, solver: FakeSolver, monkeypatch: pytest.Mo
 
 
 # ---- bad input: one sentence, exit code 2, nothing written
-
-
 def test_what_the_solver_refuses_is_said_in_one_sentence(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
     def refuse(*_: object, **__: object) -> Result:
         raise InfeasibleError("Rows 3 and 7 of X are equal, but their targets differ; give lam.")
@@ -178,9 +176,7 @@ def test_ctrl_c_writes_the_best_network(run: Run, solver: FakeSolver, tmp_path: 
     assert covopt.load(tmp_path / "run").status is Status.INTERRUPTED
 
 
-def test_second_ctrl_c_does_not_stop_the_writing(
-    run: Run, solver: FakeSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_ctrl_c_waits(run: Run, solver: FakeSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put = storing.put
 
     def pressed_again(*arguments: object, **options: object) -> None:

@@ -60,9 +60,7 @@ def faults(code: object, out: str, err: str, here: Path) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.usefixtures("bounded")
-def test_malformed_files_are_refused_in_one_sentence(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_malformed_files_are_refused_in_a_sentence(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "app", typer.main.get_command(cli.app))  # built once, not for each case
     told: list[str] = []
     for number, case in enumerate(KINDS[kind]()):

@@ -86,9 +86,7 @@ def test_numbers_in_archives(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("command", ["solve", "path", "compare"])
-def test_held_out_rows_that_were_trained_on_are_counted(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_rows_trained_on_are_counted(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """Of six held-out rows two are training rows as they are; one has another target, one other inputs."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -107,9 +105,7 @@ def test_held_out_rows_that_were_trained_on_are_counted(
 
 
 @pytest.mark.parametrize("drawn", [{"rows": 6}, {"rows": 6, "shuffle": 3}])
-def test_the_rest_scores_as_a_file_with_its_rows(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, drawn: dict[str, int]
-) -> None:
+def test_the_rest_as_a_file(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, drawn: dict[str, int]) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     np.savez("a.npz", X=rng.normal(size=(9, 2)), Y=rng.normal(size=9))

@@ -9,15 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from instances import cases
-from scipy.optimize import minimize
 from sklearn.datasets import load_digits, load_iris
 from test_spectral import balanced, networks
 
 import covopt
 from covopt.certify import proofs
-from covopt.certify.deep import loop
 from covopt.certify.deep.angle import Angle
-from covopt.certify.deep.convexity import Convexity, growth
+from covopt.certify.deep.convexity import Convexity
 from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.flows import Family, Laplacian, incidence_of
 from covopt.certify.deep.ranks import RANKED
@@ -33,10 +31,6 @@ from covopt.runtime.loop import Certificate
 
 CASES = cases("deep")
 DEPTHS = (3, 6, 12)
-
-
-def never() -> bool:
-    return False
 
 
 def asked(name: str, depth: int) -> Problem:
@@ -56,11 +50,6 @@ def iris_40() -> tuple[np.ndarray, np.ndarray]:
     rng.standard_normal(250 + 25 + 25 + 5)
     rows = rng.permutation(150)[:40]
     return ((X - X.mean(axis=0)) / X.std(axis=0))[rows], np.eye(3)[classes[rows]]
-
-
-def circle(samples: int) -> np.ndarray:
-    angles = 2.0 * np.pi * np.arange(samples) / samples
-    return np.column_stack([np.cos(angles), np.sin(angles)])
 
 
 # -- known values ---------------------------------------------------------------------------------------------------
@@ -94,41 +83,6 @@ def ratio(problem: Problem, edges: Edges) -> float:
     """The sum of the singular values of B Y over the reach."""
     values, size = edges.values(problem)
     return size * float(values.sum()) / edges.reach(problem)
-
-
-@pytest.mark.parametrize(("samples", "lam"), [(12, 1.0), (12, 1.5), (100, 3.0)])
-def test_the_area_about_which_a_circle_winds(samples: int, lam: float) -> None:
-    """V / A = (1 - tan(pi / N) (lam^2 - 1)^(1/2))_+^2 of the unit circle."""
-    X = circle(samples)
-    figure = loop._Figure.of(make_problem(X, X, depth=3), loop.Loop(0.0, torch.arange(samples), torch.eye(2).double()))
-    unit = figure.unit * lam  # the figure's own numbers have size 1
-    expected = max(0.0, 1.0 - math.tan(math.pi / samples) * math.sqrt(lam**2 - 1.0)) ** 2
-    assert figure._inside(unit, unit) / figure.area == pytest.approx(expected, abs=2e-3)
-    assert figure._inside(unit, unit) / figure.area <= expected + 1e-12
-
-
-@pytest.mark.parametrize(("depth", "added"), [(2, 0.4), (3, 0.9), (4, 0.2), (5, 0.05)])
-def test_growth_with_biases(depth: int, added: float) -> None:
-    """Against SciPy's minimum from many starts; two layers: 2 t^(1/2) / M - q / M^2."""
-    signal, first = 7.0, 1.3
-
-    def reached(p: np.ndarray) -> float:
-        t = first * p[0]
-        for each in p[1:]:
-            t = each * (t + added)
-        return t
-
-    rng, best = np.random.default_rng(0), math.inf
-    rule = {"type": "ineq", "fun": lambda p: reached(p) - signal}
-    for _ in range(20):
-        found = minimize(np.sum, rng.uniform(0.5, 3.0, depth), bounds=[(0.0, None)] * depth, constraints=rule)
-        if found.success:
-            best = min(best, float(found.fun))
-    lower = growth(depth, first, added, signal).least(signal)
-    assert lower == pytest.approx(best, rel=1e-5)
-    assert lower <= best * (1.0 + 1e-7)
-    if depth == 2:
-        assert best == pytest.approx(2.0 * math.sqrt(signal / first) - added / first, rel=1e-6)
 
 
 # -- below every network --------------------------------------------------------------------------------------------
@@ -251,14 +205,10 @@ def test_edges_prove_more_than_singular_values(loss: str, bias: float) -> None:
     """Thirty digits, three layers; and below a network that was found."""
     X, Y = digits_30()
     problem = make_problem(X, Y, lam=1e-2 if loss == "mse" else 1e-3, loss=loss, depth=3, bias=bias)
-    spectral, proof = covopt_spectral(problem), data_proof(problem, 20.0)
+    spectral, proof = Spectral(0.0).bound(problem), data_proof(problem, 20.0)
     assert proof.kind == Certificate.LAPLACIAN
     assert proof.lower > spectral * (1.9 if loss == "mse" else 1.05)
     assert proof.lower < {"mse": 0.2105, "cross_entropy": 0.0745}[loss] * (1.0 if bias else 1.1)
-
-
-def covopt_spectral(problem: Problem) -> float:
-    return Spectral(0.0).bound(problem)
 
 
 @pytest.mark.parametrize(
@@ -347,5 +297,4 @@ def test_stored_proofs_are_checked(question: dict, kind: str, tmp_path: Path, mo
 def test_a_proved_minimum_ends_the_search() -> None:
     case = CASES["absolute-value"]
     result = covopt.solve(case["X"], case["Y"], depth=12, bias=0.0, time_limit=600)
-    assert result.status == "optimal"
-    assert result.cost == pytest.approx(case["exact"]["12"], rel=1e-6)
+    assert (result.status, result.cost) == ("optimal", pytest.approx(case["exact"]["12"], rel=1e-6))

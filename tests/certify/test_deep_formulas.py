@@ -103,8 +103,7 @@ def test_edges_of_exact_fits(seed: int, bias: float) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_least_product_of_layers_with_these_ranks(seed: int) -> None:
     """Against SciPy over all x, each of which may be the largest; for equal values in closed form."""
-    rng = np.random.default_rng(seed)
-    f = np.sort(rng.lognormal(size=5))[::-1].copy()
+    f = np.sort(np.random.default_rng(seed).lognormal(size=5))[::-1].copy()
 
     def at(logs: Array, place: int) -> float:
         x = np.exp(np.insert(logs, place, 0.0))
@@ -319,19 +318,19 @@ def test_multipliers_of_one_sign(lam: float | None) -> None:
 GRID = 1501
 
 
-def budgets(depth: int, added: float, squares: Array) -> Array:
-    """The least p_1 + ... + p_L with t_1 = p_1, t_{l+1} = p_{l+1} (t_l + q) and t_L = square, on a grid of t_{L-1}."""
+def budgets(depth: int, added: float, squares: Array, first: float = 1.0) -> Array:
+    """The least p_1 + ... + p_L with t_1 = first p_1, t_{l+1} = p_{l+1} (t_l + q), t_L = square, on a grid."""
     if added == 0.0:
         return depth * squares ** (1.0 / depth)
     if depth == 1:
-        return squares
+        return squares / first
     before = np.geomspace(1e-4 * squares.min(), 1e2 * squares.max(), GRID)
-    least = (budgets(depth - 1, added, before) + squares[:, None] / (before + added)).min(axis=1)
+    least = (budgets(depth - 1, added, before, first) + squares[:, None] / (before + added)).min(axis=1)
     return np.minimum(least, squares / added)
 
 
-def budget(depth: int, added: float, square: float) -> float:
-    return float(budgets(depth, added, np.array([square]))[0])
+def budget(depth: int, added: float, square: float, first: float = 1.0) -> float:
+    return float(budgets(depth, added, np.array([square]), first)[0])
 
 
 def regularised(problem: Problem, added: float, signal: float, size: float) -> float:
@@ -341,12 +340,12 @@ def regularised(problem: Problem, added: float, signal: float, size: float) -> f
     return min(size * signal**2, float(found.min()))
 
 
-@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize("depth", [2, 3, 4, 5])
 @pytest.mark.parametrize("added", [0.05, 0.4, 2.0])
 def test_the_budget_of_a_signal_with_biases(depth: int, added: float) -> None:
-    for square in (0.3, 2.0, 40.0):
-        lower = growth(depth, 1.0, added, square).least(square)
-        assert is_tight(lower, budget(depth, added, square), 1e-4)
+    for square, first in ((0.3, 1.0), (2.0, 1.0), (40.0, 1.0), (7.0, 1.3)):
+        lower = growth(depth, first, added, square).least(square)
+        assert is_tight(lower, budget(depth, added, square, first), 1e-4)
 
 
 # -- angles, loops, linear networks -----------------------------------------------------------------------------------

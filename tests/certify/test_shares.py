@@ -40,8 +40,6 @@ def relu(z: np.ndarray) -> np.ndarray:
 
 
 # -- known minima ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["four-points", "absolute-value"])
 def test_the_bound_is_a_known_minimum(name: str) -> None:
     case = CASES[name]
@@ -85,8 +83,6 @@ def test_more_inputs_of_the_same_plane_change_nothing() -> None:
 
 
 # -- attacks --------------------------------------------------------------------------------------------------------
-
-
 def network(rng: np.random.Generator, inputs: int, bias: float) -> list[np.ndarray]:
     n1, n2 = rng.integers(1, 4, 2)
     weights = [rng.standard_normal(shape) for shape in ((n1, inputs + 1), (n2, n1 + 1), (1, n2 + 1))]
@@ -234,8 +230,6 @@ def test_every_direction_is_near_the_dictionary() -> None:
 
 
 # -- scales and degenerate data -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("s", "t"), [(1e-60, 1.0), (1e60, 1.0), (1.0, 1e-60), (1e60, 1e-60), (1e-60, 1e60)])
 def test_units(s: float, t: float) -> None:
     """R(s X, t Y) = (t / s)^(2/3) R(X, Y) without biases; a loss is in its units too."""
@@ -269,8 +263,6 @@ def test_degenerate_data(row: list[float], bias: float) -> None:
 
 
 # -- files ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_solve_proves_its_minimum_and_stores_the_proof(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((2, 2)), rng.standard_normal((2, 1))

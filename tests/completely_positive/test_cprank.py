@@ -71,8 +71,7 @@ def test_graphs_with_triangles() -> None:
     cliques = np.array([[1, 0, 1, 0, 1, 0], [1, 0, 0, 1, 0, 1], [0, 1, 1, 0, 0, 1], [0, 1, 0, 1, 1, 0]], dtype=float)
     A = cliques.T @ cliques
     answer = cp_rank(A)
-    assert answer.lower == 4
-    assert answer.upper == 4
+    assert answer.lower == answer.upper == 4
     # A triangle with pendant edges: an edge-clique cover of four, rank four.
     graph = nx.Graph([(0, 1), (0, 2), (1, 2), (0, 3), (1, 4), (2, 5)])
     answer = cp_rank(edge_gram(graph))
@@ -126,8 +125,7 @@ def test_permutation_and_scaling(B: np.ndarray, seed: int) -> None:
     A = B.T @ B
     moved = A[np.ix_(order, order)] * np.outer(scale, scale)
     one, two = cp_rank(A, time_limit=5.0), cp_rank(moved, time_limit=5.0)
-    assert one.verdict == two.verdict
-    assert one.lower == two.lower
+    assert (one.verdict, one.lower) == (two.verdict, two.lower)
     assert two.check(moved)
 
 
@@ -237,8 +235,7 @@ def test_a_rank_that_only_digits_show() -> None:
     assert nearby.check(A)
     assert not replace(nearby, exact=True).check(A)
     # A dense one of order 5: a proved upper end may not rest on the rank that the tolerance leaves.
-    rng = np.random.default_rng(0)
-    B = rng.uniform(0.5, 1.5, (3, 6))
+    B = np.random.default_rng(0).uniform(0.5, 1.5, (3, 6))
     answer = cp_rank(B.T @ B + 1e-11 * np.eye(6))
     assert not answer.exact or answer.upper >= 6
 

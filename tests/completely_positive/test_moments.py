@@ -28,8 +28,7 @@ def test_more_than_rank_and_cliques_say() -> None:
     assert np.linalg.matrix_rank(BOOK) == 10
     assert bound.bound(BOOK, 1e-9) == 11
     answer = cp_rank(BOOK)
-    assert answer.lower == 11
-    assert answer.lower_reason == "moments (semidefinite programming)"
+    assert (answer.lower, answer.lower_reason) == (11, "moments (semidefinite programming)")
     assert answer.check(BOOK)
 
 

@@ -25,8 +25,7 @@ def covariances(Z: np.ndarray, slope: float = 0.0, bias: float = 0.0) -> tuple[n
 def test_one_sample(K: float, S: float, rank: int) -> None:
     """K = sum z^2, S = sum over positive z: one sign takes one neuron, both take two."""
     answer = sigma_rank([[K]], [[S]])
-    assert answer.verdict == "realisable"
-    assert answer.upper == rank
+    assert (answer.verdict, answer.upper) == ("realisable", rank)
     assert answer.lower <= rank
 
 
@@ -105,8 +104,7 @@ def test_fewer_neurons_than_made_the_pair() -> None:
 
 
 def test_merging_and_choosing_keep_the_pair() -> None:
-    rng = np.random.default_rng(1)
-    Z = rng.standard_normal((3, 4))
+    Z = np.random.default_rng(1).standard_normal((3, 4))
     doubled = np.concatenate([0.6 * Z, 0.8 * Z, np.zeros((3, 2))], axis=1)
     less = pairs.fewer(doubled, 0.0)
     assert less.shape[1] == 4
@@ -146,8 +144,7 @@ def test_pairs_outside_the_cone(K: np.ndarray, S: np.ndarray) -> None:
 
 def test_activations_that_are_not_completely_positive() -> None:
     answer = sigma_rank(np.eye(2), np.array([[0.5, -0.1], [-0.1, 0.5]]))
-    assert answer.verdict == "not realisable"
-    assert answer.witness.proof == "non-negative"
+    assert (answer.verdict, answer.witness.proof) == ("not realisable", "non-negative")
 
 
 def test_zeros_that_a_rounded_bias_leaves_prove_nothing() -> None:

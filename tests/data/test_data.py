@@ -40,13 +40,10 @@ def test_npz_holds_numbers(tmp_path: Path) -> None:
         (np.array([["b"], ["a"], ["c"], ["a"]]), ("a", "b", "c")),
     ],
 )
-def test_classes_become_one_hot_with_the_columns_of_the_whole_set(
-    tmp_path: Path, targets: np.ndarray, classes: tuple[str, ...]
-) -> None:
+def test_classes_have_columns_of_the_whole_set(tmp_path: Path, targets: np.ndarray, classes: tuple[str, ...]) -> None:
     inputs = np.arange(float(len(targets)))[:, None]
     got = read_data(stored(tmp_path / "a.npz", X=inputs, y=targets), rows=2)
-    assert got.classes == classes
-    assert got.Y.shape == (2, len(classes))
+    assert (got.classes, got.Y.shape) == (classes, (2, len(classes)))
     assert [classes[i] for i in got.Y.argmax(axis=1)] == [str(t) for t in targets.ravel()[:2]]
     np.testing.assert_array_equal(got.Y.sum(axis=1), 1.0)
 
@@ -89,8 +86,7 @@ def test_digits_over_sixteen() -> None:
 )
 def test_shipped_sets(name: str, shape: tuple[int, int], targets: int) -> None:
     got = read_data(name)
-    assert got.X.shape == shape
-    assert got.Y.shape == (shape[0], targets)
+    assert (got.X.shape, got.Y.shape) == (shape, (shape[0], targets))
     assert (got.classes is None) == (name in ("diabetes", "linnerud"))
 
 
@@ -205,8 +201,7 @@ def test_rows_are_drawn_without_repetition_and_repeatably() -> None:
 def test_a_class_that_is_missing_is_told() -> None:
     with pytest.warns(CovoptWarning, match="50 rows of iris there is none of class versicolor, virginica; draw them"):
         got = read_data("iris", rows=50)
-    assert got.Y.shape == (50, 3)
-    assert got.targets == "3 classes, one-hot (2 not among the rows)"
+    assert (got.Y.shape, got.targets) == ((50, 3), "3 classes, one-hot (2 not among the rows)")
     with pytest.warns(CovoptWarning, match="take more of them"):
         read_data("iris", rows=1, shuffle=0)
 
@@ -242,6 +237,5 @@ def test_ways_to_write_a_number(tmp_path: Path, cell: str) -> None:
 
 def test_shipped_sets_keep_their_names() -> None:
     iris = read_data("iris")
-    assert iris.classes == ("setosa", "versicolor", "virginica")
-    assert iris.columns[0] == "sepal length (cm)"
+    assert (iris.classes, iris.columns[0]) == (("setosa", "versicolor", "virginica"), "sepal length (cm)")
     assert read_data("digits").columns is None

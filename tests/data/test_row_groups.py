@@ -68,9 +68,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("chunk", [coding.CHUNK, 11])
 @pytest.mark.parametrize("processes", [1, 2, 3])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_parts_are_the_whole(
-    file: Path, name: str, processes: int, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_are_whole(file: Path, name: str, processes: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last bit, whatever is measured on all rows: scales, classes, the texts of a column, weights."""
     monkeypatch.setattr(coding, "CHUNK", chunk)
     for scale in ("none", "max", "standard"):

@@ -14,14 +14,13 @@ from messages.faces import ROWS as FACES
 from messages.files import ROWS as FILES
 from messages.further import ROWS as FURTHER
 from messages.model import ROWS as MODEL
-from messages.paths import ROWS as PATHS
 from messages.proofs import ROWS as PROOFS
 from messages.ranks import ROWS as RANKS
 from messages.spread import ROWS as SPREAD
 from messages.stored import ROWS as STORED
 from messages.studies import ROWS as STUDIES
 
-ROWS: list[Row] = [*COMMANDS, *FACES, *FILES, *FURTHER, *MODEL, *PATHS, *PROOFS, *RANKS, *SPREAD, *STORED, *STUDIES]
+ROWS: list[Row] = [*COMMANDS, *FACES, *FILES, *FURTHER, *MODEL, *PROOFS, *RANKS, *SPREAD, *STORED, *STUDIES]
 _made: list[tuple[str, int, str]] = []
 
 

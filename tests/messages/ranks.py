@@ -1,4 +1,6 @@
-"""Messages about ranks, about training by SGD, and about what `validate` is told of it."""
+"""Messages of path; about ranks, about training by SGD, and about what `validate` is told of it."""
+
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,6 +29,14 @@ def ranks(**options: object) -> object:
 
 def audited(**options: object) -> object:
     return ranks(net=W, width=None, seeds=None, **options)
+
+
+def path(X: object = X, Y: object = Y, **options: object) -> covopt.Path:
+    return covopt.path(X, Y, **({"lams": [0.1], "time_limit": 1.0} | options))  # type: ignore[arg-type]
+
+
+def weighted(file: Path) -> None:
+    np.savez(file, X=X, Y=Y, weights=np.arange(1.0, 7.0))
 
 
 ROWS = rows(globals())

@@ -92,16 +92,11 @@ def network_representations(X: np.ndarray, W: list[np.ndarray]) -> list[np.ndarr
     return Z
 
 
-def test_the_layers_of_a_solve_need_no_tikhonov() -> None:
-    result = toy_result()
-    assert result.forces(1).tikhonov == 0.0
-    assert result.forces(1, tikhonov=0.5).tikhonov == 0.5
-
-
 def test_public_name_takes_results_and_weights() -> None:
     result = toy_result()
     mine = covopt.forces(result, 1)
     assert mine.attraction.shape == mine.repulsion.shape == (9, 4)
+    assert (mine.tikhonov, result.forces(1, tikhonov=0.5).tikhonov) == (0.0, 0.5)
     weights = covopt.forces([W.numpy() for W in result.weights], X=result.problem.X.numpy())
     np.testing.assert_allclose(weights.repulsion, mine.repulsion, rtol=1e-9)
     np.testing.assert_allclose(result.forces(1).attraction, mine.attraction)

@@ -172,35 +172,6 @@ def test_rank_three_is_refused_and_a_neglected_part_is_paid_for() -> None:
     assert answer.upper_bound >= float(oracle_values(X, Activation(), Lambda, ascent).max())
 
 
-def test_nothing_to_maximise() -> None:
-    X = torch.randn(5, 2).double()
-    for inputs, multipliers in ((X, torch.zeros(5, 2).double()), (torch.zeros(5, 3).double(), X)):
-        answer = ArrangementOracle(inputs, Activation())(multipliers)
-        assert answer.upper_bound == 0.0
-        assert answer.values.tolist() == [0.0]
-        assert float(answer.directions.norm()) == 1.0
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_scales_exactly(scale: float) -> None:
-    generator = torch.Generator().manual_seed(3)
-    X, Lambda = torch.randn(7, 2, generator=generator).double(), torch.randn(7, 1, generator=generator).double()
-    plain = ArrangementOracle(X, Activation())(Lambda).upper_bound
-    for inputs, multipliers in ((X, scale * Lambda), (scale * X, Lambda)):
-        answer = ArrangementOracle(inputs, Activation())(multipliers)
-        assert answer.upper_bound == pytest.approx(scale * plain, rel=1e-12)
-        assert float(answer.values[0]) == pytest.approx(scale * plain, rel=1e-12)
-
-
-def test_single_precision_gives_a_bound_for_the_single_precision_data() -> None:
-    generator = torch.Generator().manual_seed(4)
-    X, Lambda = torch.randn(50, 2, generator=generator), torch.randn(50, 2, generator=generator)
-    answer = ArrangementOracle(X, Activation())(Lambda)
-    assert answer.directions.dtype == torch.float32
-    sampled = oracle_values(X.double(), Activation(), Lambda.double(), circle(5000, torch.eye(2).double()))
-    assert float(sampled.max()) <= answer.upper_bound <= float(answer.values[0]) * (1 + 1e-6)
-
-
 @pytest.mark.parametrize("case", [c for c in CASES if len(c["X"][0]) + (c["beta"] > 0) <= 2], ids=lambda c: c["name"])
 def test_covers_the_certified_cases(case: dict) -> None:
     problem = make_problem(case["X"], case["Y"], lam=case["lam"], loss=case["loss"], bias=case["beta"])

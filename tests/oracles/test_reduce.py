@@ -69,8 +69,7 @@ def test_merging_with_a_tolerance_takes_the_weighted_mean() -> None:
 
 def test_nothing_to_merge() -> None:
     merged = merge(torch.zeros(3, 2).double(), torch.ones(3, 1).double())
-    assert merged.directions.shape == (0, 2)
-    assert merged.outputs.shape == (0, 1)
+    assert (merged.directions.shape, merged.outputs.shape) == ((0, 2), (0, 1))
     assert merged.group.tolist() == [-1, -1, -1]
 
 

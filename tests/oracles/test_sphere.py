@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -279,28 +280,36 @@ def test_nearly_parallel_rows_keep_a_true_bound() -> None:
         assert exact <= answer.upper_bound <= exact + 2e-9 * size(X, Lambda)
 
 
-def test_nothing_to_maximise() -> None:
-    answer = SphereOracle(gaussian(5, 3, seed=0), Activation())(torch.zeros(5, 2).double())
-    assert answer.upper_bound == 0.0
-    assert answer.values.tolist() == [0.0]
-    assert float(answer.directions.norm()) == 1.0
+ORACLES = pytest.mark.parametrize(("oracle", "d"), [(ArrangementOracle, 2), (SphereOracle, 3)])
 
 
+@ORACLES
+def test_nothing_to_maximise(oracle: Callable, d: int) -> None:
+    X = gaussian(5, d, seed=0)
+    cases = [(X, torch.zeros(5, 2).double())] + [(torch.zeros(5, 3).double(), X)] * (oracle is ArrangementOracle)
+    for inputs, multipliers in cases:
+        answer = oracle(inputs, Activation())(multipliers)
+        assert (answer.upper_bound, answer.values.tolist()) == (0.0, [0.0])
+        assert float(answer.directions.norm()) == 1.0
+
+
+@ORACLES
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_scales_exactly(scale: float) -> None:
-    X, Lambda = gaussian(7, 3, seed=0), gaussian(7, 1, seed=1)
-    plain = SphereOracle(X, Activation())(Lambda).upper_bound
+def test_scales_exactly(scale: float, oracle: Callable, d: int) -> None:
+    X, Lambda = gaussian(7, d, seed=0), gaussian(7, 1, seed=1)
+    plain = oracle(X, Activation())(Lambda).upper_bound
     for inputs, multipliers in ((X, scale * Lambda), (scale * X, Lambda)):
-        answer = SphereOracle(inputs, Activation())(multipliers)
+        answer = oracle(inputs, Activation())(multipliers)
         assert answer.upper_bound == pytest.approx(scale * plain, rel=1e-12)
         assert float(answer.values[0]) == pytest.approx(scale * plain, rel=1e-12)
 
 
-def test_single_precision_gives_a_bound_for_the_single_precision_data() -> None:
-    X, Lambda = gaussian(30, 3, seed=0).float(), gaussian(30, 2, seed=1).float()
-    answer = SphereOracle(X, Activation())(Lambda)
+@ORACLES
+def test_single_precision_gives_a_bound_for_the_single_precision_data(oracle: Callable, d: int) -> None:
+    X, Lambda = gaussian(30, d, seed=0).float(), gaussian(30, 2, seed=1).float()
+    answer = oracle(X, Activation())(Lambda)
     assert answer.directions.dtype == torch.float32
-    sampled = oracle_values(X.double(), Activation(), Lambda.double(), directions(5000))
+    sampled = oracle_values(X.double(), Activation(), Lambda.double(), directions(5000, d))
     assert float(sampled.max()) <= answer.upper_bound <= float(answer.values[0]) * (1 + 1e-6)
 
 

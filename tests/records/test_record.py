@@ -66,16 +66,13 @@ def test_files_are_those_promised(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [run]
     summary = json.loads((run / "result.json").read_text())
     assert list(summary) == FIELDS
-    assert summary["widths"] == [4]
-    assert summary["residual"] is None
-    assert summary["version"] == covopt.__version__
+    assert (summary["widths"], summary["residual"], summary["version"]) == ([4], None, covopt.__version__)
     assert (run / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert [float(row["cost"]) for row in csv.DictReader((run / "history.csv").open())] == [
         line.cost for line in result.history
     ]
     network = np.load(run / "network.npz", allow_pickle=False)
-    assert network["W1"].shape == (4, 4)
-    assert network["W2"].shape == (3, 5)
+    assert (network["W1"].shape, network["W2"].shape) == ((4, 4), (3, 5))
 
 
 def test_state_dict_fits_a_plain_network_with_bias_beta_w(tmp_path: Path) -> None:
@@ -150,8 +147,7 @@ def test_a_disk_that_fills_up_at_any_file_is_told_and_leaves_nothing(tmp_path: P
 def test_description_says_what_is_and_is_not_proved() -> None:
     proved, open_ = (dict(record.describe(toy_result(proved=p).summary())) for p in (True, False))
     assert proved["certificate"].startswith("proved")
-    assert open_["lower bound"] == "none proved"
-    assert open_["gap"] == "unknown"
+    assert (open_["lower bound"], open_["gap"]) == ("none proved", "unknown")
     page = toy_result(status=Status.TIME_LIMIT)._repr_html_()
     assert "<table>" in page
     assert "stopped by the time limit" in page

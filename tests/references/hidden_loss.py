@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from covopt.linalg.cholesky import factorize
-from covopt.linalg.psd import RANK_RULE, RankRule, thin
+from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.pseudo_inverse import trace_gradients, trace_value
-from covopt.model.forces import Representations, check_representations, layer_inputs
+from covopt.model.forces import Representations, layer_inputs
 from covopt.model.problem import Problem
 
 
@@ -80,19 +80,10 @@ def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE)
     """Return [W_1, ..., W_L] of least norm with Z_l = Zs_{l-1} W_l^T.
 
     W_l = Z_l^T (Zs_{l-1}^T)^+, shape (n_l, n_{l-1} + 1). Off the feasible set layer l gives P_{Im Zs_{l-1}} Z_l on the
-    given Zs_{l-1}, which is not Z_l: `project` first. With Tikhonov t > 0 these are ridge weights, which reproduce Z up
+    given Zs_{l-1}, which is not Z_l: project first. With Tikhonov t > 0 these are ridge weights, which reproduce Z up
     to O(t) only.
 
     Raises:
         ProblemError: when the shapes of Z do not fit the problem.
     """
     return [factorize(Zs, rule).solve(z).mT for z, Zs in zip(Z, layer_inputs(problem, Z), strict=True)]
-
-
-def project(problem: Problem, Z: Representations) -> list[Float[Tensor, "N _"]]:
-    """Project onto the feasible set: Z_l <- P_{Im Zs_{l-1}} Z_l from l = 1 up, Zs updated."""
-    check_representations(problem, Z)
-    projected = [thin(problem.Xt).project(Z[0])]
-    for layer, z in enumerate(Z[1:], start=1):
-        projected.append(thin(problem.appended(projected[-1], layer)).project(z))
-    return projected

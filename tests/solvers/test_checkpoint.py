@@ -63,9 +63,7 @@ def test_rounds_go_on_as_without_a_break(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("directions", [1, 64])
 @pytest.mark.parametrize("steps", [1, 26, 60])
-def test_cycles_go_on_as_without_a_break(
-    steps: int, directions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cycles_go_on_unbroken(steps: int, directions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StreamSolver, "enough", np.inf)  # one direction is not, but the state has to be kept in it
     monkeypatch.setattr(StreamSolver, "most_passes", 1)
     X, Y = data(400)

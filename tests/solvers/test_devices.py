@@ -38,8 +38,7 @@ def test_trace_and_its_gradients(N: int, d: int, rank: int, device: str, dtype: 
     leaves = [each.to(device, dtype).requires_grad_() for each in (Z, Zs)]
     value = trace_quotient(*leaves)
     by_Z, by_Zs = torch.autograd.grad(value, leaves)
-    assert by_Zs.device.type == device
-    assert by_Zs.dtype == dtype
+    assert (by_Zs.device.type, by_Zs.dtype) == (device, dtype)
     assert float(value.detach()) == pytest.approx(float((Z * A).sum()), rel=CLOSE[dtype])
     for mine, expected in ((by_Z, 2.0 * A), (by_Zs, -2.0 * A @ (A.T @ Zs))):
         assert float((mine.cpu().double() - expected).norm() / expected.norm()) < CLOSE[dtype]
@@ -78,8 +77,7 @@ def test_solve_on_the_device(device: str, dtype: torch.dtype) -> None:
     """Certified data: the optimum is between the bound and the cost, whatever the device."""
     X, Y = drawn(25, 2).to(device, dtype), drawn(25, 2).to(device, dtype)
     result = covopt.solve(X, Y, lam=1e-2, bias=0.0, gap=1e-5)
-    assert result.status == "optimal"
-    assert result.weights[0].device.type == device
+    assert (result.status, result.weights[0].device.type) == ("optimal", device)
     elsewhere = covopt.solve(X.cpu(), Y.cpu(), lam=1e-2, bias=0.0, gap=1e-5)
     assert result.lower <= elsewhere.cost
     assert result.cost == pytest.approx(elsewhere.cost, rel=2e-5)
@@ -94,6 +92,5 @@ def test_the_outputs_under_cross_entropy(device: str, dtype: torch.dtype) -> Non
     found = refine(there, *(each.to(device, dtype) for each in (Phi, V, b)), 0.0, lambda: False)
     expected = refine(problem, Phi, V, b, 0.0, lambda: False)
     for mine, theirs in zip(found, expected, strict=True):
-        assert mine.device.type == device
-        assert mine.dtype == dtype
+        assert (mine.device.type, mine.dtype) == (device, dtype)
         torch.testing.assert_close(mine.cpu().double(), theirs, rtol=0.0, atol=20.0 * CLOSE[dtype])

@@ -33,8 +33,7 @@ def test_one_sample_at_every_scale(x: float, y: float, part: float) -> None:
         pytest.skip("beyond the range")
     result = covopt.solve([[x]], [[y]], lam=lam, bias=0.0, time_limit=5)
     expected = y * y * (2.0 * part - part**2)
-    assert result.cost == pytest.approx(expected, rel=1e-6)
-    assert result.status == Status.OPTIMAL
+    assert (result.cost, result.status) == (pytest.approx(expected, rel=1e-6), Status.OPTIMAL)
 
 
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy", "interpolate"])

@@ -55,9 +55,7 @@ def test_a_cp_rank_comes_back_and_is_proved_again(name: str, tmp_path: Path) -> 
     assert covopt.verify(tmp_path / "run").passed
 
 
-def test_the_command_stores_shows_and_reports_a_cp_rank(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_stores_shows_and_reports_cp_rank(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("A.npy", np.eye(3) + 1.0)
     code, out, _ = run("cprank", "A.npy", "--out", "stored", "--seed", "2")
@@ -122,8 +120,7 @@ def test_forged_ends_and_verdicts_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_forged_matrix_factor_or_witness_is_refused(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    B = rng.random((7, 5))
+    B = np.random.default_rng(0).random((7, 5))
     cp_rank(B.T @ B, time_limit=5.0).save(tmp_path / "factor")
     for name in ("B", "parts_0_B"):
         run = tmp_path / name

@@ -313,8 +313,7 @@ def test_bounds_are_rounded_down_wherever_they_are_shown() -> None:
     assert dict(record.describe(close))["gap"] == "1.01e-09 %"
     assert dict(parts.facts(close))["lower bound"] == "1.9999999"
     table = Table("", ["cost", "bound"], [[1.99999999998, Lower(1.99999999998)]])
-    assert table.cells == [["2", "1.99999"]]
-    assert table.numeric == [True, True]
+    assert (table.cells, table.numeric) == ([["2", "1.99999"]], [True, True])
     plateau = {
         "start": {}, "estimate": {}, "reasons": {"0": ["", ""]}, "exact_start": [1, 2], "level": 2.0,
         "lower": 1.99999999998, "certificate": "exact", "status": "converged", "seconds": 1.0,
@@ -374,9 +373,7 @@ def test_what_a_notebook_shows_is_escaped() -> None:
 
 
 # ---- bad input: one sentence
-def test_bad_input_is_refused_in_one_sentence(
-    tmp_path: Path, runs: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_gets_one_sentence(tmp_path: Path, runs: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken.html").write_text("mine")
     (tmp_path / "empty").mkdir()

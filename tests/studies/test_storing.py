@@ -251,9 +251,7 @@ def test_a_report_made_again_belongs_to_the_run_and_those_around_it(tmp_path: Pa
         save_audit(tmp_path / "audit", force=True)
 
 
-def test_single_files_are_replaced_by_their_own_kind_only(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_replaced_by_their_own_kind_only(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("A.npy", np.eye(2))
     assert run("cprank", "A.npy", "--out", "b.npz")[0] == 0
@@ -292,7 +290,6 @@ def test_tables_replace_tables_of_sweeps_only(tmp_path: Path) -> None:
 
 
 # ---- an answer that cannot be stored, or not whole
-
 DATA = "solve data.npz --lam 0.1 --certify none --time-limit 0.5"
 
 

@@ -214,9 +214,7 @@ def test_a_deep_solve_reports_its_layers_and_survives_storage(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("number", "depth", "adam"), [(5, 4, 1.99761), (4, 5, 2.555706)])
-def test_a_batch_of_random_starts_ends_at_plain_adams_cost_at_a_large_penalty(
-    number: int, depth: int, adam: float
-) -> None:
+def test_a_batch_of_random_starts_ends_at_adams_cost_at_a_large_penalty(number: int, depth: int, adam: float) -> None:
     """Starts that descend through smoothed kinks end 1.2 % and 4.6 % above; Adam is the best of 144 starts."""
     rng = np.random.default_rng(number)
     problem = make_problem(rng.normal(size=(12, 4)), rng.normal(size=(12, 3)), lam=0.1, bias=1.0, depth=depth)
@@ -232,7 +230,7 @@ def test_as_many_random_starts_are_trained_as_fit_the_time() -> None:
     assert exploration.count(make_problem(problem.X, problem.Y, depth=4), 1e7, 96) == 0
 
 
-def test_training_random_starts_takes_a_part_of_the_time_and_never_raises_a_cost(
+def test_training_starts_takes_a_part_of_the_time_and_never_raises_a_cost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem, exploration, now = small(depth=4), Exploration(), [0.0]
@@ -349,8 +347,7 @@ def test_rivals_come_back_as_they_are_where_a_block_needs_no_neuron(method: str)
     X, Y = gaussian(8, 3, seed=1), gaussian(8, 2, seed=2)
     question = {"lam": 10.0, "depth": 3, "method": method, "width": 3, "starts": 1, "max_iterations": 1}
     result = covopt.solve(X, Y, time_limit=100, **question)
-    assert result.widths == [3, 3]
-    assert result.cost == pytest.approx(result.starts[0], rel=1e-12)
+    assert (result.widths, result.cost) == ([3, 3], pytest.approx(result.starts[0], rel=1e-12))
     assert_layers_are_those_of_the_network(result)
 
 

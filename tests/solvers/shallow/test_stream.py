@@ -81,9 +81,7 @@ def test_cycles_come_near_the_minimum(loss: str) -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_what_is_learned_in_few_directions_is_a_network_for_all(
-    weighted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_learned_in_few_directions_is_for_all(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StreamSolver, "most_passes", 2)
     monkeypatch.setattr(StreamSolver, "little_gain", -1.0)  # however little the first cycle gains
     problem = made(300)
@@ -197,8 +195,7 @@ def test_the_spectral_bound_of_tall_data() -> None:
 
 
 def test_solve_streams_many_samples() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((90_000, 50)).astype(np.float64)
+    X = np.random.default_rng(0).standard_normal((90_000, 50)).astype(np.float64)
     Y = np.maximum(X[:, :3], 0.0).sum(axis=1)
     result = covopt.solve(X, Y, lam=1e-3, bias=0.0, time_limit=6.0)
     assert result.status in ("time_limit", "converged")
@@ -220,9 +217,7 @@ def test_a_lam_beyond_float32_leaves_no_network(lam: float) -> None:
 
 
 @pytest.mark.parametrize("rate", [1e30, float("nan")])
-def test_training_that_leaves_the_numbers_keeps_the_network_before_it(
-    rate: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_that_leaves_numbers_keeps_the_network_before_it(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = made(300)
     X = problem.X * torch.tensor([3.0, 0.1, 0.1, 0.1, 0.1])
     monkeypatch.setattr(StreamSolver, "rate", rate)

@@ -38,8 +38,7 @@ def test_the_default_proves_what_the_search_alone_does_not() -> None:
     found = covopt.solve(digits.X, digits.Y, **question, time_limit=100, callback=seen.append)
     assert quick.certificate == Certificate.SPECTRAL
     assert quick.gap > 0.3
-    assert found.certify == "auto"
-    assert found.status == Status.OPTIMAL
+    assert (found.certify, found.status) == ("auto", Status.OPTIMAL)
     assert found.gap <= 0.03
     assert found.lower <= min(found.cost, quick.cost)
     bounds = [line.lower for line in seen if line.lower is not None]
@@ -87,8 +86,7 @@ def test_rounds_are_counted_over_all_turns(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Relaxation, "prove", Spent(1e-3, 1.5))
     X, Y = gaussian(8, 9)
     found = covopt.solve(X, Y, lam=0.3, time_limit=500, max_iterations=3)
-    assert found.status == Status.ITERATION_LIMIT
-    assert found.history[-2].iteration == 3
+    assert (found.status, found.history[-2].iteration) == (Status.ITERATION_LIMIT, 3)
 
 
 def test_an_interrupted_proof_keeps_the_network_and_what_was_proved() -> None:

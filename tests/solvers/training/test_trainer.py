@@ -242,8 +242,7 @@ def test_starts_come_in_batches_that_fit_the_time(monkeypatch: pytest.MonkeyPatc
 def test_fewer_trainings_fit_into_less_time_and_at_least_one() -> None:
     problem = small()
     several = [trainer.fitting(problem, [50], Budget(seconds)) for seconds in (1e-6, 1.0, 10.0, 100.0)]
-    assert several == sorted(several)
-    assert several[0] == 1
+    assert (several, several[0]) == (sorted(several), 1)
     assert 10 < several[1] <= 500
     assert trainer.fitting(problem, [5000], Budget(100.0)) < several[-1]
 

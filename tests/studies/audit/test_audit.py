@@ -173,8 +173,7 @@ def test_networks_are_trained_where_none_is_given(run: Run) -> None:
     assert told["best"] <= told["loss"]
     assert told["widths"] == [6, 6]
     assert {"stationarity", "gap", "gap_certificate", "rank_K", "rank_Ks", "mergeable"} <= set(told["layers"][0])
-    assert told["layers"][0]["gap"] is None
-    assert told["lower"] is None
+    assert (told["layers"][0]["gap"], told["lower"]) == (None, None)
 
 
 # ---- the command line

@@ -172,8 +172,7 @@ def test_a_linear_network_at_its_minimum_has_the_whole_share(depth: int) -> None
     found = looked_at(weights, rng.standard_normal((9, 5)), activation="linear", bias=0.0)
     assert found.share == pytest.approx(1.0, abs=1e-9)
     assert found.R1_lower == pytest.approx(2.0 * np.log(s).sum(), abs=1e-7)
-    assert found.jacobian_values == pytest.approx([*s, 0.0], abs=1e-12)
-    assert found.jacobian_rank == {3: 9}
+    assert (found.jacobian_values, found.jacobian_rank) == (pytest.approx([*s, 0.0], abs=1e-12), {3: 9})
     assert found.layers[0].singular_values == pytest.approx(s ** (1.0 / depth), rel=1e-12)
 
 
@@ -224,8 +223,7 @@ def test_dimensions_are_those_of_the_balanced_network() -> None:
 def test_a_constant_representation_has_dimension_0() -> None:
     weights = [np.array([[0.0, 0.1], [0.0, 0.7]]), np.array([[1.0, 1.0, 0.0]])]
     found = looked_at(weights, np.linspace(0.0, 1.0, 9)[:, None])
-    assert found.layers[0].affine_dimension == 0
-    assert found.jacobian_rank == {0: 9}
+    assert (found.layers[0].affine_dimension, found.jacobian_rank) == (0, {0: 9})
     assert (found.lower, found.share, found.R1_lower, found.pseudo_determinant) == (0.0, 0.0, None, None)
 
 
@@ -287,8 +285,7 @@ def test_a_sample_on_a_kink_does_not_break_the_bound_of_the_function() -> None:
     weights = [np.array([[1.0, 10.0], [1.0, 0.0], [-1.0, 0.0]]), np.array([[2.0, -1.0, 1.0, -20.0]])]
     assert covopt.jacobians(weights, [[0.0]]).item() == 2.0
     found = looked_at(weights, np.zeros((1, 1)))
-    assert found.kinks == 1
-    assert found.lower == pytest.approx(2.0, rel=1e-9)
+    assert (found.kinks, found.lower) == (1, pytest.approx(2.0, rel=1e-9))
     assert found.lower <= 2.0
 
 
@@ -305,8 +302,7 @@ def test_where_rounding_hides_the_side_of_a_kink_nothing_is_claimed() -> None:
 def test_a_neuron_that_gets_nothing_is_on_no_kink() -> None:
     weights = [np.array([[1.0, 0.5], [-1.0, -9.0]]), np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.eye(2, 3)]
     found = looked_at(weights, np.array([[1.0], [2.0]]))
-    assert found.kinks == 0
-    assert found.lower == pytest.approx(3.0, rel=1e-9)
+    assert (found.kinks, found.lower) == (0, pytest.approx(3.0, rel=1e-9))
 
 
 def test_the_noise_of_a_rank_does_not_count() -> None:
@@ -315,11 +311,9 @@ def test_the_noise_of_a_rank_does_not_count() -> None:
     u = [np.abs(v) / np.linalg.norm(v) for v in rng.standard_normal((depth + 1, 6))]
     weights = without_bias([np.outer(b, a) for a, b in pairwise(u)])
     found = looked_at(weights, np.abs(rng.standard_normal((5, 6))))
-    assert found.lower == pytest.approx(depth, rel=1e-9)
-    assert found.share == pytest.approx(1.0, rel=1e-9)
+    assert (found.lower, found.share) == (pytest.approx(depth, rel=1e-9), pytest.approx(1.0, rel=1e-9))
     assert found.share <= 1.0
-    assert found.jacobian_rank == {1: 5}
-    assert found.bottleneck.k == 1
+    assert (found.jacobian_rank, found.bottleneck.k) == ({1: 5}, 1)
 
 
 def exactly(
@@ -456,8 +450,7 @@ def test_extreme_inputs_change_no_jacobian(size: float) -> None:
     weights = without_bias([W[:, :-1] for W in drawn([3, 5, 2], 1)])
     X = np.random.default_rng(0).standard_normal((5, 3))
     near, far = looked_at(weights, X, bias=0.0), looked_at(weights, size * X, bias=0.0)
-    assert far.jacobian_rank == near.jacobian_rank
-    assert far.lower == pytest.approx(near.lower, rel=1e-12)
+    assert (far.jacobian_rank, far.lower) == (near.jacobian_rank, pytest.approx(near.lower, rel=1e-12))
     assert far.layers[0].affine_dimension == near.layers[0].affine_dimension
 
 
@@ -472,8 +465,6 @@ def test_zero_networks_and_single_samples(widths: list[int]) -> None:
 
 
 # ---- validate
-
-
 X = np.random.default_rng(0).random((12, 3))
 D1 = ridge_network(4, 0.1155)
 

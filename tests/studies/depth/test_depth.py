@@ -228,15 +228,6 @@ def test_depth_50_runs() -> None:
         assert np.isfinite(result.cost)
 
 
-def test_the_default_dtype_of_torch_does_not_matter() -> None:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert solved("identity-2", 12).cost == pytest.approx(24.0, rel=1e-6)
-    finally:
-        torch.set_default_dtype(before)
-
-
 def test_an_answer_that_ignores_its_inputs_says_so() -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((8, 3)), rng.standard_normal((8, 2))

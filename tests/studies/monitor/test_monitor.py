@@ -97,9 +97,7 @@ def test_a_network_at_rest_and_one_of_zeros() -> None:
     assert reading.residuals == pytest.approx((0.0, 0.0), abs=1e-14)
     assert 2.0 * (reading.loss or 0.0) == pytest.approx(1.0 + 2.0 * 0.2 - 0.2**2, rel=1e-12)
     zeros = looked(monitor, [torch.zeros(2, 2).double(), torch.zeros(1, 3).double()])
-    assert zeros.residuals == (0.0, 0.0)
-    assert zeros.ranks == (0, 0)
-    assert zeros.loss == pytest.approx(1.0)
+    assert (zeros.residuals, zeros.ranks, zeros.loss) == ((0.0, 0.0), (0, 0), pytest.approx(1.0))
 
 
 def test_it_leaves_no_trace() -> None:
@@ -148,8 +146,7 @@ def test_within_autocast_numbers_stay_as_they_are() -> None:
     outside = looked(monitor, net)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = looked(monitor, net)
-    assert inside.loss == outside.loss
-    assert inside.residuals == outside.residuals
+    assert (inside.loss, inside.residuals) == (outside.loss, outside.residuals)
 
 
 def test_a_gap_is_told_as_a_part_of_the_loss_and_rounded_up() -> None:
@@ -191,8 +188,7 @@ def test_above_the_known_answer() -> None:
     alone = Monitor(X, Y, lam=0.01, lower=result.lower)
     first, second = looked(alone, [1.1 * W for W in result.weights]), looked(alone, result)
     assert first.excess == 0.0
-    assert second.excess == 0.0
-    assert second.best == second.loss
+    assert (second.excess, second.best) == (0.0, second.loss)
     assert looked(alone, [1.1 * W for W in result.weights]).best == second.loss
 
 

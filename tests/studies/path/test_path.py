@@ -228,8 +228,7 @@ def test_dual_points_between_two_bound_what_is_solved_there(loss: str) -> None:
 def test_a_path_bounds_what_is_solved_between_its_points(found: covopt.Path) -> None:
     assert len(found.points) == 8
     assert found.largest_gap <= 0.01
-    assert found.lams == sorted(found.lams, reverse=True)
-    assert found.lams[0] == found.lam_max[1]
+    assert (found.lams, found.lams[0]) == (sorted(found.lams, reverse=True), found.lam_max[1])
     assert found.lams[-1] == pytest.approx(1e-2 * found.lams[0])
     costs, norms = ([getattr(p.cost, name) for p in found.points] for name in ("total", "norm"))
     assert costs == sorted(costs, reverse=True)
@@ -278,8 +277,7 @@ def test_three_layers_of_one_sample_follow_theirs() -> None:
 
 # ---- held-out data
 def test_held_out_data_pick_the_lam_of_least_loss(found: covopt.Path) -> None:
-    rng = np.random.default_rng(5)
-    x = rng.uniform(-1.0, 1.0, (30, 1))
+    x = np.random.default_rng(5).uniform(-1.0, 1.0, (30, 1))
     y = np.sin(4.0 * x)
     scored = covopt.path(X, Y, lams=found.lams, test=(x, y), init=found, time_limit=20)
     losses = [float(np.mean((scored.result(lam).predict(x) - y) ** 2)) for lam in scored.lams]
@@ -306,8 +304,7 @@ def test_a_stored_path_comes_back_and_proves_itself(found: covopt.Path, tmp_path
     assert json.loads((tmp_path / "run" / "path.json").read_text())["kind"] == "path"
     back = covopt.load(tmp_path / "run")
     assert back.summary() == found.summary()
-    checked = covopt.verify(tmp_path / "run")
-    assert checked.passed, checked.message
+    assert covopt.verify(tmp_path / "run").passed
     assert "Along λ" in covopt.write_report(tmp_path / "run", tmp_path / "page.html").read_text()
     more = covopt.path(X, Y, points=9, ratio=1e-2, init=back, time_limit=20)
     assert len(more.points) == 9

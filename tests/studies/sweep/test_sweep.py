@@ -70,9 +70,7 @@ width = 4
 """
 
 
-def test_a_sweep_of_ranks_stores_each_network_once_as_ranks_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_of_ranks_stores_networks_once_as_ranks_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped after the first cell, it goes on with the others; a cell in which everything diverges is refused."""
     (tmp_path / "s.toml").write_text(RANKS)
     grid, asked = read_grid(tmp_path / "s.toml"), []
@@ -124,11 +122,9 @@ def test_refused_cells_are_kept_and_failed_ones_tried_again(tmp_path: Path, monk
     with monkeypatch.context() as patched:
         patched.setattr(cells, "solve", broken)
         found = study.sweep(question, file)
-    assert found.counts == Counts(2, 2, 0, 2)
-    assert found.rows[0]["error"] == "ZeroDivisionError: a defect"
+    assert (found.counts, found.rows[0]["error"]) == (Counts(2, 2, 0, 2), "ZeroDivisionError: a defect")
     found = study.sweep(question, file, resume=True)
-    assert found.counts == Counts(2, 2, 1, 0)
-    assert found.rows[0]["error"] is None
+    assert (found.counts, found.rows[0]["error"]) == (Counts(2, 2, 1, 0), None)
     assert "lam" in str(found.rows[1]["error"])
 
 
