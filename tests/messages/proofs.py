@@ -30,6 +30,8 @@ RELU = Activation(0.0)
 SHALLOW = make_problem(WIDE, LAMBDA, lam=0.1)
 DEEP = make_problem(WIDE, LAMBDA, lam=0.1, depth=3)
 NONE = torch.zeros(0, dtype=torch.float64)
+PATHS = {"step": np.array(0.1), "directions": np.array(12.0), "multipliers": np.ones((1, 3, 1))}
+PATHS |= {"bias_prices": np.ones(1), "cuts": np.array([0]), "prices": np.ones((1, 3))}
 TREE = {
     "step": np.array(0.1),
     "cuts": np.array([[0, 1]]),
@@ -106,6 +108,7 @@ ROWS += [
         ("edges are", "", Certificate.LAPLACIAN, LAMBDA, None, EDGE | {"pairs": np.array([[0, 99]])}),
         ("flows are", "", Certificate.LAPLACIAN, LAMBDA, 0.1, EDGE | {"flows": np.ones((1, 2, 3))}),
         ("tree is", "es", Certificate.SHARES, LAMBDA, None, TREE),
+        ("paths are", "", Certificate.PATHS, LAMBDA, None, PATHS),
         ("multipliers are", "", Certificate.CONVEXITY, LAMBDA, None, {"multipliers": np.ones((3, 1))}),
         ("pair is", "es", Certificate.ANGLE, LAMBDA, None, {"pair": np.array([0, 99])}),
         ("loop is", "es", Certificate.LOOP, WIDE, None, {"loop": np.arange(2), "plane": np.ones((2, 9))}),
