@@ -102,7 +102,8 @@ def test_it_proves_what_verify_passes(checker: ModuleType, stored: Path) -> None
         assert code == PROVED, (run.name, told)
         assert told["cost"] == pytest.approx(stated["cost"], rel=1e-12)
         if stated["lower"] is not None:
-            assert stated["cost"] * (1 + 1e-9) >= told["bound"] >= stated["lower"] - 1e-9 * stated["cost"]
+            # A proof is asked for the stated bound less 1e-9 of the cost; some prove just that, up to rounding.
+            assert stated["cost"] * (1 + 1e-9) >= told["bound"] >= stated["lower"] - (1e-9 + 1e-15) * stated["cost"]
 
 
 def arrays(file: str, **changes: object) -> Change:

@@ -104,7 +104,7 @@ def test_an_incumbent_never_gets_worse() -> None:
 
 def test_the_command_prints_the_plan_and_solves_nothing(tmp_path: Path, run: Run) -> None:
     data, out = tmp_path / "data.npz", tmp_path / "run"
-    np.savez(data, X=np.eye(3), Y=np.ones((3, 1)))
+    np.savez(data, X=np.eye(4), Y=np.ones((4, 1)))
     asked = ["solve", str(data), "--lam", "0.1", "--depth", "3", "--plan", "--out", str(out)]
     code, told, _ = run(*asked)
     assert code == 0

@@ -81,7 +81,8 @@ class PathNorm(DeepProof):
         if not instance.atoms.on_circle:
             instance = Instance.of(problem, step := STEP_ON_SPHERE)
         goal = target.cost * (1.0 - 0.99 * target.gap) / instance.unit
-        directions, points = Search(instance, goal, target.stop).run([W / instance.weights for W in target.network])
+        search = Search(instance, goal, target.stop, target.worth)
+        directions, points = search.run([W / instance.weights for W in target.network])
         if not points:
             return None
         proof = cls(
@@ -152,6 +153,7 @@ class Search:
         instance: the problem.
         goal: the bound that is enough.
         stop: called between steps; the search ends once it returns True.
+        worth: end where the programme's value is above the bound by less than this part of what the goal is; 0: never.
         levels: how far multipliers may be from feasible, and the bound from the programme's value, with the number of
             directions of two outputs: at first, so that there is a bound soon, and then.
         points: at most.
@@ -164,6 +166,7 @@ class Search:
     instance: Instance
     goal: float
     stop: Callable[[], bool]
+    worth: float = 0.0
     levels: tuple[tuple[float, int], ...] = ((0.1, 12), (0.02, 32), (0.004, 96), (5e-4, 96))
     points: int = 8
     part: int = 12
@@ -192,7 +195,7 @@ class Search:
             points, value, scale = self._points(scale)
             if value > lower:
                 best, lower = (count, points), value
-            if lower >= self.goal or not points:
+            if lower >= self.goal or not points or self.value - lower < self.worth * (self.goal - lower):
                 break
         return best
 

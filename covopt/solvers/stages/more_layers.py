@@ -193,8 +193,13 @@ class Cases(Stage):
 
 @dataclass(frozen=True)
 class PathBound(Stage):
-    """The bound from the path norm of three layers on some samples, whose first neurons are those of the network."""
+    """The bound from the path norm of three layers on some samples, whose first neurons are those of the network.
 
+    Attributes:
+        worth: with `auto` it ends where the most that it might still prove is less than this part of the gap.
+    """
+
+    worth: float = 0.1
     name = "paths"
     why = "For so few samples the path norm of the hidden neurons bounds the cost, by a tree over their signs."
 
@@ -205,7 +210,8 @@ class PathBound(Stage):
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Prove the bound."""
         network = [W.detach().cpu() for W in incumbent.weights]
-        target = Target(cost=incumbent.cost, gap=options.gap, network=network, stop=options.budget.spent)
+        worth = 0.0 if options.certify == "full" else self.worth
+        target = Target(cost=incumbent.cost, gap=options.gap, network=network, worth=worth, stop=options.budget.spent)
         with options.budget.phase("paths"):
             proved = PathNorm.prove(incumbent.problem.to(torch.device("cpu")), target)
         incumbent.prove(None if proved is None else proved.proof)

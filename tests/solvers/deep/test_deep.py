@@ -196,7 +196,7 @@ def test_a_deep_solve_reports_its_layers_and_survives_storage(tmp_path) -> None:
     result = covopt.solve(X, Y, lam=1e-2, depth=3, starts=3, max_iterations=1, seed=4)
     assert len(result.starts) == 3
     assert result.cost <= min(result.starts) * (1.0 + 1e-12)
-    assert result.certificate == "laplacian"
+    assert result.certificate == "paths"
     assert result.status != "optimal"
     assert 0.0 <= result.lower <= result.cost
     assert [layer.layer for layer in result.layers] == [1, 2]

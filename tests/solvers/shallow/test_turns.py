@@ -125,8 +125,9 @@ def test_pace_judges_by_the_second_half() -> None:
         (9, 6, 2, "relu", Certificate.RELAXATION),
         (700, 6, 2, "relu", Certificate.GROUPS),
         (700, 5, 2, "relu", Certificate.BRANCH_AND_BOUND),
-        (9, 2, 3, "relu", Certificate.LAPLACIAN),
-        (1, 2, 3, "relu", Certificate.CONVEXITY),
+        (9, 2, 3, "relu", Certificate.PATHS),
+        (9, 3, 3, "relu", Certificate.LAPLACIAN),
+        (33, 2, 3, "relu", Certificate.LAPLACIAN),
         (1, 2, 3, "leaky:0.2", Certificate.SPECTRAL),
     ],
 )
