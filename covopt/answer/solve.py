@@ -114,7 +114,8 @@ def solve(
         certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks), else
             the spectral one; full: also branch and bound up to rank 6 (8 with one output), alternating with the solver,
             and beyond that the doubly non-negative relaxation with branches on signs; auto: the same in the time that
-            the search leaves, while it pays off. Depth >= 3 has bounds from the data alone.
+            the search leaves, while it pays off. Depth >= 3 has bounds from the data, and three layers on at most 32
+            samples better ones with auto and full.
         gap: stop at this proved relative gap.
         tol: end the method cone, with the status `tolerance`, once two rounds in a row (two layers, where no exact
             oracle knows the gap) or a pass over all layers (more) gain less than this part of the cost. Unlike the time

@@ -75,11 +75,10 @@ CERTIFICATES = {
     ),
     "paths": Wording(
         "proved, by the path norm of the hidden neurons, for every network of three layers",
-        "The bound comes from the paths through the network: the product of the weights along a path, summed over all"
-        " paths, is a norm that no network can make small and still fit. Multipliers of the samples price the neurons"
-        " of the second hidden layer, and a tree over the signs of their values proves that no neuron is worth more."
-        " No network of three layers, of any width, can cost less; the multipliers and the tree are stored with the"
-        " run.",
+        "The bound comes from the path norm, the sum over all paths through a network of the product of the weights on"
+        " the path: the weights cost at least as much as it says. Multipliers of the samples price the neurons of the"
+        " second hidden layer, and a tree over the signs of their values proves that no neuron has a larger price. No"
+        " network of three layers, of any width, can cost less; the multipliers and the tree are stored with the run.",
         "the path norm of the hidden neurons applies to so few samples",
     ),
     "convexity": Wording(

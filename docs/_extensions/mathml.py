@@ -10,7 +10,7 @@ from sphinx.errors import SphinxError
 from sphinx.writers.html5 import HTML5Translator
 
 BARS = re.compile(r'<mo(?: stretchy="false")?>([‖|⟨⟩])</mo>')
-"""Of norms, sizes and products: TeX gives them the size of a letter and no space."""
+"""The bars of norms and products, which TeX draws at the size of a letter, without space around them."""
 
 
 def _as_mathml(node: nodes.Element, as_block: bool) -> str:

@@ -127,7 +127,7 @@ class Branching:
         batch: nodes at a time.
         best: the largest <lambda, sigma(h)> that was met.
         count: nodes so far.
-        met: neurons with the largest values.
+        neurons: those with the largest values, of each batch.
     """
 
     body: Body
@@ -138,7 +138,7 @@ class Branching:
     batch: int = 256
     best: float = 0.0
     count: int = 0
-    met: list[Neurons] = field(default_factory=list)
+    neurons: list[Neurons] = field(default_factory=list)
 
     def run(self, most: int, stop: Callable[[], bool]) -> Tree | None:
         """Return the trees; None where they would take more nodes than `most`, or the search was stopped."""
@@ -158,24 +158,18 @@ class Branching:
             lam, decided = slopes[of[now]], signs[now]
             lost = torch.where((lam > 0.0) & (decided == 0), lam * torch.minimum(*self._parts(settled)), -1.0)
             score, sample = lost.max(dim=1)
-            open_ = (settled.above > limit) & (score >= 0.0)
-            first = self.count + 2 * np.arange(int(open_.sum()))
-            cut = where[now.numpy()][open_.numpy()]
-            cuts[cut], halves[cut] = sample[open_].numpy(), first
-            children = decided[open_].repeat_interleave(2, dim=0)
-            children[torch.arange(len(children)), sample[open_].repeat_interleave(2)] = torch.tensor(
-                [1, -1], dtype=torch.int8
-            ).repeat(len(first))
-            of = torch.cat([of[later], of[now][open_].repeat_interleave(2)])
-            signs = torch.cat([signs[later], children])
-            above = torch.cat([above[later], settled.above[open_].repeat_interleave(2)])
-            where = np.concatenate([where[later.numpy()], self.count + np.arange(len(children))])
-            self.count += len(children)
-            cuts, halves = (
-                np.append(cuts, np.full(len(children), LEAF)),
-                np.append(halves, np.zeros(len(children), dtype=int)),
-            )
-            prices = np.vstack([prices, np.zeros((len(children), N), dtype=np.float32)])
+            unsettled = ((settled.above > limit) & (score >= 0.0)).nonzero()[:, 0]
+            cut, twice = where[now.numpy()][unsettled.numpy()], unsettled.repeat_interleave(2)
+            cuts[cut], halves[cut] = sample[unsettled].numpy(), self.count + 2 * np.arange(len(cut))
+            children = decided[twice]
+            children[0::2].scatter_(1, sample[unsettled, None], 1)
+            children[1::2].scatter_(1, sample[unsettled, None], -1)
+            of, signs = torch.cat([of[later], of[now][twice]]), torch.cat([signs[later], children])
+            above = torch.cat([above[later], settled.above[twice]])
+            where = np.concatenate([where[later.numpy()], self.count + np.arange(len(twice))])
+            self.count += len(twice)
+            cuts, halves = (np.append(a, np.full(len(twice), empty)) for a, empty in ((cuts, LEAF), (halves, 0)))
+            prices = np.vstack([prices, np.zeros((len(twice), N), dtype=np.float32)])
         return _in_preorder(cuts, prices, halves, K)
 
     def _limit(self) -> float:
@@ -203,7 +197,7 @@ class Branching:
         top = value.argsort(descending=True)[:10]
         total = (settled.plus - settled.minus)[top].abs()
         biased = bool(self.body.bias)
-        self.met.append(
+        self.neurons.append(
             Neurons(
                 torch.where(side[top, None] > 0, -h[top], h[top]).relu().numpy(),
                 (total[:, :-1] if biased else total).sum(dim=1).numpy(),

@@ -37,8 +37,8 @@ from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
 MOST_SAMPLES, MOST_OUTPUTS, MOST_NODES = 32, 2, 1_000_000
-STEP, STEP_ON_SPHERE = 0.05, 0.15
-"""A dictionary costs its step^2 / 12 of the bound, on a sphere step^2 / 9."""
+STEP = 0.05
+"""Of the dictionary, which costs step^2 / 12 of the bound of an exact fit at rank 2."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,7 @@ class PathNorm(DeepProof):
         """Search for the best multipliers; without a network to start from, there is none."""
         if target.network is None:
             return None
-        instance = Instance.of(problem, step := STEP)
-        if not instance.atoms.on_circle:
-            instance = Instance.of(problem, step := STEP_ON_SPHERE)
+        instance = Instance.of(problem, STEP)
         goal = target.cost * (1.0 - 0.99 * target.gap) / instance.unit
         search = Search(instance, goal, target.stop, target.worth)
         directions, points = search.run([W / instance.weights for W in target.network])
@@ -87,7 +85,7 @@ class PathNorm(DeepProof):
             return None
         proof = cls(
             0.0,
-            step,
+            STEP,
             float(directions),
             np.array([point.multipliers for point in points]),
             np.array([point.bias for point in points]),
@@ -104,6 +102,8 @@ class PathNorm(DeepProof):
         if not self.applies(problem):
             return 0.0
         instance, directions = Instance.of(problem, self.step), Directions.of(problem.Y.shape[1], int(self.directions))
+        if not math.isfinite(instance.atoms.neglected):
+            return 0.0
         lower, _ = instance.proved_at_any_scale([point.priced(instance, directions) for point in points])
         lower = float(instance.unit * lower)
         return lower if math.isfinite(lower) else 0.0
@@ -116,8 +116,9 @@ class PathNorm(DeepProof):
         if not fits or not few or self.bias_prices.min() <= 0.0:
             return None
         parts = Tree(self.cuts, self.prices).parts(count, int(trees), samples)
-        points = zip(self.multipliers, self.bias_prices.tolist(), parts or [], strict=False)
-        return None if parts is None else [Point(*point) for point in points]
+        if parts is None:
+            return None
+        return [Point(*point) for point in zip(self.multipliers, self.bias_prices.tolist(), parts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class Search:
         instance: the problem.
         goal: the bound that is enough.
         stop: called between steps; the search ends once it returns True.
-        worth: end where the programme's value is above the bound by less than this part of what the goal is; 0: never.
+        worth: end where less than this part of what the bound lacks could still be proved; 0: never.
         levels: how far multipliers may be from feasible, and the bound from the programme's value, with the number of
             directions of two outputs: at first, so that there is a bound soon, and then.
         points: at most.
@@ -253,7 +254,7 @@ class Search:
         return None
 
     def _coarse(self) -> Int[np.ndarray, " _"]:
-        """Return the neurons that the search looks at: all on a circle, on a sphere those nearest to some."""
+        """Return the neurons that the search looks at first: all on a circle, on a sphere some that are apart."""
         atoms = self.instance.atoms
         if atoms.on_circle:
             return np.arange(len(atoms.directions))
@@ -297,12 +298,12 @@ class Search:
         """
         if len(best.used) > self.held:
             self.neurons = self.neurons[np.argsort(-best.used)[: self.held // 2]]
-        if not branching.met:
+        if not branching.neurons:
             return False
-        met = functools.reduce(Neurons.with_more, branching.met)
-        price = goal * (met.weights + branching.body.price * met.biases)
-        excess = np.linalg.norm(met.values @ branching.multipliers, axis=1) / np.maximum(price, 1e-300)
+        largest = functools.reduce(Neurons.with_more, branching.neurons)
+        price = goal * (largest.weights + branching.body.price * largest.biases)
+        excess = np.linalg.norm(largest.values @ branching.multipliers, axis=1) / np.maximum(price, 1e-300)
         new = np.argsort(-excess)[:150]
         new = new[excess[new] > 1.0 + 0.1 * self.precision]
-        self.neurons = self.neurons.with_more(met[new])
+        self.neurons = self.neurons.with_more(largest[new])
         return len(new) > 0

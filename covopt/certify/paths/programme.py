@@ -70,10 +70,9 @@ class Programme:
         offsets = np.zeros(size + 1)
         offsets[: size : m + 1] = path * neurons.weights
         curved = instance.output_bias**2 + np.diag(instance.curvature + CURVED)
-        square = 0.0 if instance.is_homogeneous else 2.0 * scale
-        quadratic = sparse.block_diag([*[np.triu(2.0 * curved)] * m, np.array([[square]])], format="csc")
+        quadratic = sparse.block_diag([*[np.triu(2.0 * curved)] * m, np.array([[2.0 * scale]])], format="csc")
         if instance.is_homogeneous:
-            quadratic = sparse.csc_array(quadratic.shape)
+            quadratic = 0.0 * quadratic
         linear = np.append(-2.0 * instance.targets.T.ravel(), 0.0)
         settings = clarabel.DefaultSettings()
         settings.verbose, settings.max_threads = False, 1

@@ -26,8 +26,8 @@ from covopt.linalg.row_space import RowSpace
 
 # An upper bound on the rounding of a sum of two products, and of angles and norms of directions.
 CHARGED = 2.0**-48
-FINEST = 0.03
-"""The smallest step on a sphere, where there are about 20 / step^2 directions."""
+FINEST = 0.1
+"""The smallest step on a sphere. It costs step^2 / 9 of an exact fit's bound, with 5,000 to 13,000 directions."""
 APART = 0.98
 """The largest cosine between two neurons that are added together."""
 
@@ -61,7 +61,7 @@ class Dictionary:
 
         Args:
             X: the inputs, with their bias column if they have one.
-            step: the largest angle between neighbours, at most 1.
+            step: the largest angle between neighbours, at most 1; at rank 3 FINEST takes the place of a smaller one.
         """
         space = RowSpace.of(X, least=1, whole=2)
         P = space.size * space.P[:, :3].numpy()

@@ -70,10 +70,8 @@ class Shares(DeepProof):
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
         """Search for a tree whose bound is within the gap of the cost; the networks that it meets lower the cost."""
         gap = max(target.gap or 1e-4, 1e-6)
-        # The dictionary costs step^2 / 12 of an exact fit's bound at rank 2, step^2 / 9 at rank 3, and has 1 / step^2.
-        instance = Instance.of(problem, step := min(0.1, max(0.01, math.sqrt(3.0 * gap))))
-        if not instance.atoms.on_circle:
-            instance = Instance.of(problem, step := max(step, 0.1))
+        step = min(0.1, max(0.01, math.sqrt(3.0 * gap)))  # the dictionary costs step^2 / 12 of an exact fit's bound
+        instance = Instance.of(problem, step)
         directions = np.pad(instance.atoms.directions, ((0, 0), (0, 0 if problem.beta else 1)))
 
         def meet(paths: Paths) -> float:
@@ -110,6 +108,8 @@ class Shares(DeepProof):
         if not self.applies(problem):
             return 0.0
         instance = Instance.of(problem, self.step)
+        if not math.isfinite(instance.atoms.neglected):
+            return 0.0
         leaves = map(Prices, self.multipliers, self.prices)
         least = min(instance.value(cell, leaf) for cell, leaf in zip(cells, leaves, strict=True))
         lower = float(instance.unit * least)
