@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -136,6 +137,20 @@ class ExactNetworks(NetworkBuilder):
     # is made lighter, in `turns` steps, if it costs at most `nearly` times as much and a step takes at most `lightened`
     # multiplications.
     weak, nearly, turns, lightened = 1e-1, 1.0 + 1e-5, 50, 2.0**24
+    close = 1e-6  # a mixture that misses the targets by less than this part of the largest is moved to the nearest fit
+
+    def of_mixture(self, directions: Float[Tensor, "n r"], Phi: Float[Tensor, "N n"], mixture: Mixture) -> Network:
+        """Return the nearest exact fit where new outputs alone give none, as for neurons that are nearly copies."""
+        network = super().of_mixture(directions, Phi, mixture)
+        if math.isfinite(network.cost):
+            return network
+        problem, near = self.problem, self.of_rows(directions, mixture.outputs, mixture.bias)
+        misfit, size = evaluate(problem, near.weights()).residual, problem.spread.largest(float(problem.Y.abs().max()))
+        if not (misfit <= self.close * size and self._is_small(near)):
+            return network
+        first, last = nearest_fit(problem, near.weights(), interrupted)
+        fitted = self._built(first, last[:, :-1].T, last[:, -1])
+        return fitted if problem.allows(evaluate(problem, fitted.weights()).residual) else network
 
     def in_descent(self, rows: Tensor, outputs: Tensor, b: Tensor) -> None:
         """Return None: the networks of a descent do not fit."""
@@ -159,13 +174,17 @@ class ExactNetworks(NetworkBuilder):
         first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
         return self._built(first, last[:, :-1].T, last[:, -1])
 
+    def _is_small(self, network: Network) -> bool:
+        """Return True if a dense Jacobian of the network is cheap."""
+        return self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel()) <= self.lightened
+
     def _without_weak(self, network: Network, late: Callable[[], bool]) -> Network:
         """Remove the weakest neurons one by one, at no higher cost.
 
         The nearest fit costs more in second order, and this is more than a nearly needless neuron costs; so the network
         is moved along the exact fits towards less weight.
         """
-        if self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel()) > self.lightened:
+        if not self._is_small(network):
             return network
         while len(network.U) > 1 and not (late() or interrupted()):
             sizes = network.V.norm(dim=1)
