@@ -185,7 +185,8 @@ def plan(X: object, Y: object = None, **options: Any) -> SolvePlan:
     call = signature(solve).bind(X, Y, **options)
     call.apply_defaults()
     defaults = {name: parameter.default for name, parameter in call.signature.parameters.items()}
-    arguments: dict[str, Any] = dict(call.arguments) | by_rule(call.arguments, defaults) | unpacked(call.arguments)
+    arguments: dict[str, Any] = dict(call.arguments) | by_rule(call.arguments, defaults)
+    arguments |= unpacked(arguments, defaults)
     return _planned(**arguments)
 
 

@@ -18,10 +18,11 @@ from covopt.certify.proofs import read_proof
 from covopt.data.arrays import read_npz
 from covopt.data.coding import Coding
 from covopt.model.problem import Problem, make_problem
+from covopt.model.scalars import read_loss
 from covopt.model.weights import check_network, evaluate
 from covopt.records import record
 from covopt.records.record import Summary
-from covopt.runtime.errors import DataError, ProblemError
+from covopt.runtime.errors import DataError, ProblemError, RecordError, shown
 from covopt.runtime.loop import Certificate, Progress, Status
 from covopt.solvers.layer import Layer
 
@@ -94,6 +95,13 @@ def _result(
 ) -> Result:
     options = {key: _option(question, key) for key in OPTIONS}
     options["skip"] = _flag(question, "skip")
+    try:
+        read_loss(options["loss"])
+    except ProblemError as error:
+        raise RecordError(
+            f"The loss {shown(options['loss'])} of the run is none of covopt's; a run with a loss of your own can be"
+            " saved, but not loaded, verified or shown as a report, because files hold no code."
+        ) from error
     if options["loss"] == "interpolate":
         if options["lam"] != 1.0:  # which stands for none
             raise DataError(f"{record.PROBLEM} holds a lam, which the loss interpolate does not have; solve again.")

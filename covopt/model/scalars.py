@@ -78,7 +78,7 @@ def read_depth(depth: object) -> int:
 
 def read_beta(bias: object) -> float:
     """Check an amount of bias, a number >= 0."""
-    if bias is None or isinstance(bias, str):
+    if bias is None or isinstance(bias, (str, bool)):
         remedy = "give 0 (none), 1 (the usual one) or free (no penalty on biases)"
         raise ProblemError(f"The bias is {shown(bias)}; {remedy}.")
     value = as_number(bias, "bias")
@@ -93,8 +93,11 @@ def read_loss(name: object) -> tuple[str, float | None]:
     if not colon and kind in LOSSES:
         return kind, None
     if not (colon and kind == "huber"):
-        close = close_match(kind, LOSSES, LIKE)
+        meant = kind or type(name).__name__.removesuffix("Loss")  # such as torch's MSELoss
+        close = close_match(meant, LOSSES, LIKE)
         remedy = f"did you mean {close}" if close else f"use one of {', '.join(LOSSES)}, or huber:D with D > 0"
+        if not (close or isinstance(name, str)):
+            remedy += "; a loss of your own is an object with name, values, gradients, curvatures and conjugates"
         raise ProblemError(f"The loss {shown(name)} is unknown; {remedy}.")
     try:
         threshold = float(number)

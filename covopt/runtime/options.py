@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import wraps
 from inspect import Parameter, signature
 from numbers import Integral, Real
@@ -77,7 +77,7 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
         bound = declared.bind(*arguments, **named)
         bound.arguments.update(by_rule(bound.arguments, defaults))
         if "Y" in defaults:
-            bound.arguments.update(unpacked(bound.arguments))
+            bound.arguments.update(unpacked(bound.arguments, defaults))
         return public(*bound.args, **bound.kwargs)
 
     return wrapper
@@ -103,13 +103,18 @@ def taking(options: type) -> Callable[[Callable[Arguments, Answer]], Callable[Ar
     return declare
 
 
-def unpacked(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return X and Y of a `TensorDataset` that is given as X alone; nothing for other arguments."""
-    if arguments.get("X") is None or arguments.get("Y") is not None:
+def unpacked(arguments: Mapping[str, object], names: Container[str]) -> dict[str, object]:
+    """Return X, Y and the weights of a `Dataset` or `TensorDataset` given as X alone; nothing for other arguments."""
+    data: Any = arguments.get("X")
+    if data is None or arguments.get("Y") is not None:
         return {}
-    tensors = getattr(arguments["X"], "tensors", None)
+    if hasattr(data, "X") and hasattr(data, "Y"):
+        weights = getattr(data, "weights", None)
+        weigh = "sample_weight" in names and weights is not None and arguments.get("sample_weight") is None
+        return {"X": data.X, "Y": data.Y} | ({"sample_weight": weights} if weigh else {})
+    tensors = getattr(data, "tensors", None)
     if not isinstance(tensors, tuple):
-        raise ProblemError("Y is missing; give the targets, or as X a TensorDataset of inputs and targets.")
+        raise ProblemError("Y is missing; give the targets, or as X a Dataset or TensorDataset of inputs and targets.")
     if len(tensors) != 2:
         raise ProblemError(f"X is a TensorDataset of {len(tensors)}; give one of two tensors, inputs and targets.")
     return dict(zip("XY", tensors, strict=True))

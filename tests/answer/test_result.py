@@ -124,6 +124,8 @@ def test_a_data_set_of_two_tensors_holds_inputs_and_targets() -> None:
     assert result.coding is not None
     assert result.coding.classes == ("0", "1")
     assert covopt.plan(TensorDataset(inputs, labels), **options).problem.Y.shape == (8, 2)
+    iris = covopt.read_data("iris", rows=9, shuffle=0)
+    assert covopt.plan(iris, lam=0.1).problem.Y.tolist() == iris.Y.tolist()
     with pytest.raises(covopt.ProblemError, match="TensorDataset of 3; give one of two tensors"):
         covopt.solve(TensorDataset(inputs, labels, labels), **options)
 

@@ -31,7 +31,7 @@ from covopt.solvers.training.homotopy import SHIFTING, HomotopyOptions, descend
 PRODUCTS = 300
 """Products with J, at most, of a Gauss-Newton step."""
 DENSE = 2.0**24
-"""Multiplications with J as a matrix, at most; a step then takes 2 ms where 300 products take 37 (25 rows, 3 outputs)."""
+"""Multiplications with J as a matrix, at most; a step takes 2 ms where 300 products take 37 (25 rows of 3 outputs)."""
 ROUNDED = 1e-14
 """A fit that is off by no more than this, relative to max |Y|, is not made more exact."""
 
