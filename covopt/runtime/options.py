@@ -111,7 +111,8 @@ def unpacked(arguments: Mapping[str, object], names: Container[str]) -> dict[str
     if hasattr(data, "X") and hasattr(data, "Y"):
         weights = getattr(data, "weights", None)
         weigh = "sample_weight" in names and weights is not None and arguments.get("sample_weight") is None
-        return {"X": data.X, "Y": data.Y} | ({"sample_weight": weights} if weigh else {})
+        given: dict[str, object] = {"X": data.X, "Y": data.Y}
+        return given | {"sample_weight": weights} if weigh else given
     tensors = getattr(data, "tensors", None)
     if not isinstance(tensors, tuple):
         raise ProblemError("Y is missing; give the targets, or as X a Dataset or TensorDataset of inputs and targets.")
