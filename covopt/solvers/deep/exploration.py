@@ -162,6 +162,22 @@ class Exploration:
         return int(min(seconds * self.speed / (self.call + products), most))
 
 
+FIRST = Exploration(
+    starts=RandomStarts((1.0, 1.5), (0.5,)),
+    together=4,
+    steps=(1000, 4000),
+    share=0.35,
+    shallowest=3,
+    least=0.0,
+    fewest=(1, 200),
+    elite=4,
+    call=4e6,
+    speed=1.5e10,
+)
+"""Of a few starts before all others, where a large batch is not trained: one network that is trained for a third of the
+time, and then refined, ends lower than many short descents (docs/notes/2026-11-first-starts.md)."""
+
+
 def _packed(problem: Problem, networks: Sequence[Weights], rate: float) -> tuple[Batch, Tensor, float]:
     """Return the batch, its parameters, and `rate` times their root mean square."""
     batch = Batch(problem, [[len(W) for W in weights[:-1]] for weights in networks])

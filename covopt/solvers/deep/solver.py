@@ -25,7 +25,7 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
-from covopt.solvers.deep.exploration import Exploration, RandomStarts, usual_width
+from covopt.solvers.deep.exploration import FIRST, Exploration, RandomStarts, usual_width
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced, widened
@@ -40,6 +40,8 @@ AT_FIRST = 6
 # Ranks that are built outer layers first in one step.
 RANKS = 6
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
+# The part of the time that a batch may take that descends; where it takes more, a few starts are trained before it.
+CHEAP = 0.1
 # Networks of a batch that are refined, at most.
 ELITE = 6
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
@@ -123,6 +125,7 @@ class DeepSolver:
         self.problem, self.options = problem, options or DeepOptions()
         self._seed, self._init, self._max_width, self._enough = seed, init, max_width, enough
         self._exploration, self._lowest = Exploration(), math.inf
+        self._early = 0  # starts that are trained before all others
         self._descents = descent_for(problem, seed, max_width)
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
@@ -139,6 +142,8 @@ class DeepSolver:
             self._keep(state, start)
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self._enough and self.options.starts:
+            early = not self._together(budget, 0) and self._share_of_descents(self.options.batch, budget) > CHEAP
+            self._early = FIRST.count(self.problem, budget.time_limit, self.options.starts) if early else 0
             with budget.phase("first networks"):
                 self._begin(state, budget)
         else:
@@ -186,17 +191,22 @@ class DeepSolver:
 
     def _drawing_few(self, state: State) -> bool:
         """Return True if a few starts come now: early at up to 8 layers, after building at more."""
-        if state.costs or self.problem.depth <= ENDS or self._descents.deepened_first or not self._drawing(state):
+        few = self._early or self.problem.depth > ENDS
+        if state.costs or not few or self._descents.deepened_first or not self._drawing(state):
             return False
         return self.problem.depth <= 8 or state.settled > 0 or not (state.ranks or state.waiting)
 
     def _few(self, budget: Budget) -> int:
-        """Return how many starts, of 900 turns each, explore for 0.3 of the time on a CPU."""
-        starts = self._exploration.starts
-        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * max(starts.widths))
+        """Return how many starts explore for 0.3 of the time on a CPU."""
+        return max(1, min(AT_FIRST, round(0.3 / self._share_of_descents(1, budget))))
+
+    def _share_of_descents(self, starts: int, budget: Budget) -> float:
+        """Return the part of the time that so many starts take, of 900 turns each, on a CPU."""
+        widths = self._exploration.starts.widths
+        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * max(widths))
         turns = 900 * work(self.problem, [width] * (self.problem.depth - 1))
         rate = 3e9  # multiplications in a second
-        return max(1, min(AT_FIRST, round(0.3 * rate * budget.time_limit / turns)))
+        return starts * turns / rate / budget.time_limit
 
     def _building(self, state: State) -> bool:
         first = state.ranks.start == 1 and not self._descents.deepened_first
@@ -210,12 +220,14 @@ class DeepSolver:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _explore(self, state: State, budget: Budget, few: bool = False) -> None:
-        first, before, exploration = len(state.costs), state.cost, self._exploration
+        first, before = len(state.costs), state.cost
         batch = self._few(budget) if few else self.options.batch if self.options.tol is None else AT_FIRST
-        together = self._together(budget, first)
+        early = few and self._early > 0
+        exploration = FIRST if early else self._exploration
+        together = self._early if early else self._together(budget, first)
         state.trained = together > 0
         numbers = range(first, first + together if together else min(first + batch, self.options.starts))
-        draws = [self._draw(k, state.trained) for k in numbers]
+        draws = [self._draw(k, exploration.starts if state.trained else None) for k in numbers]
         if state.trained:
             networks = exploration.train(self._descents.smooth, draws, budget)
             elite, promising = exploration.elite, exploration.promising
@@ -241,7 +253,7 @@ class DeepSolver:
 
     def _begin(self, state: State, budget: Budget) -> None:
         """Start from deepened two-layer solutions; on small problems also by short descents."""
-        trained = self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
+        trained = self._early > 0 or self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
         deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else ROUGHLY)
         narrow = list(filter(self._narrow, deepened))
         self._keep_all(state, narrow)
@@ -349,10 +361,9 @@ class DeepSolver:
         """Return the largest useful rank: dimensions of inputs or outputs, and one for the mean."""
         return min(self.problem.samples, self.problem.X.shape[1], self.problem.Y.shape[1]) + 1
 
-    def _draw(self, number: int, trained: bool) -> list[Tensor]:
-        """Return random start `number`, for Adam or for a descent through smoothed kinks."""
-        starts = self._exploration.starts
-        if not trained:
+    def _draw(self, number: int, starts: RandomStarts | None) -> list[Tensor]:
+        """Return random start `number`, one of those for Adam; None: for a descent through smoothed kinks."""
+        if starts is None:
             # Of the few that come first, at a large depth, the first is not the narrowest.
             starts = RandomStarts(first=int(self.problem.depth > ENDS))
             # At depth 3, starts of larger scales reach the lowest minima, of low rank, less often.

@@ -25,7 +25,7 @@ from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, Progress, Status, run
-from covopt.solvers.deep.exploration import usual_width
+from covopt.solvers.deep.exploration import FIRST, usual_width
 from covopt.solvers.deep.pruning import reduced, reduced_on_few
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver
 from covopt.solvers.options import DRAWS_TOGETHER
@@ -44,10 +44,12 @@ SEARCHED = (Status.OPTIMAL, Status.CONVERGED, Status.TOLERANCE)  # of a search t
 
 
 def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
-    """Return True if `draws` starts cannot descend on all samples in that time, on CPUs."""
+    """Return True if neither can one start be trained, nor `draws` descend, on all samples in that time, on CPUs."""
     if not problem.can_be_split or problem.X.is_cuda:
         return False
-    return problem.samples > FEWEST and not _fits(problem, problem.samples, seconds, draws)
+    if problem.samples <= FEWEST or FIRST.count(problem, seconds, 1):
+        return False
+    return not _fits(problem, problem.samples, seconds, draws)
 
 
 def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Problem:
