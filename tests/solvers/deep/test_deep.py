@@ -387,6 +387,13 @@ def test_a_block_without_inputs_is_no_problem() -> None:
     assert evaluate(problem, improved).total <= evaluate(problem, weights).total
 
 
+def test_an_exact_fit_of_many_points_of_a_line_comes_from_two_layers() -> None:
+    """A few rounds of two layers do not fit 40 random points, and no other start does in this time."""
+    rng = np.random.default_rng(1000)
+    found = covopt.solve(rng.normal(size=(40, 1)), rng.normal(size=(40, 1)), depth=3, time_limit=4, certify="none")
+    assert found.residual <= found.problem.allowed_misfit
+
+
 def test_exact_fits_come_from_a_search_at_a_small_penalty() -> None:
     """The answer of two layers costs 8.4043."""
     rng = np.random.default_rng(1)
