@@ -1,6 +1,11 @@
 """The loss of hidden representations, differentiable in them, and gradients without autograd.
 
-`trace_quotient` is f of `covopt.linalg.pseudo_inverse` with the gradients of that module's derivation.
+`trace_quotient` is f(Z, Zs) = Tr[K B^+], K = Z Z^T, B = Zs Zs^T. With A = B^+ Z, W = A^T Zs, P = B B^+, R = (I - P) Z,
+
+    df = Tr[B^+ dK] - Tr[B^+ K B^+ dB] + 2 Tr[(I - P) K (B^+)^2 dB],
+
+along a path of constant rank (Golub, Pereyra), because dB^+ = -B^+ dB B^+ + (B^+)^2 dB (I - P) + (I - P) dB (B^+)^2. So
+grad_Z f = 2 A and grad_Zs f = -2 A W + 2 R (Zs^+ A)^T; with Tikhonov A = (B + t I)^{-1} Z and grad_Zs = -2 A A^T Zs.
 """
 
 from __future__ import annotations
@@ -12,9 +17,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from covopt.linalg.cholesky import factorize
+from covopt.linalg.cholesky import AnyFactor, FullRankFactor, factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
-from covopt.linalg.pseudo_inverse import trace_gradients, trace_value
+from covopt.linalg.pseudo_inverse import trace_value
 from covopt.model.forces import Representations, layer_inputs
 from covopt.model.problem import Problem
 
@@ -24,6 +29,18 @@ def trace_quotient(
 ) -> Float[Tensor, "*b"]:
     """Return f = Tr[Z Z^T (Zs Zs^T)^+] (with Tikhonov, f_t), differentiable once in both."""
     return _TraceQuotient.apply(Z, Zs, rule)  # type: ignore[return-value]
+
+
+def trace_gradients(
+    Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], factor: AnyFactor
+) -> tuple[Float[Tensor, "*b N n"], Float[Tensor, "*b N d"]]:
+    """Return (grad_Z f, grad_Zs f) from the decomposed Zs; of A and W^T = Zs^T A, what takes less work comes first."""
+    if factor.tikhonov > 0.0 or (isinstance(factor, FullRankFactor) and factor.spans):
+        A = factor.solve_gram(Z)
+        return 2.0 * A, -2.0 * (A @ (Zs.mT @ A).mT)
+    V = factor.solve(Z)
+    A = factor.solve_transposed(V)
+    return 2.0 * A, -2.0 * (A @ V.mT) + 2.0 * (factor.reject(Z) @ factor.solve(A).mT)
 
 
 class _TraceQuotient(torch.autograd.Function):
