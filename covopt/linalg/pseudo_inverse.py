@@ -52,7 +52,6 @@ def pseudo_inverse(
     Args:
         B: positive semi-definite.
         size: the magnitude of the numbers that B was computed from: eigenvalues up to 16 N eps of it are rounding.
-        tikhonov: t >= 0.
     """
     if tikhonov > 0.0:
         return torch.linalg.inv(B + tikhonov * torch.eye(B.shape[-1], dtype=B.dtype, device=B.device))

@@ -78,7 +78,6 @@ def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noi
 
     Args:
         problem: the problem; lam = 0 is allowed here, where the floor is 0.
-        weights: W_1 ... W_L.
         batch_size: B, from 1 to N.
 
     Raises:
@@ -179,9 +178,7 @@ def _outside(W: Float[Tensor, "n d"], inside: float, samples: int) -> float:
     """Return (mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2), rounded down, as a floor.
 
     Args:
-        W: of the layer.
         inside: mean_i |W h_i|^2 / (|h_i| |W|)^2.
-        samples: N.
     """
     terms = sum(W.shape) + samples + 8
     return frobenius(W) * math.sqrt(max(0.0, 1.0 - inside - terms * torch.finfo(W.dtype).eps))

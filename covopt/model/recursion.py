@@ -273,8 +273,6 @@ def window(
     s_{i + rank U}(B + U) <= s_i(B) for every matrix B.
 
     Args:
-        decay: the recursion.
-        tolerance: tau > 0.
         norm: |W_T|_F.
         rank: r, at most the batch size.
         width: the smaller side of W.

@@ -63,7 +63,6 @@ class SphereOracle:
 
     Args:
         Xt: inputs with their bias column, of rank three.
-        activation: sigma_a.
         rule: decides the rank.
         keep: local maxima below this part of the largest are not returned.
         entries: the number of entries that the (3, m) matrices of one batch of circles have, about.

@@ -155,8 +155,6 @@ class HiddenSolver:
         problem: any depth, with penalised biases; solved in float64 on its own device.
         width: the maximum of every hidden layer; None begins with twice as many neurons as samples, at most 100, and
             adds what is missing.
-        seed: of the random start, and of the searches for neurons.
-        init: weights [W_1, ..., W_L] to start from instead.
 
     Raises:
         ProblemError: `init` has the wrong shape.

@@ -63,8 +63,6 @@ def descend(
     Args:
         problem: of any depth; the loss must have a gradient.
         networks: weights, of any widths.
-        options: the descents.
-        stop: asked before each turn.
     """
     lowest = [[W.clone() for W in weights] for weights in networks]
     costs = [evaluate(problem, weights).total for weights in lowest]
