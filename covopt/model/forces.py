@@ -18,14 +18,6 @@ bracket is A W, and no (N, N) matrix is formed.
 **Trained networks.** The singular values of a trained layer fall to zero without a gap, and the pseudo-inverse divides
 by the smallest of them, where training has decided nothing: the forces are then noise. Tikhonov's (Ks + t I)^{-1} takes
 the place of Ks^+, as in the paper's figure. `tikhonov_for` chooses t if the caller gives none.
-
-**The loss of hidden representations** is the second face of the loss (MATH.md section 2, [JGHG22, Prop. 1]):
-
-    L_r(Z) = C(Z_L) + lam sum_l |Z_l^T (Zs_{l-1}^T)^+|_F^2    over Im Z_l inside Im Zs_{l-1}, l = 1..L,
-
-with Zs_0 = [X, beta 1] and Zs_l = [sigma(Z_l), beta 1]. A network's weights W are sent to weights of least norm with
-the same representations, W_l = Z_l^T (Zs_{l-1}^T)^+, so L_r(Z(W)) <= L(W), with equality exactly when every W_l already
-has that form (its rows lie in the row space of Zs_{l-1}); what W loses acts on nothing in the data.
 """
 
 from __future__ import annotations
