@@ -41,37 +41,9 @@ from covopt.runtime.errors import ProblemError
 Representations = Sequence[Float[Tensor, "N _"]]
 
 
-def layer_inputs(problem: Problem, Z: Representations) -> list[Float[Tensor, "N _"]]:
-    """Return [Zs_0, ..., Zs_{L-1}], the inputs of each layer of weights, shapes (N, n_l + 1).
-
-    Raises:
-        ProblemError: when the shapes of Z do not fit the problem.
-    """
-    check_representations(problem, Z)
-    return inputs_from(problem, Z)
-
-
-def check_representations(problem: Problem, Z: Representations) -> None:
-    """Raise a ProblemError unless the shapes of Z_1 ... Z_L fit the problem."""
-    if len(Z) != problem.depth:
-        raise ProblemError(
-            f"There are {len(Z)} representations and the problem's depth is {problem.depth}; give one for each layer."
-        )
-    for layer, z in enumerate(Z, start=1):
-        if z.ndim != 2 or len(z) != problem.samples:
-            raise ProblemError(
-                f"Z{layer} has shape {tuple(z.shape)}, but it must have one row for each of the {problem.samples}"
-                " samples."
-            )
-    if Z[-1].shape[1] != problem.Y.shape[1]:
-        raise ProblemError(f"Z{len(Z)} has {Z[-1].shape[1]} columns, but Y has {problem.Y.shape[1]}; they must agree.")
-
-
 @dataclass(frozen=True)
 class Forces:
-    """Attraction and repulsion on hidden layer l.
-
-    2 (Ks_{l-1})^+ Z_l and -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l], of [JGHG22, section 3].
+    """Attraction and repulsion on hidden layer l, of [JGHG22, section 3]; the module's text has their formulas.
 
     Attributes:
         attraction, repulsion: (N, n_l), derivatives of the loss in units of lam (Z_l moves against them).
@@ -94,10 +66,10 @@ def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRul
     """Return the forces on Z_l, l = `layer` from 1 to L - 1, in O(N n min(N, n)).
 
     Raises:
-        ProblemError: a layer that is no hidden one, or shapes of Z that do not fit.
+        ProblemError: a layer that is no hidden one.
     """
     check_layer(problem, layer)
-    inputs = layer_inputs(problem, Z)
+    inputs = inputs_from(problem, Z)
     z, Zs = Z[layer - 1], inputs[layer]
     factor = factorize(Zs, rule)
     A, W = factor.solve_gram(Z[layer]), factor.solve(Z[layer]).mT
@@ -133,7 +105,7 @@ def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
     attraction and negative repulsion is 0.65, 0.44, 0.54 on layer 1 and 0.78, 0.59, 0.28 on layer 2 with t = 0.01,
     which is 1e-4 of |Ks| here, and -0.08 to 0.10 with t = 0.
     """
-    inputs = layer_inputs(problem, Z)
+    inputs = inputs_from(problem, Z)
     small = False
     for Zs in inputs[layer - 1 : layer + 1]:
         s = torch.linalg.svdvals(Zs)

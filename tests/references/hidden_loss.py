@@ -20,8 +20,9 @@ from torch.autograd.function import once_differentiable
 from covopt.linalg.cholesky import AnyFactor, FullRankFactor, factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.pseudo_inverse import trace_value
-from covopt.model.forces import Representations, layer_inputs
+from covopt.model.forces import Representations
 from covopt.model.problem import Problem
+from covopt.model.weights import inputs_from
 
 
 def trace_quotient(
@@ -65,7 +66,7 @@ def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) 
     The part of Z_l outside Im Zs_{l-1} costs nothing, so keep Z feasible. For `interpolate` the fit is 0 and Z_L = Y is
     the caller's constraint.
     """
-    pairs = zip(Z, layer_inputs(problem, Z), strict=True)
+    pairs = zip(Z, inputs_from(problem, Z), strict=True)
     norm = torch.stack([trace_quotient(z, Zs, rule) for z, Zs in pairs]).sum()
     return problem.loss_at(Z[-1]) + problem.lam * norm
 
@@ -82,7 +83,7 @@ def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -
     where the rank of each Zs_l is locally constant and Z_l has no zeros. For `interpolate` the last entry is the
     penalty's part alone, Z_L = Y being fixed.
     """
-    inputs = layer_inputs(problem, Z)
+    inputs = inputs_from(problem, Z)
     parts = [trace_gradients(z, Zs, factorize(Zs, rule)) for z, Zs in zip(Z, inputs, strict=True)]
     gradients = [problem.lam * by_Z for by_Z, _ in parts]
     for layer in range(problem.depth - 1):
@@ -99,8 +100,5 @@ def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE)
     W_l = Z_l^T (Zs_{l-1}^T)^+, shape (n_l, n_{l-1} + 1). Off the feasible set layer l gives P_{Im Zs_{l-1}} Z_l on the
     given Zs_{l-1}, which is not Z_l: project first. With Tikhonov t > 0 these are ridge weights, which reproduce Z up
     to O(t) only.
-
-    Raises:
-        ProblemError: when the shapes of Z do not fit the problem.
     """
-    return [factorize(Zs, rule).solve(z).mT for z, Zs in zip(Z, layer_inputs(problem, Z), strict=True)]
+    return [factorize(Zs, rule).solve(z).mT for z, Zs in zip(Z, inputs_from(problem, Z), strict=True)]
