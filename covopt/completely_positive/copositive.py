@@ -72,12 +72,7 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
 
 
 def least_product(
-    A: Matrix,
-    points: Points,
-    places: tuple[np.ndarray, ...],
-    most: float,
-    deadline: float,
-    total: Matrix | None = None,
+    A: Matrix, points: Points, places: tuple[np.ndarray, ...], most: float, deadline: float, total: Matrix | None = None
 ) -> tuple[Matrix, Float[np.ndarray, " m"]] | None:
     """Minimise <A, C> over symmetric C with x^T C x >= 0 for some points x, by a linear programme.
 

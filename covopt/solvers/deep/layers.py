@@ -31,11 +31,7 @@ LATE = 0.4
 
 
 def examine(
-    problem: Problem,
-    weights: list[Tensor],
-    options: SolveOptions,
-    *,
-    improve: bool,
+    problem: Problem, weights: list[Tensor], options: SolveOptions, *, improve: bool
 ) -> tuple[list[Layer], list[Tensor]]:
     """Return a report of each hidden layer, and the network.
 

@@ -63,13 +63,7 @@ class Built(NamedTuple):
 
 
 def ends_first(
-    problem: Problem,
-    ranks: Sequence[int],
-    width: int,
-    seed: int,
-    stop: Callable[[], bool],
-    *,
-    of_each: bool = False,
+    problem: Problem, ranks: Sequence[int], width: int, seed: int, stop: Callable[[], bool], *, of_each: bool = False
 ) -> list[Built]:
     """Build networks of these ranks, outer layers first; return them lowest cost first.
 

@@ -53,10 +53,7 @@ POLISHING = HomotopyOptions(factors=(0.015, 1.5e-3, 1.5e-4, 0.0), slow=1e-5, mem
 
 
 def descend(
-    problem: Problem,
-    networks: Sequence[Weights],
-    options: HomotopyOptions,
-    stop: Callable[[], bool] = lambda: False,
+    problem: Problem, networks: Sequence[Weights], options: HomotopyOptions, stop: Callable[[], bool] = lambda: False
 ) -> list[list[Tensor]]:
     """Descend from all networks; return the lowest that each one met between descents.
 
