@@ -99,11 +99,9 @@ def check_layer(problem: Problem, layer: int) -> None:
 def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
     """Return t for the forces on Z_l: 0, or 1e-4 of |Ks| if some singular value is small.
 
-    Small is below 1e-3 of the largest. Layers of trained networks reach down to 1e-11 (digits 7, 8, 9 at lam 1e-2 to
-    1e-4, Adam). Of five layers of solves two have such values too; there t moves the imbalance little (from 0.46 to
-    0.54, from 1.16 to 1.36). On digits 7, 8, 9 (N = 42, L = 3, width 50, Adam, lam 1e-2, 1e-3, 1e-4) the cosine of
-    attraction and negative repulsion is 0.65, 0.44, 0.54 on layer 1 and 0.78, 0.59, 0.28 on layer 2 with t = 0.01,
-    which is 1e-4 of |Ks| here, and -0.08 to 0.10 with t = 0.
+    Small is below 1e-3 of the largest. Layers of trained networks reach down to 1e-11. On digits 7, 8, 9 (N = 42,
+    L = 3, Adam) the cosine of attraction and negative repulsion is 0.3 to 0.8 with this t, and -0.08 to 0.10 with
+    t = 0. Where a solve has such values too, t moves the imbalance little.
     """
     inputs = inputs_from(problem, Z)
     small = False
