@@ -14,7 +14,6 @@ No gradient of a single sample is formed. The floor holds for every W, whatever 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -95,7 +94,8 @@ def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noi
     totals: list[_Sums] = []
     for part in parts or _parts(problem, weights):
         sums = [_sums(W, delta / d, Zs / h) for W, (delta, Zs), (d, h) in zip(weights, part, scales, strict=True)]
-        totals = [tuple(map(operator.add, *layer)) for layer in zip(totals, sums, strict=True)] if totals else sums
+        before = totals or [(torch.zeros_like(W), 0.0, 0.0) for W in weights]
+        totals = [(A + B, a + b, c + d) for (A, a, c), (B, b, d) in zip(before, sums, strict=True)]
     return [_noise(problem, W, sums, d * h, c) for W, sums, (d, h) in zip(weights, totals, scales, strict=True)]
 
 
