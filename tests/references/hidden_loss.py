@@ -61,11 +61,7 @@ class _TraceQuotient(torch.autograd.Function):
 
 
 def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> Float[Tensor, ""]:
-    """Return L_r(Z), differentiable in Z.
-
-    The part of Z_l outside Im Zs_{l-1} costs nothing, so keep Z feasible. For `interpolate` the fit is 0 and Z_L = Y is
-    the caller's constraint.
-    """
+    """Return L_r(Z), differentiable in Z, which has to be feasible; for `interpolate` Z_L = Y is the caller's."""
     pairs = zip(Z, inputs_from(problem, Z), strict=True)
     norm = torch.stack([trace_quotient(z, Zs, rule) for z, Zs in pairs]).sum()
     return problem.loss_at(Z[-1]) + problem.lam * norm
