@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from covopt.linalg.psd import thin
-from covopt.model import forces
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import preactivations
+from covopt.model.weights import inputs_from, preactivations
 
 ACTIVATIONS = ("relu", "leaky:0.1", "leaky:-0.3", "linear")
 
@@ -78,7 +77,7 @@ def instances(
 def condition(problem: Problem, Z: list[Tensor]) -> float:
     """The largest condition number, on their ranges, of Zs_0 ... Zs_{L-1}: what digits are lost by."""
     worst = 1.0
-    for Zs in forces.layer_inputs(problem, Z):
+    for Zs in inputs_from(problem, Z):
         factor = thin(Zs)
         kept = factor.s[factor.significant > 0]
         worst = max(worst, float(kept.max() / kept.min()) if len(kept) else 1.0)

@@ -132,7 +132,6 @@ def dual_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -
     """Return the best D(t Lambda) over t in [0, 1/maximum], less its rounding.
 
     Args:
-        problem: a problem of depth 2.
         Lambda: any dual point (N, m); with free biases the bound is at its part that is orthogonal to what is free.
         maximum: a proved M >= max h there; infinity proves nothing and gives the bound 0, and so does a loss that does
             not say how its conjugate is rounded.

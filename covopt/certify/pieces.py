@@ -34,7 +34,6 @@ def least_squares(
     Args:
         x: where the samples are, in any order; finite.
         T: the values (N, m); finite.
-        most: the largest number of pieces.
         weight: w > 0; None for 1.
     """
     order = np.argsort(x, kind="stable")

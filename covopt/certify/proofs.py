@@ -58,7 +58,6 @@ def read_proof(certificate: Certificate, problem: Problem, lower: float, arrays:
 
     Args:
         certificate: the kind that the file states.
-        problem: to bound.
         lower: the bound that it states.
         arrays: what it holds; those that the kind does not need are ignored.
 
@@ -92,7 +91,6 @@ def data_proof(problem: Problem, seconds: float) -> Proof:
     """Return the best bound that needs the data alone: the spectral one, and for three layers and more its rivals.
 
     Args:
-        problem: to bound.
         seconds: time limit for improving the bounds, at least 0.05.
     """
     stop = _stop(seconds)
@@ -126,7 +124,6 @@ def agreed(problem: Problem, weights: Weights, cost: float, lower: float) -> flo
     """Return the bound, at most the cost of a network where rounding alone put it above.
 
     Args:
-        problem: to bound.
         weights: of the network.
         cost: what it costs; NaN if no network fits.
         lower: a bound that is stated to be proved.

@@ -116,8 +116,6 @@ def spectral_bound(
     network fits them.
 
     Args:
-        problem: to bound.
-        options: how hard to work.
         rank: bound only networks with at most this number of neurons in the last hidden layer; None: all.
         stop: asked between two lines of cross_entropy, whose lines take long, and between the pairs of samples of
             exact fits; once it says so, none is added.

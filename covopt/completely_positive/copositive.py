@@ -46,8 +46,6 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
 
     Args:
         A: with a unit diagonal.
-        seed: the seed of the starts for local minima.
-        deadline: of time.perf_counter().
     """
     n, rng = len(A), np.random.default_rng(seed)
     first = points = np.unique((np.eye(n)[:, None] + np.eye(n)[None]).reshape(-1, n), axis=0)
@@ -74,12 +72,7 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
 
 
 def least_product(
-    A: Matrix,
-    points: Points,
-    places: tuple[np.ndarray, ...],
-    most: float,
-    deadline: float,
-    total: Matrix | None = None,
+    A: Matrix, points: Points, places: tuple[np.ndarray, ...], most: float, deadline: float, total: Matrix | None = None
 ) -> tuple[Matrix, Float[np.ndarray, " m"]] | None:
     """Minimise <A, C> over symmetric C with x^T C x >= 0 for some points x, by a linear programme.
 
@@ -88,7 +81,6 @@ def least_product(
         points: the x, one in each row.
         places: the rows i and columns j >= i of the entries that may differ from zero.
         most: |C_ij| is at most this.
-        deadline: of time.perf_counter().
         total: a symmetric matrix with <total, C> = 1; None: no such condition.
 
     Returns:
@@ -254,8 +246,6 @@ def find(A: Matrix, tolerance: float, seed: int, deadline: float) -> Witness | N
     Args:
         A: non-negative and positive semi-definite (others: `find_cheap`), with a positive diagonal.
         tolerance: <A, C> must be below -tolerance |A| |C|.
-        seed: of the random starts.
-        deadline: of time.perf_counter().
     """
     unit, scale = to_unit_diagonal(A)
     back = 1.0 / np.outer(scale, scale)

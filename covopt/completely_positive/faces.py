@@ -61,8 +61,6 @@ def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = SE
 
     Args:
         A: positive semi-definite and non-negative up to rounding, with a positive diagonal.
-        seed: of the starts of the searches for zeros.
-        deadline: of time.perf_counter(); then None.
         enough: relative residual of the factor, at most.
     """
     if len(A) > 25:  # the search for zeros takes too long

@@ -149,10 +149,6 @@ def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions
 
     Args:
         A: positive semi-definite up to rounding, and non-negative, with a positive diagonal.
-        r: the number of atoms.
-        seed: the seed of the random starts.
-        deadline: of time.perf_counter(); then None.
-        options: the limits of the search.
     """
     unit, scale = to_unit_diagonal(A)
     root = significant_root(unit, options.noise)

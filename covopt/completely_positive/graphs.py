@@ -97,7 +97,6 @@ def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | N
     """Solve the three programmes of the module's docstring; None if there are more than 4000 maximal cliques.
 
     Args:
-        graph: the graph whose cliques cover.
         time_limit: seconds for the three together.
         needed: a subgraph on the same vertices, whose edges and lone vertices must be covered; None: the graph.
     """

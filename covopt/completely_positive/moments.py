@@ -165,7 +165,6 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
 
     Args:
         A: non-negative with a positive diagonal; `tolerance` as for `MomentBound.value`.
-        deadline: of time.perf_counter().
     """
     if past(deadline):
         return None

@@ -68,9 +68,6 @@ def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: floa
     Args:
         K, S: positive semi-definite up to rounding; S without the bias.
         slope: of sigma for negative arguments.
-        n: neurons.
-        seed: of the random starts.
-        deadline: of time.perf_counter(); then None.
     """
     roots = tuple(significant_root(A, SEARCH.noise).T for A in (K, S))
     if max(root.shape[1] for root in roots) > n:

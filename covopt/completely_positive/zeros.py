@@ -66,7 +66,6 @@ def prove(A: Matrix, C: Matrix, deadline: float = math.inf) -> tuple[Float[np.nd
     Args:
         A: non-negative.
         C: exposes A up to rounding; its entries where A is zero are ignored.
-        deadline: of time.perf_counter().
     """
     if not rational.is_exact_data(A):
         return None

@@ -59,7 +59,6 @@ def check_unfolding(path: Path, size: int) -> None:
     """Raise a DataError if the content of a small file would take very much memory.
 
     Args:
-        path: the file.
         size: bytes that its content takes in memory.
     """
     if size > max(2**28, 100 * path.stat().st_size):
@@ -70,7 +69,6 @@ def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
     """Return the arrays of a `.npz` file by name; arrays of Python objects are refused.
 
     Args:
-        path: the file.
         mapped: leave uncompressed arrays in the file, and read their rows on demand.
 
     Raises:
@@ -188,7 +186,6 @@ def check_free(path: Path, force: bool = False, names: str = "") -> None:
     """Raise a RecordError unless arrays may be written: no file exists, or `force` is set.
 
     Args:
-        path: the file to write.
         force: replace an earlier file.
         names: a regular expression for the names of its arrays; a file with other arrays is not replaced.
     """

@@ -45,7 +45,6 @@ def scaling(
     """Return (shift, factor), to be used as (X - shift) * factor.
 
     Args:
-        X: inputs (N, n_0).
         scale: none, max or standard.
         weights: how often each row counts, at least 0 (N,); None: each row once.
     """
@@ -120,7 +119,6 @@ def labels_of(Y: NDArray, name: str, task: str | None = None, loss: str | None =
     Args:
         Y: targets of all rows (N,) or (N, n_L).
         name: the name of the targets in messages.
-        task: regression, classification or None.
         loss: the name of the loss, if it is known.
 
     Raises:

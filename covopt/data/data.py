@@ -22,7 +22,7 @@ from covopt.data.arrays import LARGEST, read_npz, share_of
 from covopt.data.coding import Coding, check_scale, labels_of, scaling, targets_in_words
 from covopt.data.mnist import fetch_mnist, read_mnist
 from covopt.data.row_groups import GroupedRows
-from covopt.data.tables import SUFFIXES, read_table, suggestion
+from covopt.data.tables import SUFFIXES, Raw, read_table, suggestion
 from covopt.data.tensors import as_array, read_torch
 from covopt.runtime.errors import CovoptWarning, DataError, counted, listed, shown
 from covopt.runtime.lazy import lazy
@@ -71,18 +71,6 @@ class Dataset:
     def targets(self) -> str | None:
         """Describe how the targets are read; None for numbers that cannot be mistaken for classes."""
         return targets_in_words(self.Y, self.classes)
-
-
-@dataclass(frozen=True)
-class Raw:
-    """Inputs and targets as a source holds them, with names, weights and the task."""
-
-    X: NDArray | GroupedRows
-    Y: NDArray | None
-    columns: tuple[str, ...] | None = None
-    names: tuple[str, ...] | None = None
-    weights: NDArray | None = None
-    task: str | None = None
 
 
 @checked
@@ -195,8 +183,7 @@ def _read(
     suffix = path.suffix.lower()
     _check_directory(name, data_dir)
     if suffix in SUFFIXES:
-        table = read_table(path, target, drop=drop, one_hot=one_hot, task=task, weights=weights, mapped=mapped)
-        return Raw(table.X, table.y, table.columns, weights=table.weights)
+        return read_table(path, target, drop=drop, one_hot=one_hot, task=task, weights=weights, mapped=mapped)
     if suffix in TEXTS:
         raise DataError(f"{name} is of no known format; if it is a table with commas, rename it to .csv.")
     if target is not None:

@@ -45,7 +45,6 @@ def read_further(
     Args:
         source: as for `read_data`.
         coding: the coding of the data that the network was solved with.
-        outputs: n_L.
         data_dir: the directory with the files of mnist.
         targets: True if the data must have targets; False leaves them out.
     """

@@ -94,7 +94,6 @@ class GroupedRows:
     """Inputs (N, n_0) that stay in a .parquet file, whose row groups are read on demand.
 
     Args:
-        columns: the columns of the file.
         names: the names of the inputs, in their order.
         coded: for one-hot inputs, the result of `cells.codes_of` for all rows.
     """

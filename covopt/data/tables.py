@@ -18,13 +18,15 @@ SUFFIXES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True)
-class Table:
-    """Inputs X (N, n_0), target y (N,) as numbers or texts, names of the inputs, and row weights."""
+class Raw:
+    """Inputs and targets as a source holds them, with names, weights and the task."""
 
-    X: NDArray[np.float64] | GroupedRows
-    y: NDArray
-    columns: tuple[str, ...]
-    weights: NDArray[np.float64] | None = None
+    X: NDArray | GroupedRows
+    Y: NDArray | None
+    columns: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
+    weights: NDArray | None = None
+    task: str | None = None
 
 
 def read_table(
@@ -36,7 +38,7 @@ def read_table(
     task: str | None = None,
     weights: str | None = None,
     mapped: bool = False,
-) -> Table:
+) -> Raw:
     """Read the columns of a table as inputs and target.
 
     Args:
@@ -84,7 +86,7 @@ def read_table(
     texts = {name: [f"{name}={text}" for text in kinds] for name, (_, kinds) in coded.items()}
     names = [input_name for name in inputs for input_name in texts.get(name, [name])]
     row_weights = None if weights is None else floats(loaded[weights])
-    return Table(X, target_of(columns[target], target, path, task), tuple(names), row_weights)
+    return Raw(X, target_of(columns[target], target, path, task), tuple(names), weights=row_weights)
 
 
 def read_like(

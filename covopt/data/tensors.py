@@ -30,7 +30,6 @@ def read_torch(path: Path, remedy: str) -> object:
     """Return what torch.save stored, if it is plain tensors in lists and dictionaries.
 
     Args:
-        path: the file.
         remedy: the end of an error message, which says what to do.
 
     Raises:

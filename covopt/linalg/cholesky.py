@@ -12,7 +12,7 @@ Source: Bjorck, Numerical Methods for Least Squares Problems, 2.4 and 6.6 (corre
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -47,10 +47,6 @@ class FullRankFactor:
     def rank(self) -> Int[Tensor, "*b"]:
         """Return k, for every member of the batch."""
         return torch.full(self.L.shape[:-2], self.L.shape[-1], dtype=torch.int64, device=self.L.device)
-
-    def without_tikhonov(self) -> FullRankFactor:
-        """Return the same factor with the pseudo-inverse."""
-        return FullRankFactor(self.Z, self.L, self.L, replace(self.rule, tikhonov=0.0))
 
     def project(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
         """Return P_{Im Z} A."""

@@ -92,9 +92,6 @@ def lbfgs(
     """Yield x and the point after each iteration, until L-BFGS stalls or gains too little; f never rises.
 
     Args:
-        value: f and its gradient.
-        x: the start.
-        options: the limits.
         preconditioner: as `Memory`'s.
     """
     options = options or DescentOptions()

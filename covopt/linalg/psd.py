@@ -8,7 +8,7 @@ value that `RankRule` does not keep counts as zero.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -69,18 +69,9 @@ class Factor:
     tikhonov: float
 
     @property
-    def spans(self) -> bool:
-        """Return False: whether Im Z is all of R^N is not checked here."""
-        return False
-
-    @property
     def rank(self) -> Int[Tensor, "*b"]:
         """Return the numerical rank of Z and of B."""
         return self.significant.sum(dim=-1).to(torch.int64)
-
-    def without_tikhonov(self) -> Factor:
-        """Return the same factor with the pseudo-inverse of the rank rule."""
-        return replace(self, inverse=_inverse(self.s, self.significant, 0.0), tikhonov=0.0)
 
     def project(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
         """Return P_{Im Z} A."""

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.linalg.psd import RANK_RULE, RankRule, row_space
+from covopt.linalg.psd import row_space
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 
 
@@ -48,18 +48,17 @@ class RowSpace:
     stretch: float
 
     @staticmethod
-    def of(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE, *, least: int = 0, whole: int = 0) -> RowSpace:
+    def of(Xt: Float[Tensor, "N d"], *, least: int = 0, whole: int = 0) -> RowSpace:
         """Return the row space, computed in float64.
 
         Args:
             Xt: inputs with their bias column, of any scale.
-            rule: decides which directions count.
             least: the minimum number of coordinates; added ones are 0.
             whole: with at most this number of columns, Q is the identity and nothing is lost.
         """
         X, size = to_unit_scale(Xt.double())
         d = X.shape[1]
-        basis = row_space(X, rule)
+        basis = row_space(X)
         if d <= whole:
             Q = torch.eye(max(d, least), d, dtype=X.dtype, device=X.device)
             return RowSpace(X, size, Q, X @ Q.T, len(basis), 0.0, 1.0)

@@ -58,8 +58,6 @@ def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> 
 
     Args:
         problem: the problem; lam = 0 is allowed here.
-        weights: W_1 ... W_L.
-        rows: the batch.
 
     Raises:
         ProblemError: for `interpolate`, which has no gradient.
@@ -115,8 +113,6 @@ def rank_chain(
     Args:
         W, G: of one shape.
         scale: may be 0 or infinite.
-        lam: the strength of the penalty.
-        batch: B.
         bound: a bound on the rank of G.
     """
     U, s, Vt = torch.linalg.svd(G, full_matrices=False)

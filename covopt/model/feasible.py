@@ -137,9 +137,7 @@ def _beyond(outside: Float[Tensor, "M m"], allowed: Float[Tensor, "M 1"]) -> boo
     return bool(((rows * (rows / largest)).sum(dim=0) > (allowed * (rows / largest)).sum(dim=0)).any())
 
 
-def _directions(
-    X: Float[Tensor, "N n"],
-) -> tuple[Int[Tensor, " M"], Float[Tensor, "M 1"], Float[Tensor, "M n"]]:
+def _directions(X: Float[Tensor, "N n"]) -> tuple[Int[Tensor, " M"], Float[Tensor, "M 1"], Float[Tensor, "M n"]]:
     """Return the non-zero rows: their indices, lengths |x_i| and directions x_i / |x_i|."""
     rows = (X != 0).any(dim=1).nonzero()[:, 0]
     # Scaled first, so that no square underflows or overflows.

@@ -18,14 +18,6 @@ bracket is A W, and no (N, N) matrix is formed.
 **Trained networks.** The singular values of a trained layer fall to zero without a gap, and the pseudo-inverse divides
 by the smallest of them, where training has decided nothing: the forces are then noise. Tikhonov's (Ks + t I)^{-1} takes
 the place of Ks^+, as in the paper's figure. `tikhonov_for` chooses t if the caller gives none.
-
-**The loss of hidden representations** is the second face of the loss (MATH.md section 2, [JGHG22, Prop. 1]):
-
-    L_r(Z) = C(Z_L) + lam sum_l |Z_l^T (Zs_{l-1}^T)^+|_F^2    over Im Z_l inside Im Zs_{l-1}, l = 1..L,
-
-with Zs_0 = [X, beta 1] and Zs_l = [sigma(Z_l), beta 1]. A network's weights W are sent to weights of least norm with
-the same representations, W_l = Z_l^T (Zs_{l-1}^T)^+, so L_r(Z(W)) <= L(W), with equality exactly when every W_l already
-has that form (its rows lie in the row space of Zs_{l-1}); what W loses acts on nothing in the data.
 """
 
 from __future__ import annotations
@@ -49,37 +41,9 @@ from covopt.runtime.errors import ProblemError
 Representations = Sequence[Float[Tensor, "N _"]]
 
 
-def layer_inputs(problem: Problem, Z: Representations) -> list[Float[Tensor, "N _"]]:
-    """Return [Zs_0, ..., Zs_{L-1}], the inputs of each layer of weights, shapes (N, n_l + 1).
-
-    Raises:
-        ProblemError: when the shapes of Z do not fit the problem.
-    """
-    check_representations(problem, Z)
-    return inputs_from(problem, Z)
-
-
-def check_representations(problem: Problem, Z: Representations) -> None:
-    """Raise a ProblemError unless the shapes of Z_1 ... Z_L fit the problem."""
-    if len(Z) != problem.depth:
-        raise ProblemError(
-            f"There are {len(Z)} representations and the problem's depth is {problem.depth}; give one for each layer."
-        )
-    for layer, z in enumerate(Z, start=1):
-        if z.ndim != 2 or len(z) != problem.samples:
-            raise ProblemError(
-                f"Z{layer} has shape {tuple(z.shape)}, but it must have one row for each of the {problem.samples}"
-                " samples."
-            )
-    if Z[-1].shape[1] != problem.Y.shape[1]:
-        raise ProblemError(f"Z{len(Z)} has {Z[-1].shape[1]} columns, but Y has {problem.Y.shape[1]}; they must agree.")
-
-
 @dataclass(frozen=True)
 class Forces:
-    """Attraction and repulsion on hidden layer l.
-
-    2 (Ks_{l-1})^+ Z_l and -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l], of [JGHG22, section 3].
+    """Attraction and repulsion on hidden layer l, of [JGHG22, section 3]; the module's text has their formulas.
 
     Attributes:
         attraction, repulsion: (N, n_l), derivatives of the loss in units of lam (Z_l moves against them).
@@ -102,10 +66,10 @@ def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRul
     """Return the forces on Z_l, l = `layer` from 1 to L - 1, in O(N n min(N, n)).
 
     Raises:
-        ProblemError: a layer that is no hidden one, or shapes of Z that do not fit.
+        ProblemError: a layer that is no hidden one.
     """
     check_layer(problem, layer)
-    inputs = layer_inputs(problem, Z)
+    inputs = inputs_from(problem, Z)
     z, Zs = Z[layer - 1], inputs[layer]
     factor = factorize(Zs, rule)
     A, W = factor.solve_gram(Z[layer]), factor.solve(Z[layer]).mT
@@ -135,13 +99,11 @@ def check_layer(problem: Problem, layer: int) -> None:
 def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
     """Return t for the forces on Z_l: 0, or 1e-4 of |Ks| if some singular value is small.
 
-    Small is below 1e-3 of the largest. Layers of trained networks reach down to 1e-11 (digits 7, 8, 9 at lam 1e-2 to
-    1e-4, Adam). Of five layers of solves two have such values too; there t moves the imbalance little (from 0.46 to
-    0.54, from 1.16 to 1.36). On digits 7, 8, 9 (N = 42, L = 3, width 50, Adam, lam 1e-2, 1e-3, 1e-4) the cosine of
-    attraction and negative repulsion is 0.65, 0.44, 0.54 on layer 1 and 0.78, 0.59, 0.28 on layer 2 with t = 0.01,
-    which is 1e-4 of |Ks| here, and -0.08 to 0.10 with t = 0.
+    Small is below 1e-3 of the largest. Layers of trained networks reach down to 1e-11. On digits 7, 8, 9 (N = 42,
+    L = 3, Adam) the cosine of attraction and negative repulsion is 0.3 to 0.8 with this t, and -0.08 to 0.10 with
+    t = 0. Where a solve has such values too, t moves the imbalance little.
     """
-    inputs = layer_inputs(problem, Z)
+    inputs = inputs_from(problem, Z)
     small = False
     for Zs in inputs[layer - 1 : layer + 1]:
         s = torch.linalg.svdvals(Zs)

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -63,11 +64,11 @@ class Scaled:
         return times_power(self.values, self.exponent)
 
 
-def times_power(values: Float[Tensor, "*shape"], exponent: int) -> Float[Tensor, "*shape"]:
+def times_power(values: Float[Tensor, "*shape"], exponent: int | Int[Tensor, "..."]) -> Float[Tensor, "*shape"]:
     """Return values * 2^exponent, for exponents beyond those of float64 too."""
-    half = max(-1000, min(1000, exponent // 2))
-    other_half = max(-1000, min(1000, exponent - half))
-    return values * 2.0**half * 2.0**other_half
+    power = exponent.cpu().numpy() if isinstance(exponent, Tensor) else exponent
+    with np.errstate(over="ignore", under="ignore"):
+        return torch.as_tensor(np.ldexp(values.cpu().numpy(), power), device=values.device)
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,7 @@ class Jacobians:
 
     def plain(self) -> Float[Tensor, "B nL n0"]:
         """Return the numbers themselves, infinite where float64 does not hold them."""
-        half = (self.exponents // 2).clamp(-1000, 1000)
-        other_half = (self.exponents - half).clamp(-1000, 1000)
-        return self.values * _power(half)[:, None, None] * _power(other_half)[:, None, None]
+        return times_power(self.values, self.exponents[:, None, None])
 
 
 class Passage:
@@ -256,13 +255,8 @@ def _normalised(J: Float[Tensor, "B m n"], exponents: Int[Tensor, " B"]) -> tupl
     """Return J over powers of two, largest entries in [1/2, 1), and exponents that undo it."""
     if not J.numel():
         return J, exponents
-    shift = torch.frexp(J.abs().amax(dim=(1, 2))).exponent.to(torch.int64).clamp(-1000, 1000)
-    return J * _power(-shift)[:, None, None], exponents + shift
-
-
-def _power(exponents: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """Return 2^exponents for normal numbers, exactly: their bits are the exponent alone."""
-    return ((exponents + 1023) << 52).view(torch.float64)
+    shift = torch.frexp(J.abs().amax(dim=(1, 2))).exponent.to(torch.int64)
+    return times_power(J, -shift[:, None, None]), exponents + shift
 
 
 def _charge(terms: int) -> float:

@@ -78,7 +78,6 @@ def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noi
 
     Args:
         problem: the problem; lam = 0 is allowed here, where the floor is 0.
-        weights: W_1 ... W_L.
         batch_size: B, from 1 to N.
 
     Raises:
@@ -94,8 +93,9 @@ def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noi
     scales = [tuple(max(sizes) or 1.0 for sizes in zip(*layer, strict=True)) for layer in zip(*largests, strict=True)]
     totals: list[_Sums] = []
     for part in parts or _parts(problem, weights):
-        sums = [_Sums.of(W, delta / d, Zs / h) for W, (delta, Zs), (d, h) in zip(weights, part, scales, strict=True)]
-        totals = [total.plus(more) for total, more in zip(totals, sums, strict=True)] if totals else sums
+        sums = [_sums(W, delta / d, Zs / h) for W, (delta, Zs), (d, h) in zip(weights, part, scales, strict=True)]
+        before = totals or [(torch.zeros_like(W), 0.0, 0.0) for W in weights]
+        totals = [(A + B, a + b, c + d) for (A, a, c), (B, b, d) in zip(before, sums, strict=True)]
     return [_noise(problem, W, sums, d * h, c) for W, sums, (d, h) in zip(weights, totals, scales, strict=True)]
 
 
@@ -136,41 +136,27 @@ def check_batch_size(problem: Problem, batch_size: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """Sums over samples of one layer, of delta and h divided by the largest.
+_Sums = tuple[Float[Tensor, "n d"], float, float]
+"""Sums over the samples of one layer, delta and h divided by the largest: of delta_i h_i^T, of |delta_i|^2 |h_i|^2, and
+of |W h_i|^2 / |h_i|^2 for W / |W|."""
 
-    Attributes:
-        pull: sum_i delta_i h_i^T.
-        squares: sum_i |delta_i|^2 |h_i|^2.
-        inside: sum_i |W h_i|^2 / |h_i|^2, with W / |W|.
-    """
 
-    pull: Float[Tensor, "n d"]
-    squares: float
-    inside: float
-
-    @staticmethod
-    def of(W: Float[Tensor, "n d"], delta: Float[Tensor, "N n"], H: Float[Tensor, "N d"]) -> _Sums:
-        """Return the sums over these samples; h_i = 0 takes nothing from W."""
-        squares, size = H.square().sum(dim=1), frobenius(W)
-        directions = torch.nn.functional.normalize(H, dim=1, eps=torch.finfo(H.dtype).tiny)
-        inside = float((directions @ (W / size).T).square().sum()) if size > 0.0 else 0.0
-        return _Sums(delta.T @ H, float((delta.square().sum(dim=1) * squares).sum()), inside)
-
-    def plus(self, other: _Sums) -> _Sums:
-        """Return the sums over both sets of samples."""
-        return _Sums(self.pull + other.pull, self.squares + other.squares, self.inside + other.inside)
+def _sums(W: Float[Tensor, "n d"], delta: Float[Tensor, "N n"], H: Float[Tensor, "N d"]) -> _Sums:
+    """Return the sums over these samples; h_i = 0 takes nothing from W."""
+    squares, size = H.square().sum(dim=1), frobenius(W)
+    directions = torch.nn.functional.normalize(H, dim=1, eps=torch.finfo(H.dtype).tiny)
+    inside = float((directions @ (W / size).T).square().sum()) if size > 0.0 else 0.0
+    return delta.T @ H, float((delta.square().sum(dim=1) * squares).sum()), inside
 
 
 def _noise(problem: Problem, W: Float[Tensor, "n d"], sums: _Sums, unit: float, c: float) -> Noise:
     """Return the noise of one layer, from sums scaled so that float64 holds their squares."""
-    N = problem.samples
-    mean = sums.pull / N
-    variance = max(0.0, sums.squares / N - float(mean.square().sum()))
+    N, (pull, squares, inside) = problem.samples, sums
+    mean = pull / N
+    variance = max(0.0, squares / N - float(mean.square().sum()))
     gradient = frobenius(unit * mean + 2.0 * problem.lam * W)
     deviation, decay = unit * math.sqrt(variance), 2.0 * problem.lam * frobenius(W)
-    floor = math.sqrt(c) * 2.0 * problem.lam * _outside(W, sums.inside / N, N)
+    floor = math.sqrt(c) * 2.0 * problem.lam * _outside(W, inside / N, N)
     spread = math.sqrt(c) * deviation
     return Noise(gradient, math.hypot(gradient, spread), spread, floor, deviation, decay)
 
@@ -179,9 +165,7 @@ def _outside(W: Float[Tensor, "n d"], inside: float, samples: int) -> float:
     """Return (mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2), rounded down, as a floor.
 
     Args:
-        W: of the layer.
         inside: mean_i |W h_i|^2 / (|h_i| |W|)^2.
-        samples: N.
     """
     terms = sum(W.shape) + samples + 8
     return frobenius(W) * math.sqrt(max(0.0, 1.0 - inside - terms * torch.finfo(W.dtype).eps))

@@ -4,11 +4,8 @@ They compute sums, largest values and triangles over rows. A network's hidden re
 for all samples, only outputs (N, n_L) are. `parts_of` splits a problem into those of consecutive rows; C and its
 gradient are the sums of the parts' own, each times n / N.
 
-Sums over samples, a chunk of rows at a time.
-
 Every function of a two-layer network that the data enter is a sum over samples: its loss and gradient, Gram matrices of
-its features, values of h. `Samples.total` adds such sums up chunk by chunk, so that memory beside the data stays that
-of one chunk, and over all processes where the rows are spread (spread.py).
+its features, values of h. `Samples.total` adds these up, over all processes where the rows are spread (spread.py).
 """
 
 from __future__ import annotations

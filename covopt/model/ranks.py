@@ -41,7 +41,6 @@ def threshold_rank(values: Values, tolerance: float, norm: float | None = None) 
 
     Args:
         values: singular values of W.
-        tolerance: tau >= 0.
         norm: what to measure against in the place of |W|_F, such as the norm of the start, by which a matrix that has
             decayed to nothing has rank 0.
 
@@ -75,7 +74,6 @@ def predicted_rank(start_values: Values, retained: float, norm: float, tolerance
         start_values: singular values of the initial W_0.
         retained: the retained fraction of W_0, as `Decay.kept`.
         norm: |W_T|_F; W_T = 0 has rank 0.
-        tolerance: tau.
 
     Source: P6 of MATH.md section 9.
     """
@@ -92,8 +90,6 @@ def functional_ranks(problem: Problem, weights: Weights, rise: float = 0.01) -> 
     = 0 or rounding. For `interpolate` a replacement counts where its misfit is allowed.
 
     Args:
-        problem: the problem.
-        weights: W_1 ... W_L.
         rise: relative to C.
 
     Raises:

@@ -17,15 +17,19 @@ divide entry by entry (Adam, AdamW, RMSprop); `Decay` does not describe them.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from itertools import pairwise
 
+import numpy as np
+from jaxtyping import Shaped
+
 from covopt.runtime.errors import ProblemError
 
-Matrix = tuple[Decimal, Decimal, Decimal, Decimal]
-UNITY: Matrix = (Decimal(1), Decimal(0), Decimal(0), Decimal(1))
+Matrix = Shaped[np.ndarray, "2 2"]
+"""Its entries are decimals."""
 
 EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Arithmetic for powers of A: ten squarings lose about one digit, and entries leave the range of float64."""
@@ -68,7 +72,7 @@ class Decay:
         Raises:
             ProblemError: steps < 0.
         """
-        return float(self.power(steps)[0])
+        return float(self.power(steps)[0, 0])
 
     def memory(self, k: int) -> tuple[float, float]:
         """Return (a_k, b_k): after k steps, weights W with velocity v contribute a_k W + b_k v.
@@ -76,7 +80,7 @@ class Decay:
         Raises:
             ProblemError: k < 0.
         """
-        a, b, _, _ = self.power(k)
+        a, b = self.power(k)[0]
         with localcontext(EXACT):
             return float(a), float(b * Decimal(self.rate))
 
@@ -99,19 +103,12 @@ class Decay:
             raise ProblemError(
                 "With this rate, lam and momentum the initial weights never fade; give lam > 0, or a smaller rate."
             )
-        return self._walk(retained) if oscillates else self._bisect(retained)
-
-    def _bisect(self, retained: float) -> int:
-        """Find T by bisection: kept(T) decreases if both eigenvalues of A are real and positive."""
-        high = 1
-        while abs(self.kept(high)) > retained:
-            high *= 2
-            _check_length(high, LONGEST)
-        low = high // 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if abs(self.kept(middle)) > retained else (low, middle)
-        return high
+        if oscillates:
+            return self._walk(retained)
+        # kept(T) decreases if both eigenvalues of A are real and positive.
+        steps = bisect_left(range(LONGEST + 1), True, key=lambda T: abs(self.kept(T)) <= retained)
+        _check_length(steps, LONGEST)
+        return steps
 
     def _walk(self, retained: float) -> int:
         """Find T step by step: if kept(T) changes its sign, it decays like beta^(T/2)."""
@@ -125,36 +122,29 @@ class Decay:
 
     def _invariants(self) -> tuple[float, float]:
         """Return the trace and the determinant of A."""
-        a, b, c, d = self._matrix()
+        (a, b), (c, d) = self._matrix()
         with localcontext(EXACT):
             return float(a + d), float(a * d - b * c)
 
     def _fades(self) -> bool:
         """Return True if A^T -> 0: |determinant| < 1 and |trace| < 1 + determinant (Jury's criterion)."""
-        a, b, c, d = self._matrix()
+        (a, b), (c, d) = self._matrix()
         with localcontext(EXACT):
             return abs(a * d - b * c) < 1 and abs(a + d) < 1 + a * d - b * c
 
     def _matrix(self) -> Matrix:
-        """Return A as (A_11, A_12, A_21, A_22)."""
+        """Return A."""
         with localcontext(EXACT):
             x, beta = 2 * Decimal(self.rate) * Decimal(self.lam), Decimal(self.momentum)
-            if self.nesterov:
-                return 1 - x * (1 + beta), -beta * beta, x, beta
-            return 1 - x, -beta, x, beta
+            first = [1 - x * (1 + beta), -beta * beta] if self.nesterov else [1 - x, -beta]
+            return np.array([first, [x, beta]])
 
     def power(self, steps: int) -> Matrix:
-        """Return A^T by repeated squaring in the arithmetic of EXACT."""
+        """Return A^T in the arithmetic of EXACT."""
         if steps < 0:
             raise ProblemError(f"The number of steps is {steps}; give 0 or more.")
-        power, square = UNITY, self._matrix()
         with localcontext(EXACT):
-            while steps:
-                if steps & 1:
-                    power = _times(power, square)
-                steps >>= 1
-                square = _times(square, square) if steps else square
-        return power
+            return np.linalg.matrix_power(self._matrix(), steps)
 
 
 @dataclass(frozen=True)
@@ -181,11 +171,11 @@ class StepwiseDecay:
 
     def kept(self, steps: int) -> float:
         """Return the factor of W_0 in W after the first `steps` steps."""
-        return float(self._between(0, steps)[0])
+        return float(self._between(0, steps)[0, 0])
 
     def memory(self, k: int) -> tuple[float, float]:
         """Return (a, b): weights W with velocity v before the last k <= T steps contribute a W + b v to W_T."""
-        a, b, _, _ = self._between(self.steps - k, self.steps)
+        a, b = self._between(self.steps - k, self.steps)[0]
         return float(a), float(b)
 
     def steps_to(self, retained: float) -> int:
@@ -193,23 +183,18 @@ class StepwiseDecay:
 
         It is T if all steps retain more.
         """
-        low, high = -1, self.steps
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if abs(self.memory(middle)[0]) > retained else (low, middle)
-        return high
+        return bisect_left(range(self.steps), True, key=lambda k: abs(self.memory(k)[0]) <= retained)
 
     def _between(self, begin: int, end: int) -> Matrix:
         """Return the matrix by which (W, v) before step `begin` enters (W, v) after step `end` - 1."""
-        product, places = UNITY, (0, *self.milestones, end)
+        product, places = np.eye(2, dtype=object), (0, *self.milestones, end)
         for number, (start, stop) in enumerate(pairwise(places)):
             steps = min(stop, end) - max(start, begin)
             if steps > 0:
                 decay = replace(self.first, rate=self.first.rate * self.gamma**number)
-                a, b, c, d = decay.power(steps)
                 with localcontext(EXACT):
                     rate = Decimal(decay.rate)
-                    product = _times((a, b * rate, c / rate, d), product)
+                    product = (decay.power(steps) * np.array([[1, rate], [1 / rate, 1]])) @ product
         return product
 
 
@@ -218,12 +203,6 @@ def _check_length(steps: int, most: int) -> None:
         raise ProblemError(
             f"The initial weights fade in more than {most:g} steps; give a larger rate or lam, or a larger `kept`."
         )
-
-
-def _times(A: Matrix, B: Matrix) -> Matrix:
-    a, b, c, d = A
-    e, f, g, h = B
-    return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
 
 
 @dataclass(frozen=True)
@@ -273,8 +252,6 @@ def window(
     s_{i + rank U}(B + U) <= s_i(B) for every matrix B.
 
     Args:
-        decay: the recursion.
-        tolerance: tau > 0.
         norm: |W_T|_F.
         rank: r, at most the batch size.
         width: the smaller side of W.

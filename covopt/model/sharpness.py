@@ -37,8 +37,6 @@ def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | N
     Bias columns are included. `interpolate` counts as mse.
 
     Args:
-        problem: the problem.
-        weights: W_1 ... W_L.
         passage: of these weights at the problem's samples.
 
     Returns:

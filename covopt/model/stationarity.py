@@ -28,8 +28,6 @@ def duals(
     """Return [M_1, ..., M_L], shapes (N, n_l); sigma' at a kink is the slope a.
 
     Args:
-        problem: with X and Y.
-        weights: W_1 ... W_L.
         Lambda: M_L, where the loss does not give it (`interpolate`).
 
     Raises:
@@ -59,9 +57,6 @@ def add_neuron(
     It adds the row sqrt(size) w, and the column sqrt(size) v above it.
 
     Args:
-        problem: the problem.
-        weights: W_1 ... W_L.
-        layer: 1 ... L - 1.
         direction: w (n_{layer-1} + 1,), of unit length.
         output: v (n_{layer+1},), of unit length.
         size: 0 changes nothing.

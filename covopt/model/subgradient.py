@@ -44,8 +44,6 @@ def residuals(problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"])
     The slopes at kinks are the best ones. Free biases count as 0 in W_l.
 
     Args:
-        problem: with X and Y.
-        weights: W_1 ... W_L.
         Lambda: M_L, as `multiplier` gives it.
     """
     sizes: list[float] = []

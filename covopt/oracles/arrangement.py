@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.linalg.psd import RANK_RULE, RankRule, row_space
+from covopt.linalg.psd import row_space
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.linalg.row_space import RowSpace
 from covopt.model.activation import Activation
@@ -39,15 +39,15 @@ from covopt.oracles.oracle import Answer, oracle_values
 from covopt.runtime.errors import ProblemError
 
 
-def row_rank(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> int:
+def row_rank(Xt: Float[Tensor, "N d"]) -> int:
     """Return the numerical rank of Xt."""
-    return len(row_space(Xt.double(), rule))
+    return len(row_space(Xt.double()))
 
 
-def has_rank_at_most(Xt: Float[Tensor, "N d"], most: int, rule: RankRule = RANK_RULE) -> bool:
+def has_rank_at_most(Xt: Float[Tensor, "N d"], most: int) -> bool:
     """Return True if `row_rank` is at most `most`; a few rows often refute it."""
     few = Xt[: 8 * (most + 1)]
-    return row_rank(few, rule) <= most and (len(few) == len(Xt) or row_rank(Xt, rule) <= most)
+    return row_rank(few) <= most and (len(few) == len(Xt) or row_rank(Xt) <= most)
 
 
 class ArrangementOracle:
@@ -61,9 +61,9 @@ class ArrangementOracle:
         ProblemError: when the rows of Xt span more than two dimensions.
     """
 
-    def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE) -> None:
+    def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation) -> None:
         self.Xt, self.activation = Xt, activation
-        self._space = RowSpace.of(Xt, rule, least=2, whole=2)
+        self._space = RowSpace.of(Xt, least=2, whole=2)
         if self._space.rank > 2:
             raise ProblemError(
                 f"The inputs and their bias column have rank {self._space.rank}, and the arrangement covers rank 2 at"

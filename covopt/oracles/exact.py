@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
@@ -41,12 +40,12 @@ MOST_CROSSINGS = 8_000_000
 
 
 def exact_oracle(
-    Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES
+    Xt: Float[Tensor, "N d"], activation: Activation, most_circles: int = MOST_CIRCLES
 ) -> ArrangementOracle | SphereOracle | None:
     """Return an exact oracle for rank <= 2, or 3 with up to `most_circles` rows; else None."""
-    if has_rank_at_most(Xt, 2, rule):
-        return ArrangementOracle(Xt, activation, rule)
-    return SphereOracle(Xt, activation, rule) if has_exact_oracle(Xt, rule, most_circles) else None
+    if has_rank_at_most(Xt, 2):
+        return ArrangementOracle(Xt, activation)
+    return SphereOracle(Xt, activation) if has_exact_oracle(Xt, most_circles) else None
 
 
 def inputs_have_rank_at_most(problem: Problem, most: int) -> bool:
@@ -64,6 +63,6 @@ def problem_has_exact_oracle(problem: Problem) -> bool:
     return problem.activation.is_linear or inputs_have_rank_at_most(problem, 3 if few else 2)
 
 
-def has_exact_oracle(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES) -> bool:
+def has_exact_oracle(Xt: Float[Tensor, "N d"], most_circles: int = MOST_CIRCLES) -> bool:
     """Return True if `exact_oracle` has an oracle."""
-    return has_rank_at_most(Xt, 3 if len(Xt) <= most_circles else 2, rule)
+    return has_rank_at_most(Xt, 3 if len(Xt) <= most_circles else 2)

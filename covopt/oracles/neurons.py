@@ -263,7 +263,6 @@ def strongest(
         X: inputs; the search centres them.
         Lambda: with column sums of 0.
         neurons: rows (w, b) to start from, besides `count` random ones of this seed.
-        stop: asked before each step.
     """
     mean = X.mean(dim=0)
     rho = float((X - mean).norm(dim=1).max()) if X.shape[1] else 0.0

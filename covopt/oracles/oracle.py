@@ -61,10 +61,7 @@ Wrap = Callable[[Callable[..., Answer]], Callable[..., Answer]]
 
 
 def oracle_values(
-    Xt: Float[Tensor, "N d"],
-    activation: Activation,
-    Lambda: Float[Tensor, "N m"],
-    directions: Float[Tensor, "B d"],
+    Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], directions: Float[Tensor, "B d"]
 ) -> Float[Tensor, " B"]:
     """Return h(w) = |Lambda^T sigma(Xt w)| for each row w of `directions` (any length)."""
     return (activation(directions @ Xt.T) @ Lambda).norm(dim=1)

@@ -109,10 +109,7 @@ class ConvexConcaveOracle:
         return Answer(directions[selected], values[selected])
 
     def ascend(
-        self,
-        Lambda: Float[Tensor, "N m"],
-        starts: Float[Tensor, "S d"],
-        stop: Callable[[], bool] = lambda: False,
+        self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"], stop: Callable[[], bool] = lambda: False
     ) -> tuple[Float[Tensor, "S d"], Float[Tensor, " S"]]:
         """Ascend from every start; return the unit directions and their values, in order.
 

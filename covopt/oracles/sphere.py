@@ -42,7 +42,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.linalg.row_space import RowSpace
 from covopt.model.activation import Activation
@@ -63,8 +62,6 @@ class SphereOracle:
 
     Args:
         Xt: inputs with their bias column, of rank three.
-        activation: sigma_a.
-        rule: decides the rank.
         keep: local maxima below this part of the largest are not returned.
         entries: the number of entries that the (3, m) matrices of one batch of circles have, about.
 
@@ -73,15 +70,10 @@ class SphereOracle:
     """
 
     def __init__(
-        self,
-        Xt: Float[Tensor, "N d"],
-        activation: Activation,
-        rule: RankRule = RANK_RULE,
-        keep: float = 0.5,
-        entries: int = 2**18,
+        self, Xt: Float[Tensor, "N d"], activation: Activation, keep: float = 0.5, entries: int = 2**18
     ) -> None:
         self.Xt, self.activation, self.keep, self.entries = Xt, activation, keep, entries
-        self._space = RowSpace.of(Xt, rule, whole=3)
+        self._space = RowSpace.of(Xt, whole=3)
         if (rank := self._space.rank) != 3:
             remedy = "ArrangementOracle" if rank < 3 else "branch-and-bound or the relaxation"
             raise ProblemError(

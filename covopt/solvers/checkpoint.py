@@ -72,7 +72,6 @@ class Checkpoint:
     """The file to which a solve saves its state, and the times at which it does.
 
     Args:
-        path: the file.
         every: seconds between two states.
         writes: whether this process writes the file; one of several does.
 

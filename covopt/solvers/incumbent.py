@@ -41,9 +41,6 @@ class Attempt:
 class Incumbent:
     """The best network and the best bound so far, which the stages of a plan share, in the units of the data.
 
-    Args:
-        problem: that is solved.
-
     Attributes:
         weights: of the best network; empty before the first one. cost: its loss, infinite while none fits.
         proof: the best bound; None without one.

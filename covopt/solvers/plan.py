@@ -125,10 +125,6 @@ class Plan:
 def planned(problem: Problem, options: SolveOptions) -> Plan:
     """Return a plan that stays within the memory limit; report its need.
 
-    Args:
-        problem: in float64.
-        options: how it is to be solved.
-
     Raises:
         ProblemError: it needs more than the limit, whatever it goes without.
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 import covopt
 from covopt.linalg.psd import RankRule, thin
-from covopt.model import forces, weights
+from covopt.model import weights
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import preactivations
+from covopt.model.weights import inputs_from, preactivations
 
 TIKHONOV = RankRule(tikhonov=0.2)
 
@@ -25,7 +25,7 @@ def directions(Z: Sequence[Tensor], seed: int) -> list[Tensor]:
 
 
 def full_rank(problem: Problem, Z: Sequence[Tensor]) -> bool:
-    return all(int(thin(Zs).rank) == min(Zs.shape) for Zs in forces.layer_inputs(problem, Z))
+    return all(int(thin(Zs).rank) == min(Zs.shape) for Zs in inputs_from(problem, Z))
 
 
 # ---------------------------------------------------------------------------------------------------- costs
@@ -97,7 +97,7 @@ def test_projection(instance: Instance, seed: int) -> None:
     projected = covopt.project_to_range(Z, problem.X, bias=problem.beta, activation=problem.activation)
     assume(condition(problem, projected) < 300.0)
     # The nearest point of the first layer's range, and of the second's given the first.
-    for k, Zs in enumerate(forces.layer_inputs(problem, projected)):
+    for k, Zs in enumerate(inputs_from(problem, projected)):
         nearest = Zs @ torch.linalg.lstsq(Zs, Z[k], driver="gelsd", rcond=1e-10).solution
         torch.testing.assert_close(projected[k], nearest, rtol=1e-10, atol=1e-10)
 

@@ -14,16 +14,16 @@ from runs import Run, toy_result
 import covopt
 from covopt.answer.forces import ForcesPicture, draw_forces
 from covopt.data.arrays import read_npz
-from covopt.model import forces
 from covopt.model.forces import layer_forces
 from covopt.model.problem import make_problem, with_bias
+from covopt.model.weights import inputs_from
 
 
 @given(instances(deficient=False))
 def test_against_autograd_and_dense_matrices(instance: Instance) -> None:
     problem, Z = instance.problem, instance.Z
     assume(condition(problem, Z) < 100.0)
-    inputs = forces.layer_inputs(problem, Z)
+    inputs = inputs_from(problem, Z)
     for layer in range(1, problem.depth):
         found = layer_forces(problem, Z, layer)
         z = Z[layer - 1].clone().requires_grad_()

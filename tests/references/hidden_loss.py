@@ -1,6 +1,11 @@
 """The loss of hidden representations, differentiable in them, and gradients without autograd.
 
-`trace_quotient` is f of `covopt.linalg.pseudo_inverse` with the gradients of that module's derivation.
+`trace_quotient` is f(Z, Zs) = Tr[K B^+], K = Z Z^T, B = Zs Zs^T. With A = B^+ Z, W = A^T Zs, P = B B^+, R = (I - P) Z,
+
+    df = Tr[B^+ dK] - Tr[B^+ K B^+ dB] + 2 Tr[(I - P) K (B^+)^2 dB],
+
+along a path of constant rank (Golub, Pereyra), because dB^+ = -B^+ dB B^+ + (B^+)^2 dB (I - P) + (I - P) dB (B^+)^2. So
+grad_Z f = 2 A and grad_Zs f = -2 A W + 2 R (Zs^+ A)^T; with Tikhonov A = (B + t I)^{-1} Z and grad_Zs = -2 A A^T Zs.
 """
 
 from __future__ import annotations
@@ -12,11 +17,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from covopt.linalg.cholesky import factorize
+from covopt.linalg.cholesky import AnyFactor, FullRankFactor, factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
-from covopt.linalg.pseudo_inverse import trace_gradients, trace_value
-from covopt.model.forces import Representations, layer_inputs
+from covopt.linalg.pseudo_inverse import trace_value
+from covopt.model.forces import Representations
 from covopt.model.problem import Problem
+from covopt.model.weights import inputs_from
 
 
 def trace_quotient(
@@ -24,6 +30,18 @@ def trace_quotient(
 ) -> Float[Tensor, "*b"]:
     """Return f = Tr[Z Z^T (Zs Zs^T)^+] (with Tikhonov, f_t), differentiable once in both."""
     return _TraceQuotient.apply(Z, Zs, rule)  # type: ignore[return-value]
+
+
+def trace_gradients(
+    Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], factor: AnyFactor
+) -> tuple[Float[Tensor, "*b N n"], Float[Tensor, "*b N d"]]:
+    """Return (grad_Z f, grad_Zs f) from the decomposed Zs; of A and W^T = Zs^T A, what takes less work comes first."""
+    if factor.tikhonov > 0.0 or (isinstance(factor, FullRankFactor) and factor.spans):
+        A = factor.solve_gram(Z)
+        return 2.0 * A, -2.0 * (A @ (Zs.mT @ A).mT)
+    V = factor.solve(Z)
+    A = factor.solve_transposed(V)
+    return 2.0 * A, -2.0 * (A @ V.mT) + 2.0 * (factor.reject(Z) @ factor.solve(A).mT)
 
 
 class _TraceQuotient(torch.autograd.Function):
@@ -43,12 +61,8 @@ class _TraceQuotient(torch.autograd.Function):
 
 
 def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> Float[Tensor, ""]:
-    """Return L_r(Z), differentiable in Z.
-
-    The part of Z_l outside Im Zs_{l-1} costs nothing, so keep Z feasible. For `interpolate` the fit is 0 and Z_L = Y is
-    the caller's constraint.
-    """
-    pairs = zip(Z, layer_inputs(problem, Z), strict=True)
+    """Return L_r(Z), differentiable in Z, which has to be feasible; for `interpolate` Z_L = Y is the caller's."""
+    pairs = zip(Z, inputs_from(problem, Z), strict=True)
     norm = torch.stack([trace_quotient(z, Zs, rule) for z, Zs in pairs]).sum()
     return problem.loss_at(Z[-1]) + problem.lam * norm
 
@@ -65,7 +79,7 @@ def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -
     where the rank of each Zs_l is locally constant and Z_l has no zeros. For `interpolate` the last entry is the
     penalty's part alone, Z_L = Y being fixed.
     """
-    inputs = layer_inputs(problem, Z)
+    inputs = inputs_from(problem, Z)
     parts = [trace_gradients(z, Zs, factorize(Zs, rule)) for z, Zs in zip(Z, inputs, strict=True)]
     gradients = [problem.lam * by_Z for by_Z, _ in parts]
     for layer in range(problem.depth - 1):
@@ -82,8 +96,5 @@ def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE)
     W_l = Z_l^T (Zs_{l-1}^T)^+, shape (n_l, n_{l-1} + 1). Off the feasible set layer l gives P_{Im Zs_{l-1}} Z_l on the
     given Zs_{l-1}, which is not Z_l: project first. With Tikhonov t > 0 these are ridge weights, which reproduce Z up
     to O(t) only.
-
-    Raises:
-        ProblemError: when the shapes of Z do not fit the problem.
     """
-    return [factorize(Zs, rule).solve(z).mT for z, Zs in zip(Z, layer_inputs(problem, Z), strict=True)]
+    return [factorize(Zs, rule).solve(z).mT for z, Zs in zip(Z, inputs_from(problem, Z), strict=True)]

@@ -299,7 +299,6 @@ def trees(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target, aim: f
     """Grow a tree on each view of the inputs until it proves `aim`; the neurons are rows of weights.
 
     Args:
-        problem: two layers.
         Lambda: a dual point that is orthogonal to what is free.
         target: the time for all trees, its `starts` and what a proof is `worth`.
         aim: of the bound on h.

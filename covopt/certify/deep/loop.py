@@ -87,7 +87,6 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
 
     Args:
         problem: an exact fit.
-        stop: called before each plane.
     """
     Y, _ = to_unit_scale(problem.Y.double())
     centred = Y - Y.mean(dim=0)

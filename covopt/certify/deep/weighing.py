@@ -177,7 +177,6 @@ def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: 
     Args:
         problem: its inputs, bias, activation and loss are used.
         targets: T, the problem's targets or a network's outputs.
-        stop: called after each step; True ends the search with the weights so far.
     """
     # Only the first rows, because their pairs are dense matrices.
     rows, centred = min(2000, problem.samples), problem.beta != 0.0

@@ -74,11 +74,7 @@ class AlternatingDirections:
     """The steps for a batch of pieces that share g; smaller pieces are padded."""
 
     def __init__(
-        self,
-        pieces: Sequence[Piece],
-        prox: Prox,
-        outputs: int = 0,
-        dtype: torch.dtype = torch.float64,
+        self, pieces: Sequence[Piece], prox: Prox, outputs: int = 0, dtype: torch.dtype = torch.float64
     ) -> None:
         self.prox = prox
         _, y, v = make_layout(pieces, outputs)

@@ -107,11 +107,7 @@ def grouped_bound(
     """Return the best lower bound found in `time_limit` seconds, or the first that reaches `target`.
 
     Args:
-        problem: a problem of depth 2.
-        time_limit: seconds.
         target: a bound that is good enough.
-        most: the maximum number of groups.
-        callback: called with (seconds, best bound).
 
     Raises:
         ProblemError: for another depth.

@@ -73,12 +73,7 @@ def loss_of_representations(
 
 @fitted
 def weights_of(
-    X: object,
-    Z: object,
-    *,
-    bias: float | str = 1.0,
-    activation: str | Activation = "relu",
-    tikhonov: float = 0.0,
+    X: object, Z: object, *, bias: float | str = 1.0, activation: str | Activation = "relu", tikhonov: float = 0.0
 ) -> list[Tensor] | list[NDArray[np.float64]]:
     """Return the lightest weights with given representations, W_l = Z_l^T (Zs_{l-1}^T)^+.
 
@@ -113,11 +108,7 @@ def weights_of(
 
 @fitted
 def project_to_range(
-    Z: object,
-    X: object,
-    *,
-    bias: float | str = 1.0,
-    activation: str | Activation = "relu",
+    Z: object, X: object, *, bias: float | str = 1.0, activation: str | Activation = "relu"
 ) -> list[Tensor] | list[NDArray[np.float64]]:
     """Project representations onto the feasible set, Z_l <- P Z_l with P on Im Zs_{l-1}.
 

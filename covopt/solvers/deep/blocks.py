@@ -62,12 +62,7 @@ class Solved:
     Lambda: Float[Tensor, "N nL"] | None = None
 
 
-def solve_block(
-    problem: Problem,
-    weights: Weights,
-    layer: int,
-    options: SolveOptions,
-) -> Solved:
+def solve_block(problem: Problem, weights: Weights, layer: int, options: SolveOptions) -> Solved:
     """Solve one block as `solve` does, alternating search and certifiers.
 
     Keeps the budget's time and rounds. A block that did not come to fit its targets exactly changes Z_{l+1} a little,

@@ -33,8 +33,6 @@ class Descent:
     """Descents of a penalised loss.
 
     Args:
-        problem: of any depth.
-        seed: of random neurons.
         widest: no hidden layer gets wider than this.
 
     Attributes:
@@ -78,9 +76,6 @@ class Descent:
 
         Args:
             networks: weights; for `interpolate` they have to fit.
-            stop: asked before each turn.
-            options: the descents of a pass.
-            passes: the maximum number of passes.
 
         Returns:
             Networks, each at no higher cost than its start (without a gain the start itself, bit for bit), and whether

@@ -79,8 +79,6 @@ class LayerRounds:
 
     Args:
         problem: of three layers and more, with penalised biases, in its own dtype on its own device.
-        seed: of the random start, and of the oracles' searches.
-        init: weights [W_1, ..., W_L] to start from instead.
 
     Raises:
         ProblemError: `init` does not fit the problem.

@@ -43,7 +43,6 @@ def deepened(shallow: Problem, weights: Weights, deep: Problem) -> list[list[Ten
 
     Args:
         shallow: the problem at the depth of the network.
-        weights: W_1 ... W_d.
         deep: the same problem at a larger depth; its weights may have other units.
     """
     places = range(shallow.depth + 1)
@@ -66,7 +65,6 @@ def shortened(deep: Problem, weights: Weights, shallow: Problem) -> list[list[Te
 
     Args:
         deep: the problem at the depth of the network, at least 3.
-        weights: W_1 ... W_L.
         shallow: the same problem at depth L - 1; its weights may have other units.
     """
     layers, hidden = _affine(deep, weights), preactivations(deep, weights)[:-1]

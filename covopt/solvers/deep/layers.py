@@ -31,11 +31,7 @@ LATE = 0.4
 
 
 def examine(
-    problem: Problem,
-    weights: list[Tensor],
-    options: SolveOptions,
-    *,
-    improve: bool,
+    problem: Problem, weights: list[Tensor], options: SolveOptions, *, improve: bool
 ) -> tuple[list[Layer], list[Tensor]]:
     """Return a report of each hidden layer, and the network.
 
@@ -43,8 +39,6 @@ def examine(
     their bounds are proved again before anything is reported.
 
     Args:
-        problem: of any depth.
-        weights: W_1 ... W_L.
         options: those of the solve. The layers share its time; a layer without a proof in its share has no gap, and
             without time for all layers there are no reports. No block is replaced by one with more than `max_width`
             neurons.

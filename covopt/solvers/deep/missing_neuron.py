@@ -81,12 +81,8 @@ def strongest_neuron(
     """Search hidden layer `layer` for the neuron of largest h_l; None if none has an effect.
 
     Args:
-        problem: of any depth.
-        weights: W_1 ... W_L.
-        layer: 1 ... L - 1.
         Lambda: M_L, where the loss does not give it (`interpolate`).
         starts: number of convex-concave ascents from random directions, besides those from the layer's own neurons.
-        seed: of the random directions.
         stop: asked before each step of the ascents; once it is true, the largest value so far counts.
 
     Returns:
@@ -181,10 +177,7 @@ def find_missing_on_many(
 
     Args:
         problem: its loss is not `interpolate`.
-        weights: W_1 ... W_L.
-        layer: 1 ... L - 1.
         Lambda: M_L.
-        seed: of the random directions.
     """
     samples = _ManySamples(problem, weights, layer, Lambda)
     return _in_best_size(problem, weights, layer, samples.strongest(seed), samples.costs)

@@ -57,13 +57,7 @@ def balanced(weights: Weights) -> list[Tensor]:
 
 
 def reduced(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor]:
-    """Remove dead neurons and merge aligned ones wherever the cost does not rise.
-
-    Args:
-        problem: of any depth.
-        weights: W_1 ... W_L.
-        stop: asked before each try; once it is true, there is no further one.
-    """
+    """Remove dead neurons and merge aligned ones wherever the cost does not rise."""
     ways: list[Callable[..., list[Tensor]]] = [  # the harmless first
         *(partial(_merged, cosine=cosine) for cosine in (1e-12, 1e-9, 1e-7, 1e-5, 1e-3)),
         *(partial(_without_small, part=part) for part in (1e-12, 1e-8, 1e-5, 1e-3)),
@@ -147,11 +141,9 @@ def widened(
     """Return a copy with more neurons of random weights in each hidden layer.
 
     Args:
-        weights: W_1 ... W_L.
         more: neurons to be added to hidden layers 1 ... L - 1.
         strength: root mean square of their weights, relative to the layer's; small enough, and the copy stays in its
             basin.
-        generator: of the random weights.
         widest: no hidden layer gets wider than this.
     """
 

@@ -84,12 +84,7 @@ class TikhonovLoss:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        first: Float[Tensor, "N r"],
-        Z: list[Float[Tensor, "N _"]],
-        eps: float,
-        kink: float,
+        self, problem: Problem, first: Float[Tensor, "N r"], Z: list[Float[Tensor, "N _"]], eps: float, kink: float
     ) -> None:
         hidden = Z[: problem.depth - 1]
         size = kink * min(float(z.square().mean().sqrt()) if z.numel() else 0.0 for z in hidden)
@@ -109,10 +104,7 @@ class TikhonovLoss:
     def coordinates(self, Z: list[Float[Tensor, "N _"]]) -> list[Float[Tensor, "_ _"]]:
         """Return V_l with Z_l = R_l V_l."""
         upper = zip(self.bases[1:], Z[1:], strict=False)
-        return [
-            thin(self.bases[0]).solve(Z[0]),
-            *(torch.linalg.solve_triangular(R, z, upper=False) for R, z in upper),
-        ]
+        return [thin(self.bases[0]).solve(Z[0]), *(torch.linalg.solve_triangular(R, z, upper=False) for R, z in upper)]
 
     def representations(self, x: Float[Tensor, " p"]) -> list[Float[Tensor, "N _"]]:
         """Return Z_l = R_l V_l."""
@@ -155,8 +147,6 @@ class HiddenSolver:
         problem: any depth, with penalised biases; solved in float64 on its own device.
         width: the maximum of every hidden layer; None begins with twice as many neurons as samples, at most 100, and
             adds what is missing.
-        seed: of the random start, and of the searches for neurons.
-        init: weights [W_1, ..., W_L] to start from instead.
 
     Raises:
         ProblemError: `init` has the wrong shape.

@@ -105,11 +105,7 @@ class DeepSolver:
     """The steps for `loop.run`: explore a batch, refine its best, improve the best's blocks.
 
     Args:
-        problem: depth >= 3, any loss.
-        options: the effort.
-        seed: of the random starts and searches.
         init: a network to start from, besides random starts.
-        max_width: of every hidden layer.
         enough: a cost that is within the gap asked for of a proved bound; the search ends there.
     """
 

@@ -47,9 +47,6 @@ def from_two_layers(
     """Return the two-layer solution, deepened in every way; nothing for streamed data.
 
     Args:
-        problem: depth >= 3.
-        budget: of the whole search.
-        seed: of the rounds of two layers.
         effort: the part of the time limit that they may take, and how many there are at most.
     """
     shallow, (share, rounds) = at_depth(problem, 2), effort
@@ -73,13 +70,7 @@ class Built(NamedTuple):
 
 
 def ends_first(
-    problem: Problem,
-    ranks: Sequence[int],
-    width: int,
-    seed: int,
-    stop: Callable[[], bool],
-    *,
-    of_each: bool = False,
+    problem: Problem, ranks: Sequence[int], width: int, seed: int, stop: Callable[[], bool], *, of_each: bool = False
 ) -> list[Built]:
     """Build networks of these ranks, outer layers first; return them lowest cost first.
 
@@ -89,8 +80,6 @@ def ends_first(
         problem: depth L >= 4.
         ranks: the rank k of each network.
         width: n, of the hidden layers at both ends.
-        seed: of the random starts.
-        stop: asked before each turn of a descent.
         of_each: refine the most promising start of each rank, instead of the most promising ones of all.
     """
     short = at_depth(problem, ENDS)

@@ -107,8 +107,6 @@ class DeepStream:
     Args:
         problem: depth >= 3, mse or cross_entropy.
         options: of the search on few samples.
-        seed: of the part of the samples, of the search and of the batches.
-        max_width: of every hidden layer.
         init: a network that the cycles begin with, in place of a search.
 
     Attributes:

@@ -42,12 +42,9 @@ class Alternation:
     gap in the same time again.
 
     Args:
-        problem: depth 2.
-        options: what is asked.
         init: hidden weights (n, n_0 + 1) of a network to start from.
         wrap: what to put around the search's oracles.
         stage: what the checkpoints call these rounds.
-        saved: the state to continue from.
         search: what the rounds do.
     """
 

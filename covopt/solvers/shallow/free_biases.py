@@ -66,7 +66,6 @@ class FreeSolver(Rounds):
         problem: two layers, free biases.
         exact: whether the exact oracles choose the neurons.
         gap: relative gap at which the rounds end, where exact oracles prove one.
-        seed: of the search's starts.
         tol: rounds of a search that lower the cost by less than this, relative, are slow, and end it.
         init: hidden weights (n, n_0 + 1) to start from.
 

@@ -70,7 +70,6 @@ class Master:
         Phi: features (N, n).
         targets: T (N, m).
         mu: the samples' mu_i > 0 (N,).
-        beta: the amount of bias.
         spread: of the processes that hold the rows of Phi and T.
     """
 

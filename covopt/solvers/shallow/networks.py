@@ -45,7 +45,6 @@ class NetworkBuilder:
     """Networks of one problem.
 
     Args:
-        problem: depth 2.
         X: its inputs in the row-space basis (N, r).
         Q: that basis (r, n_0 + 1).
         fit: the loss as the master sees it.

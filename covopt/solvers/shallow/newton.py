@@ -34,11 +34,9 @@ def refine(
     """Return V and b of lower cost, all v_k nonzero; None if there is no gain, or too much work.
 
     Args:
-        problem: depth 2.
         Phi: the features of the neurons.
         V, b: the starting point; no row of V is zero.
         tolerance: stop after a step that lowers the cost by less than this, relative.
-        stop: called before each step; True ends the method.
     """
     (N, m), beta = problem.Y.shape, problem.bias(1)
     P = torch.cat([Phi, Phi.new_full((N, int(beta > 0.0)), beta)], dim=1)

@@ -73,7 +73,6 @@ class Rounds(ABC):
     """Column generation as an iteration of `loop.run`.
 
     Args:
-        options: the stopping rules.
         fit: the loss in the master problem.
     """
 

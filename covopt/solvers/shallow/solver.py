@@ -75,7 +75,6 @@ class ShallowSolver(Rounds):
         exact: an oracle that knows the maximum, where there is one; else the convex-concave search is used.
         bound: turns a dual point and a maximum, proved or infinite, into the best lower bound so far (certify's
             business).
-        seed: of the search's starts.
         init: hidden weights (n, n_0 + 1) of a network to start from.
         wrap: what to put around the oracle and the search.
     """

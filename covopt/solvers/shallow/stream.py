@@ -96,7 +96,6 @@ class TwoLayerLoss:
 
     Args:
         problem: loss, lam, activation and beta; its data are not used.
-        samples: the data.
     """
 
     def __init__(self, problem: Problem, samples: Samples) -> None:
@@ -187,7 +186,6 @@ class StreamSolver:
 
     Args:
         problem: depth 2, mse or cross_entropy; its data are the rows of this process.
-        seed: of the start and of the batches.
 
     Attributes:
         judging: seconds that a loss over all samples takes.

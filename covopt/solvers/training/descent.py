@@ -135,7 +135,6 @@ class BatchedLBFGS:
 
     Args:
         function: the values and gradients of all rows.
-        start: a point for each row.
         memory: pairs remembered; 0 is gradient descent with the step lengths of Barzilai and Borwein.
 
     Attributes:

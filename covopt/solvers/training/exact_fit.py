@@ -64,9 +64,7 @@ def fit_by_multipliers(
 
     Args:
         problem: its loss is `interpolate`.
-        weights: W_1 ... W_L.
         options: of the first descent; later ones start near their ends.
-        stop: asked before each turn.
     """
     smooth = explored_problem(problem)
     # A smaller penalty than the explored one converges the faster, but each descent is the harder.
@@ -93,11 +91,6 @@ def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool
     """Change W_1 ... W_L as little as possible for F = Y, exactly or as nearly as possible.
 
     Takes Gauss-Newton steps D, the smallest with J D = Y - F, while they bring F nearer to Y.
-
-    Args:
-        problem: gives X and Y.
-        weights: W_1 ... W_L.
-        stop: asked before each step.
     """
     off, rounded = misfit(problem, weights), ROUNDED * float(problem.Y.abs().max())
     for _ in range(5):

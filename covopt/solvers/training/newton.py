@@ -82,9 +82,6 @@ def descend_by_newton(
     Args:
         problem: `has_newton` holds for it.
         networks: starting points, of at most this width.
-        width: n.
-        options: settings of the stages.
-        stop: called before each step; True ends the descent.
     """
     batch, exact = _Batch(problem, width), problem.interpolates
     theta, rows = batch.pack(networks), torch.arange(len(networks))

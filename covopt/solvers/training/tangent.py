@@ -46,7 +46,6 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
     Args:
         problem: its loss is `interpolate`.
         weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
-        stop: called before each step; True ends the search.
     """
     lightened_fits = 2  # number of the exact fits of lowest cost that are improved along the set of exact fits
     fits = sorted(

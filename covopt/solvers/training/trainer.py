@@ -111,8 +111,6 @@ def train(
         seeds: how many (0, 1, ...), or which. A network's start depends on its widths and seed alone.
         budget: time and rounds; a round is up to 100 steps of each batch.
         init: networks to train besides, from these weights.
-        options: the settings.
-        callback: gets a `Progress` after each round.
 
     Raises:
         ProblemError: for `interpolate`, for widths that do not fit the depth, and without any network to train.
