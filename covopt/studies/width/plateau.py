@@ -28,7 +28,7 @@ from covopt.answer.solve import Question, solve
 from covopt.completely_positive.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.records import record
-from covopt.records.answer import Drawn, Words
+from covopt.records.answer import Drawn, Table, Words
 from covopt.records.directories import Writer, spare
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently, interrupted
@@ -155,6 +155,10 @@ class Plateau(Drawn):
         """Return the curve as a table: width, cost, and relative distance to the level."""
         level = self.level
         return [(self._width(n), c, (c - level) / level if level > 0.0 else 0.0) for n, c in self.curve]
+
+    def overview(self) -> tuple[record.Pairs, Table]:
+        """Return the answer in lines, and the curve as a table."""
+        return self.describe(), (("width", "cost", "above the lowest cost"), self.rows())
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside plateau.json.
