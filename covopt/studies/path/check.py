@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from covopt.answer import check as runs, verify as checks
 from covopt.answer.held_out import HeldOut
 from covopt.answer.stored import load as load_run
-from covopt.answer.verify import alike, weights_of
+from covopt.answer.verify import different, weights_of
 from covopt.certify.proofs import read_proof
 from covopt.data.arrays import read_npz
 from covopt.model.problem import Problem, make_problem
@@ -85,24 +85,14 @@ def _complaints(directory: File, stated: Summary, rounding: float) -> Iterator[s
     if answer.end is not None:
         of_end = {"the path": answer.problem, "end": answer.end.problem}
         yield from checks.others(of_end, {"loss", "lam"})
-    summary = answer.summary()
-    if stated.keys() - {record.KIND, "files"} != summary.keys():
-        yield f"{Path.file} does not hold what covopt stores in it."
-        return
-    for name in ("points", "end", "depth", "bias", "skip", "loss", "activation", "rows", "picked"):
-        if not alike(stated[name], summary[name], rounding):
-            yield f"{Path.file} states other {name} than its networks and proofs give."
-    gap, proved = stated["largest_gap"], answer.largest_gap
-    if (gap is None) != (proved is None) or (gap is not None and proved is not None and not proved <= gap + rounding):
-        yield f"{Path.file} states a largest gap that its networks and proofs do not prove."
-    elif gap is not None and proved is not None and not abs(gap - proved) <= rounding:
-        yield f"{Path.file} states another largest gap than its networks and proofs give."
+    yield from checks.differences(Path.file, stated, answer.summary(), rounding)
     low, high = stated["lam_max"]
     if low is not None and high is not None and not 0.0 <= low <= high:
         yield f"{Path.file} states ends of lam_max that are the wrong way round."
     if answer.held_out is not None:
         scores = [answer.held_out.score(at(answer.problem, p.lam), p.weights) for p in answer.points]
-        if stated["scored_by"] != "test" or not alike([p["test"] for p in stated["points"]], scores, rounding):
+        losses = [p["test"] for p in stated["points"]]
+        if stated["scored_by"] != "test" or different(losses, scores, rounding) is not None:
             yield f"{Path.file} states other losses on the held-out data than its networks have."
     elif stated["scored_by"] == "test":
         yield f"{Path.file} states losses on held-out data, which are not there."
