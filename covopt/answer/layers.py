@@ -10,16 +10,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from covopt.answer.drawing import (
-    BOUND_COLOR,
-    COST_COLOR,
-    SIGNED,
-    RunPicture,
-    color_bar,
-    count_along,
-    plain_numbers,
-    robust_limit,
-)
+from covopt.answer import drawing
 from covopt.answer.forces import ForcesPicture, draw_neuron_plane, draw_samples
 from covopt.answer.pictures import short
 from covopt.answer.result import Result
@@ -31,7 +22,7 @@ from covopt.records.svg import Picture, picture
 
 def spectra(result: Result, layer: int) -> Picture | None:
     """Draw the eigenvalues of K_l and Ks_l; None if all are zero."""
-    kinds = zip(("K", "Kσ"), (COST_COLOR, BOUND_COLOR), layer_spectra(result, layer), strict=True)
+    kinds = zip(("K", "Kσ"), (drawing.COST_COLOR, drawing.BOUND_COLOR), layer_spectra(result, layer), strict=True)
     drawn = [(name, color, s[: rank_of(s)] ** 2) for name, color, s in kinds if rank_of(s) > 0]
     if not drawn:
         return None
@@ -44,7 +35,7 @@ def spectra(result: Result, layer: int) -> Picture | None:
         log_scale(axes, np.concatenate([values for _, _, values in drawn]))
         axes.set_xlabel("index of the eigenvalue, largest first")
         axes.set_ylabel("eigenvalue")
-        count_along(axes.xaxis)
+        drawing.count_along(axes.xaxis)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
 
@@ -55,23 +46,23 @@ def spectra(result: Result, layer: int) -> Picture | None:
     )
 
 
-def covariance(result: Result, layer: int, run: RunPicture) -> Picture:
+def covariance(result: Result, layer: int, run: drawing.RunPicture) -> Picture:
     """Draw Ks_l, the samples sorted as in the figure of the run."""
     _, Ks = result.covariances(layer)
     shown = Ks[np.ix_(run.order, run.order)]
-    limit, beyond = robust_limit(shown)
+    limit, beyond = drawing.robust_limit(shown)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         extent = (0.5, len(shown) + 0.5, len(shown) + 0.5, 0.5)
         low = -limit if shown.min() < 0.0 else 0.0
-        cmap = SIGNED if low < 0.0 else "magma"
+        cmap = drawing.SIGNED if low < 0.0 else "magma"
         drawn = axes.imshow(shown, cmap=cmap, vmin=low, vmax=limit, extent=extent, interpolation="nearest")
         axes.set_xlabel(f"sample, by {run.order_name}")
         axes.set_ylabel(f"sample, by {run.order_name}")
         for axis in (axes.xaxis, axes.yaxis):
-            count_along(axis)
-        color_bar(drawn, axes, extend=beyond)
+            drawing.count_along(axis)
+        drawing.color_bar(drawn, axes, extend=beyond)
 
     return picture(
         draw,
@@ -134,4 +125,4 @@ def log_scale(axes: Axes, values: Float[np.ndarray, " k"]) -> None:
     if values.max() > 100.0 * values.min():
         axes.minorticks_off()
     else:
-        plain_numbers(axes.yaxis)
+        drawing.plain_numbers(axes.yaxis)
