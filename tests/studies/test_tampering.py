@@ -108,7 +108,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ({"stored": "float16"}, "for rounded.loss"),
         ({"descended": lambda s: s["descended"] | {"loss": s["loss"], "gain": 0.0}}, "after further training costs"),
-        ({"finding": "near", "stationary": True}, "states 'near' for finding, but its files give 'untrained'"),
+        ({"finding": "near", "stationary": True}, "states true for stationary, but its files give false"),
         ({"verdict": "No better network was found."}, "for verdict"),
         ({"layers": lambda s: [s["layers"][0] | {"dead": s["layers"][0]["dead"] + 1}]}, "for layers.1.dead"),
     ],

@@ -27,8 +27,8 @@ from covopt.records.record import Summary
 from covopt.runtime.loop import Status
 from covopt.studies.ranks.architectures import architecture_of
 from covopt.studies.ranks.rank_answer import COURSES, TABLE, Ranks, lines_of, name_of_start
-from covopt.studies.ranks.rank_cells import RankCell, Setting, cell_of, reference_of
-from covopt.studies.ranks.sgd import Course, Descended
+from covopt.studies.ranks.rank_cells import RankCell, cell_of, reference_of
+from covopt.studies.ranks.sgd import Course, Descended, Setting
 
 UNCHECKED = (
     *("status", "seconds", "version", "data", "scale", "targets", "shuffle", "until", "seed", "refused"),

@@ -21,7 +21,8 @@ from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Status
 from covopt.studies.ranks import words as rank_words
 from covopt.studies.ranks.architectures import PLAIN, Architecture
-from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting
+from covopt.studies.ranks.rank_cells import RankCell, Reference
+from covopt.studies.ranks.sgd import Setting
 
 if TYPE_CHECKING:
     from covopt.answer import drawing as drawn
