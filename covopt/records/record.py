@@ -10,6 +10,8 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -135,6 +137,21 @@ def _is_verdict(verdict: Mapping[str, Any] | None) -> bool:
 def known(value: float | None) -> float | None:
     """Return `value`, or None where it is not a finite number: JSON has no NaN."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def plain(value: object) -> Any:
+    """Return a value as JSON has it: dataclasses by their `summary()` or their fields, None for NaN and infinity."""
+    if isinstance(value, float):
+        return known(value)
+    if isinstance(value, Enum):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {f"{key:g}" if isinstance(key, float) else str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if hasattr(value, "summary"):
+        return value.summary()  # type: ignore[attr-defined]
+    return plain(vars(value)) if is_dataclass(value) else value
 
 
 def as_json(summary: Mapping[str, object], indent: int | None = None) -> str:

@@ -100,13 +100,7 @@ class FunctionAudit:
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""
-        return vars(self) | {
-            "jacobian_rank": {str(rank): count for rank, count in self.jacobian_rank.items()},
-            "pseudo_determinant": None if self.pseudo_determinant is None else list(self.pseudo_determinant),
-            "bottleneck": None if self.bottleneck is None else dict(vars(self.bottleneck)),
-            "layers": [dict(vars(layer)) for layer in self.layers],
-            "statements": [statement.summary() for statement in self.statements],
-        }
+        return record.plain(vars(self))
 
 
 @dataclass(frozen=True)

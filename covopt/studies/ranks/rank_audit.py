@@ -21,7 +21,7 @@ from covopt.model.noise import Noise
 from covopt.model.problem import Problem
 from covopt.model.recursion import Decay, Past, StepwiseDecay, Window, window
 from covopt.model.weights import Weights, check_network
-from covopt.records.record import known
+from covopt.records.record import plain
 from covopt.runtime.errors import ProblemError
 from covopt.studies.ranks.architectures import PLAIN, Architecture
 
@@ -66,22 +66,8 @@ class LayerRanks:
         """Return the entries for JSON; the tails are relative to |W|, of ranks from 0 to full."""
         size = ranks.frobenius(self.values)
         tails = [ranks.tail(self.values / size, r) if size > 0.0 else 0.0 for r in range(len(self.values) + 1)]
-        return {
-            "layer": self.layer,
-            "shape": list(self.shape),
-            "rank": _by_tolerance(self.rank),
-            "stable_rank": known(self.stable_rank),
-            "functional_rank": self.functional_rank,
-            "predicted": None if self.predicted is None else _by_tolerance(self.predicted),
-            "gradient_rank": self.gradient_rank,
-            "gradient_bound": self.gradient_bound,
-            "tail": [known(value) for value in tails],
-            "window": None if self.window is None else self.window.summary(),
-            "batch_bound": None if self.batch_bound is None else self.batch_bound.summary(),
-            "noise": None if self.noise is None else self.noise.summary(),
-            "residual": self.residual,
-            "dead": self.dead,
-        }
+        facts = {name: value for name, value in vars(self).items() if name != "values"}
+        return plain(facts | {"tail": tails})
 
 
 def audit_ranks(
@@ -177,7 +163,3 @@ def _window(
     memory = window(decay, tolerance=tolerance, norm=norm, rank=rank, total=total, width=min(W.shape), past=past)
     rounding = 1e-5  # of training in float32, relative to W: it has any rank, so that smaller tolerances have no bound
     return memory if memory is None or tolerance >= rounding else replace(memory, bound=None)
-
-
-def _by_tolerance(ranks: dict[float, int]) -> dict[str, int]:
-    return {f"{tolerance:g}": rank for tolerance, rank in ranks.items()}
