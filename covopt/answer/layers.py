@@ -33,11 +33,8 @@ def spectra(result: Result, layer: int) -> Picture | None:
             numbers = np.arange(1, len(values) + 1)
             axes.plot(numbers, values, "o-", color=color, markersize=3.5, linewidth=1.0, label=name)
         log_scale(axes, np.concatenate([values for _, _, values in drawn]))
-        axes.set_xlabel("index of the eigenvalue, largest first")
-        axes.set_ylabel("eigenvalue")
         drawing.count_along(axes.xaxis)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
+        drawing.dress(axes, "index of the eigenvalue, largest first", "eigenvalue", legend=True)
 
     return picture(
         draw,

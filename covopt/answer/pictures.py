@@ -228,9 +228,7 @@ def side_by_side(network: Result, reference: Result, origin: Origin, losses: tup
                 (solved, losses[1], "the solver's", drawing.BOUND_COLOR, "--"),
             ):
                 axes.plot(grid, F[:, k], style, color=color, linewidth=1.6, label=f"{name}, loss {loss:.5g}")
-            axes.set_xlabel(axis_name, parse_math=False)
-            axes.set_ylabel("output" if names is None else short(names[k]), parse_math=False)
-            axes.spines[["top", "right"]].set_visible(False)
+            drawing.dress(axes, axis_name, "output" if names is None else short(names[k]))
             legend(axes)
 
         return draw

@@ -107,11 +107,9 @@ def _result(
     check_network(problem, weights)
     cost = evaluate(problem.double(), weights)
     coding = Coding.of_arrays(question, problem.X.shape[1], problem.Y.shape[1])
+    as_stated = ("method", "certify", "seed", "data", "scale", "targets", "shuffle", "test")
     return Result(
         problem=problem,
-        method=s["method"],
-        certify=s["certify"],
-        seed=s["seed"],
         weights=weights,
         status=Status(s["status"]),
         certificate=Certificate(s["certificate"]),
@@ -128,12 +126,8 @@ def _result(
         proof=_proof(s, problem, certificate),
         layers=[Layer.from_summary(layer) for layer in s["layers"]],
         starts=[math.nan if start is None else float(start) for start in s["starts"]],
-        data=s["data"],
-        scale=s["scale"],
-        targets=s["targets"],
-        shuffle=s["shuffle"],
         columns=None if coding is None else coding.columns,
         coding=coding,
-        test=s["test"],
         decided=None if s["unique"] is None else Uniqueness.from_summary(s["unique"]),
+        **{name: s[name] for name in as_stated},
     )

@@ -248,6 +248,13 @@ def ended(s: Summary) -> str:
     return sentence if s["cost"] is not None else f"{sentence.partition(';')[0]}; no network was found"
 
 
+def ended_of_several(s: Summary, optimal: str, converged: str) -> str:
+    """Return why a search for several networks ended; what two of its statuses mean depends on the search."""
+    sentences = {"optimal": optimal, "converged": converged}
+    default = STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
+    return sentences.get(s["status"], default)
+
+
 def _layer(layer: Summary) -> str:
     """Describe a hidden layer in one line: stationarity, the gap of its block, and ranks."""
     bounded = layer["gap"] is not None

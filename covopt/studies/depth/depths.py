@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
+from covopt.answer.plan import weights_to_start
 from covopt.answer.progress import followed
 from covopt.answer.result import Result
 from covopt.answer.solve import Question
@@ -179,11 +179,7 @@ def _weights(init: object, problems: Mapping[int, Problem]) -> list[Tensor] | No
     """Return the network to start from, if `init` is one."""
     if init is None or isinstance(init, Depths):
         return None
-    source = init.weights if isinstance(init, Result) else init
-    try:
-        weights = [torch.as_tensor(W, dtype=torch.float64) for W in source]  # type: ignore[union-attr]
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ProblemError(f"init is {shown(init)}; give a Depths, a Result, or arrays W_1 ... W_L.") from error
+    weights = weights_to_start(init, "a Depths, a Result, or arrays W_1 ... W_L")
     if len(weights) not in problems:
         raise ProblemError(f"init has depth {len(weights)}, which is none of {listed(problems)}; ask for it too.")
     check_network(problems[len(weights)], weights)
