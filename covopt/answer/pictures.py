@@ -200,15 +200,7 @@ def _shares(look: Look) -> Picture:
 
 
 def side_by_side(network: Result, reference: Result, origin: Origin, losses: tuple[float, float]) -> list[Picture]:
-    """Draw the audited network's function beside the solver's, if there is one input.
-
-    One picture for each output.
-
-    Args:
-        network: the audited one; reference: the solver's.
-        origin: the names of the inputs and classes.
-        losses: of the two.
-    """
+    """Draw the audited network's function beside the solver's, a picture for each output, if there is one input."""
     p = network.problem
     if p.X.shape[1] != 1 or not math.isfinite(losses[1]):
         return []

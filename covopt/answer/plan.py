@@ -134,13 +134,6 @@ def prepared(
 ) -> SolvePlan:
     """Check the problem and the options, and return the plan of the solve.
 
-    Args:
-        problem: to solve.
-        options: how to solve it.
-        init: a Result, or weights, to start from.
-        columns: the names of the inputs.
-        spread, resume: as `solve`'s.
-
     Raises:
         ProblemError, InfeasibleError, ProcessError, RecordError: as `solve`.
     """

@@ -208,7 +208,7 @@ class Output:
         """Print an answer as JSON, by `show` or by its overview; write and store it; exit with 130 after Ctrl-C.
 
         Args:
-            answer: of a command; name: what the message calls it; data: that it is on.
+            answer, name, data: the answer, what the message calls it, and what it is on.
             writings: write further files.
             show: prints the answer; None: its overview.
             ended: whether Ctrl-C ended it; None: its status tells.

@@ -108,8 +108,6 @@ def examine(
     On many samples no block is solved, and no network with a missing neuron is trained.
 
     Args:
-        problem: data, loss and penalty.
-        weights: the network.
         end: where its further training ends.
         proved: the solver's bound and its kind, which hold for the only block at depth 2.
         options: of the blocks' solves, which are left out once the budget is spent.

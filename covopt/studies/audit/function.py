@@ -140,8 +140,7 @@ def function_of(
     """Measure the network as a function.
 
     Args:
-        problem: its activation is 1-Lipschitz, as all of covopt's are.
-        weights: W_1 ... W_L.
+        problem, weights: the network; its activation is 1-Lipschitz, as all of covopt's are.
         at: inputs to examine; None: the problem's samples. The sharpness is always that on the problem's samples.
         orbits: the same samples after a transformation, row by row, for the collapse of orbits in each layer.
         work: multiplications that the Jacobians may take; for more, some of the samples are examined.

@@ -85,9 +85,7 @@ def audit_ranks(
     """Measure the ranks of each layer of a network, and their explanations.
 
     Args:
-        problem: data, loss and penalty; lam = 0 is allowed here.
-        weights: W_1 ... W_L.
-        architecture: of the network.
+        problem, weights, architecture: the network; lam = 0 is allowed here.
         tolerances: of the threshold ranks, relative to |W_l|_F.
         batch_size: B of the training; None leaves out the facts on batches.
         decay: its recursion; None if there is none (Adam, AdamW) or it is unknown: no window, no prediction.

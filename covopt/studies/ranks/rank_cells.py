@@ -114,13 +114,7 @@ def cell_of(
     tolerances: Sequence[float],
     seed: int,
 ) -> RankCell:
-    """Audit a network that was trained here, or elsewhere with what is known of its setting.
-
-    Args:
-        problem: in float64.
-        test: held-out data.
-        architecture, tolerances, seed: as for `audit_ranks`.
-    """
+    """Audit a network that was trained here, or elsewhere with what is known of its setting; see `audit_ranks`."""
     question = replace(problem, lam=setting.lam)
     weights = [W.to(problem.X) for W in network.weights]
     first = None if start is None else [W.to(problem.X) for W in start]

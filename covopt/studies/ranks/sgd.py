@@ -153,12 +153,10 @@ def train_sgd(
 
     Args:
         problem: data and loss, which must be mse or cross_entropy.
-        starts: weights; options: one for each.
-        architecture: of all networks.
+        starts, options: one for each network.
         test: held-out data, on which accuracies are recorded.
         seed: of the order of the samples.
         budget: its time; networks come back as they are then.
-        callback: gets a `Progress` now and then.
 
     Returns:
         The networks in the order of their starts, and CONVERGED if no limit ended the training.
