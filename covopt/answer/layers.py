@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -79,19 +80,18 @@ def forces(result: Result, layer: int, origin: Origin) -> list[Picture]:
         names = np.array([f"\u200b{short(name)}" for name in origin.classes])
         shown = replace(shown, labels=names[shown.labels.astype(int)])
     arrows = "Blue: attraction; orange: repulsion; each arrow points where that force would move the point."
+    planes = (
+        ("Samples", draw_samples, f"the samples in the plane where they vary most. {arrows}"),
+        ("Neurons", draw_neuron_plane, "its neurons in their own plane. Neurons of one direction share a grey ray."),
+    )
     return [
         picture(
-            lambda figure: _draw_plane(figure, draw_samples, shown),
-            alt=f"Samples of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
-            caption=f"Hidden layer {layer}: the samples in the plane where they vary most. {arrows}",
+            partial(_draw_plane, draw=draw, shown=shown),
+            alt=f"{name} of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
+            caption=f"Hidden layer {layer}: {text}",
             size=(4.6, 4.0),
-        ),
-        picture(
-            lambda figure: _draw_plane(figure, draw_neuron_plane, shown),
-            alt=f"Neurons of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
-            caption=f"Hidden layer {layer}: its neurons in their own plane. Neurons of one direction share a grey ray.",
-            size=(4.6, 4.0),
-        ),
+        )
+        for name, draw, text in planes
     ]
 
 

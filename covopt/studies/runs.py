@@ -18,7 +18,7 @@ from covopt.records import record, storing
 from covopt.records.directories import Writer, spare
 from covopt.records.page import as_html
 from covopt.records.record import REPORT, Pairs, Summary
-from covopt.runtime.errors import CovoptError, DataError, ProblemError, RecordError, shown
+from covopt.runtime.errors import DataError, ProblemError, RecordError, shown
 from covopt.runtime.files import check_free, starts_with, write_file
 from covopt.runtime.lazy import lazy
 from covopt.runtime.options import checked
@@ -90,6 +90,8 @@ KINDS = (
     Kind("validate", "studies.audit", record.AUDIT),
 )
 """Every kind of answer that covopt stores."""
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, StopIteration)
+"""What reading an entry raises that is missing or of another type."""
 
 
 def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:
@@ -124,7 +126,7 @@ def pairs_of(kind: Kind, summary: Summary) -> Pairs:
     """
     try:
         return kind.pairs(summary)
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+    except DAMAGED as error:
         message = f"{kind.file} is damaged: it lacks what a run of its kind has ({error}); run it again."
         raise RecordError(message) from error
 
@@ -180,15 +182,17 @@ def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> checks.
     return _guarded(directory, lambda kind, summary: kind.verify(Path(directory), summary, rounding))
 
 
-def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary], Any]) -> Any:
-    """Apply an action to a run; raise a RecordError if one of its files is damaged."""
+def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary], Any], name: str = "") -> Any:
+    """Apply an action to a run, which messages call `name`; raise a RecordError if one of its files is damaged."""
     kind, summary = find(directory)
+    shown_name = name or directory
     try:
         return action(kind, summary)
     except (DataError, ProblemError) as error:
-        raise record.broken(directory, error) from error
-    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, csv.Error) as error:
-        raise RecordError(f"{directory} is not a complete run ({error}); run the command again with --out.") from error
+        raise record.broken(shown_name, error) from error
+    except (*DAMAGED, OSError, IndexError, ArithmeticError, csv.Error) as error:
+        message = f"{shown_name} is not a complete run ({error}); run the command again with --out."
+        raise RecordError(message) from error
 
 
 @runtime_checkable
@@ -270,10 +274,4 @@ def html_of(directory: Path, name: str) -> str:
     Raises:
         RecordError: there is no run, or a damaged one.
     """
-    kind, summary = find(directory)
-    try:
-        return as_html(kind.page(directory, name, summary))
-    except CovoptError:
-        raise
-    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, StopIteration) as error:
-        raise RecordError(f"{name} is not a complete run ({error}); run the command again with --out.") from error
+    return _guarded(directory, lambda kind, summary: as_html(kind.page(directory, name, summary)), name)
