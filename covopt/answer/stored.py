@@ -85,6 +85,21 @@ def _flag(arrays: Mapping[str, NDArray], name: str) -> bool:
     return bool(arrays[name].item())
 
 
+def problem_of(arrays: Mapping[str, NDArray]) -> Problem:
+    """Return the problem in the arrays of problem.npz, or raise a DataError or a ProblemError."""
+    options = {key: _option(arrays, key) for key in OPTIONS}
+    options["skip"] = _flag(arrays, "skip")
+    if options["loss"] == "interpolate":
+        if options["lam"] != 1.0:  # which stands for none
+            raise DataError(f"{record.PROBLEM} holds a lam, which the loss interpolate does not have; solve again.")
+        options["lam"] = None
+    X, Y = (torch.from_numpy(_matrix(arrays, name, record.PROBLEM)) for name in ("X", "Y"))
+    problem = make_problem(X, Y, sample_weight=arrays.get("weights"), **options, free=True)
+    if problem.samples < len(X):
+        raise DataError(f"{record.PROBLEM} holds rows of weight 0; solve again.")
+    return problem
+
+
 def _result(
     s: Summary,
     network: Mapping[str, NDArray],
@@ -92,16 +107,7 @@ def _result(
     certificate: Mapping[str, NDArray],
     history: list[Progress],
 ) -> Result:
-    options = {key: _option(question, key) for key in OPTIONS}
-    options["skip"] = _flag(question, "skip")
-    if options["loss"] == "interpolate":
-        if options["lam"] != 1.0:  # which stands for none
-            raise DataError(f"{record.PROBLEM} holds a lam, which the loss interpolate does not have; solve again.")
-        options["lam"] = None
-    X, Y = (torch.from_numpy(_matrix(question, name, record.PROBLEM)) for name in ("X", "Y"))
-    problem = make_problem(X, Y, sample_weight=question.get("weights"), **options, free=True)
-    if problem.samples < len(X):
-        raise DataError(f"{record.PROBLEM} holds rows of weight 0; solve again.")
+    problem = problem_of(question)
     names = [f"W{i}" for i in range(1, problem.depth + 1)]
     weights = [torch.from_numpy(_matrix(network, name, record.NETWORK)).double() for name in names]
     check_network(problem, weights)

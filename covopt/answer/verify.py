@@ -125,8 +125,8 @@ def differences(kind: str, stated: Summary, recomputed: Summary, rounding: float
         yield f"{kind} does not hold what covopt stores in it."
         return
     for name, value in json.loads(record.as_json(recomputed)).items():
-        if name != "version" and (found := different(stated[name], value, rounding, name)) is not None:
-            place, wrong, right = found
+        if name != "version" and (difference := different(stated[name], value, rounding, name)) is not None:
+            place, wrong, right = difference
             yield f"{kind} states {shown(wrong)} for {place}, but its files give {shown(right)}."
 
 
