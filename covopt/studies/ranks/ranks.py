@@ -15,8 +15,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from covopt.answer.held_out import HeldOut
-from covopt.answer.progress import followed
-from covopt.answer.solve import solve
+from covopt.answer.solve import solve, study
 from covopt.model.loss import Loss
 from covopt.model.noise import check_batch_size
 from covopt.model.problem import Problem, make_problem
@@ -25,10 +24,8 @@ from covopt.model.recursion import LONGEST, Decay, StepwiseDecay
 from covopt.model.scalars import as_number
 from covopt.model.weights import check_network
 from covopt.runtime.errors import CovoptError, ProblemError, shown
-from covopt.runtime.interrupts import gently, interrupted
+from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Callback, Status
-from covopt.runtime.options import checked, taking
-from covopt.runtime.threads import fitted
 from covopt.studies.audit.given import network_of
 from covopt.studies.ranks.architectures import PLAIN, Architecture, architecture_of
 from covopt.studies.ranks.rank_answer import Ranks
@@ -36,11 +33,7 @@ from covopt.studies.ranks.rank_cells import RankCell, Reference, cell_of, refere
 from covopt.studies.ranks.sgd import Descended, Numbers, Setting, Training, he_start, train_sgd
 
 
-@checked
-@followed
-@gently()
-@fitted
-@taking(Training)
+@study(Training)
 def ranks(
     X: object,
     Y: object = None,
