@@ -23,7 +23,15 @@ common, advanced = partial(_option, "Common"), partial(_option, "Advanced")
 """An option in one of the two panels of --help: at most 12 are common, so that they fit on one screen."""
 
 
-class Command(TyperCommand):
+class _Labelled:
+    """A command whose parameters have labels that say something."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, without type labels that say nothing."""
+        return _unlabelled(super().get_params(ctx))  # type: ignore[misc]
+
+
+class Command(_Labelled, TyperCommand):
     """A command whose help leaves out what its reader knows: the types of flags and files, and --help itself."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -33,10 +41,6 @@ class Command(TyperCommand):
         paragraphs = (self.help or "").split("\n\n")
         self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)  # folded by the terminal alone
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, without type labels that say nothing."""
-        return _unlabelled(super().get_params(ctx))
-
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option --help, which is not listed."""
         option = super().get_help_option(ctx)
@@ -45,12 +49,8 @@ class Command(TyperCommand):
         return option
 
 
-class Program(TyperGroup):
-    """The program itself; its flags have no type labels either."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, without type labels that say nothing."""
-        return _unlabelled(super().get_params(ctx))
+class Program(_Labelled, TyperGroup):
+    """The program itself."""
 
 
 def _unlabelled(parameters: list[Any]) -> list[Any]:

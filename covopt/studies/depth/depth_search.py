@@ -64,10 +64,7 @@ class DepthSearch(Continuation[int, Result]):
 
     Args:
         problems: the problem at each depth, ascending.
-        options: the keywords of `covopt.solve`, without the depth and the time limit.
-        budget: for the search at all depths together; whole: including the last exchange of networks.
-        callback: gets each solve's progress.
-        earlier: results of an earlier search, at some of the depths.
+        whole: the budget that includes the last exchange of networks; other arguments are those of a Continuation.
 
     Attributes:
         sources: the origin of each network in `best`; refused: why a depth has none.

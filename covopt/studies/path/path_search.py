@@ -113,11 +113,7 @@ class PathSearch(Continuation[float, Point]):
     """The search for networks and bounds along lam.
 
     Args:
-        problem: at any lam.
-        options: keywords of `covopt.solve`, without lam and the time limit.
-        budget: of the whole search.
-        callback: gets the progress of each solve.
-        earlier: points of an earlier run.
+        problem: at any lam; the other arguments are those of a Continuation, `earlier` in any order.
 
     Attributes:
         provable: whether slow proofs apply: two layers, no exact oracle.
