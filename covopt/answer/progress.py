@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.text import Text
 
 from covopt.records import numerals
-from covopt.runtime.loop import Callback, Progress, repeating
+from covopt.runtime.loop import Callback, Progress
+from covopt.runtime.threads import repeating
 
 EVERY = 5.0
 """Seconds between two lines that are not on a terminal."""

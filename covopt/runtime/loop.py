@@ -278,24 +278,6 @@ def leavable(work: Callable[[], T], deadline: float) -> T | None:
     return answers[0] if answers else None
 
 
-@contextmanager
-def repeating(action: Callable[[], object], seconds: float) -> Iterator[None]:
-    """Call an action at this interval from a thread of its own, for as long as the block runs."""
-    ended = threading.Event()
-
-    def repeat() -> None:
-        while not ended.wait(seconds):
-            action()
-
-    thread = threading.Thread(target=repeat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 State = TypeVar("State")
 
 

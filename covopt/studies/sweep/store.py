@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covopt.runtime.errors import RecordError
-from covopt.runtime.loop import repeating
+from covopt.runtime.threads import repeating
 
 APPLICATION = 0x636F7670
 """SQLite's application_id of sweep files."""
