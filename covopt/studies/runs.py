@@ -182,17 +182,15 @@ def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> checks.
     return _guarded(directory, lambda kind, summary: kind.verify(Path(directory), summary, rounding))
 
 
-def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary], Any], name: str = "") -> Any:
-    """Apply an action to a run, which messages call `name`; raise a RecordError if one of its files is damaged."""
+def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary], Any]) -> Any:
+    """Apply an action to a run; raise a RecordError if one of its files is damaged."""
     kind, summary = find(directory)
-    shown_name = name or directory
     try:
         return action(kind, summary)
     except (DataError, ProblemError) as error:
-        raise record.broken(shown_name, error) from error
+        raise record.broken(directory, error) from error
     except (*DAMAGED, OSError, IndexError, ArithmeticError, csv.Error) as error:
-        message = f"{shown_name} is not a complete run ({error}); run the command again with --out."
-        raise RecordError(message) from error
+        raise RecordError(f"{directory} is not a complete run ({error}); run the command again with --out.") from error
 
 
 @runtime_checkable
@@ -274,4 +272,8 @@ def html_of(directory: Path, name: str) -> str:
     Raises:
         RecordError: there is no run, or a damaged one.
     """
-    return _guarded(directory, lambda kind, summary: as_html(kind.page(directory, name, summary)), name)
+    kind, summary = find(directory)
+    try:
+        return as_html(kind.page(directory, name, summary))
+    except (*DAMAGED, OSError, IndexError) as error:
+        raise RecordError(f"{name} is not a complete run ({error}); run the command again with --out.") from error
