@@ -51,6 +51,15 @@ class PlainLogFormatter(LogFormatter):
         return f"{x:g}" if super().__call__(x, pos) else ""
 
 
+def dress(axes: Axes, across: str, up: str, legend: bool = False) -> None:
+    """Name the axes, hide the frame above and on the right, and add a legend."""
+    axes.set_xlabel(across, parse_math=False)
+    axes.set_ylabel(up, parse_math=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    if legend:
+        axes.legend(frameon=False, fontsize=8)
+
+
 def plain_numbers(axis: Axis) -> None:
     """Label a logarithmic axis with plain numbers, between the powers of ten too where it spans two decades or less."""
     axis.set_major_formatter(PlainLogFormatter())
@@ -150,7 +159,7 @@ def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], l
     points = [p for _, lines, _ in drawn for p in lines]
     bound = np.array([] if lower is None else [lower])
     _choose_scales(axes, np.array([p.seconds for p in points]), np.array([p.cost for p in points]), bound)
-    _dress(axes, "cost")
+    _over_time(axes, "cost")
 
 
 def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) -> None:
@@ -172,15 +181,13 @@ def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) 
     if len(later) > 2 and later.max() > LOG_RANGE * later.min():
         axes.set_xscale("log")
         plain_numbers(axes.xaxis)
-    _dress(axes, "relative excess over the lowest cost of all")
+    _over_time(axes, "relative excess over the lowest cost of all")
 
 
-def _dress(axes: Axes, label: str) -> None:
-    axes.set_xlabel("time (seconds)")
-    axes.set_ylabel(label)
+def _over_time(axes: Axes, label: str) -> None:
+    dress(axes, "time (seconds)", label)
     if axes.get_autoscaley_on():
         axes.margins(y=0.12)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
@@ -200,7 +207,7 @@ def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
         name_line(axes, f"lower bound {down(float(bound[-1]), 7)}", BOUND_COLOR, row=1)
     _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
     axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10, loc="left")
-    _dress(axes, "cost")
+    _over_time(axes, "cost")
 
 
 def gaps(history: Sequence[Progress]) -> list[tuple[float, float]]:
@@ -219,7 +226,7 @@ def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     else:
         axes.set_ylim(0.0, 1.12 * max(values))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100.0 * value:g} %"))
-    _dress(axes, "gap")
+    _over_time(axes, "gap")
 
 
 def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) -> None:
@@ -375,7 +382,7 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
             count_along(axis)
     if panel.alike:
         axes.set_aspect("equal", adjustable="datalim")
-    axes.set_xlabel(panel.across)
+    axes.set_xlabel(panel.across)  # with mathematics, as in examples/
     axes.set_ylabel(panel.up)
     axes.spines[["top", "right"]].set_visible(False)
     if any(line.name for line in panel.lines):

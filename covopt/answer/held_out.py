@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import warnings
@@ -25,7 +24,7 @@ from covopt.data.further import Further, read_further
 from covopt.model.loss import Likelihood, mean_loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import Weights, outputs
-from covopt.records.record import known
+from covopt.records.record import known, table
 from covopt.runtime.errors import CovoptError, CovoptWarning, DataError, ProblemError, RecordError, counted, shown
 from covopt.runtime.lazy import lazy
 
@@ -161,10 +160,7 @@ class Predictions:
         if self.probabilities is not None:
             heads = [*heads, *(f"probability {name}" for name in names)]
             columns = [*columns, *self.probabilities.T.tolist()]
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            table = csv.writer(stream)
-            table.writerow(heads)
-            table.writerows(zip(*columns, strict=True))
+        table(lambda: [heads, *zip(*columns, strict=True)])(path)
 
 
 def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,16 +11,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from covopt.answer.drawing import (
-    BOUND_COLOR,
-    COST_COLOR,
-    SIGNED,
-    RunPicture,
-    color_bar,
-    count_along,
-    plain_numbers,
-    robust_limit,
-)
+from covopt.answer import drawing
 from covopt.answer.forces import ForcesPicture, draw_neuron_plane, draw_samples
 from covopt.answer.pictures import short
 from covopt.answer.result import Result
@@ -31,7 +23,7 @@ from covopt.records.svg import Picture, picture
 
 def spectra(result: Result, layer: int) -> Picture | None:
     """Draw the eigenvalues of K_l and Ks_l; None if all are zero."""
-    kinds = zip(("K", "Kσ"), (COST_COLOR, BOUND_COLOR), layer_spectra(result, layer), strict=True)
+    kinds = zip(("K", "Kσ"), (drawing.COST_COLOR, drawing.BOUND_COLOR), layer_spectra(result, layer), strict=True)
     drawn = [(name, color, s[: rank_of(s)] ** 2) for name, color, s in kinds if rank_of(s) > 0]
     if not drawn:
         return None
@@ -42,11 +34,8 @@ def spectra(result: Result, layer: int) -> Picture | None:
             numbers = np.arange(1, len(values) + 1)
             axes.plot(numbers, values, "o-", color=color, markersize=3.5, linewidth=1.0, label=name)
         log_scale(axes, np.concatenate([values for _, _, values in drawn]))
-        axes.set_xlabel("index of the eigenvalue, largest first")
-        axes.set_ylabel("eigenvalue")
-        count_along(axes.xaxis)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
+        drawing.count_along(axes.xaxis)
+        drawing.dress(axes, "index of the eigenvalue, largest first", "eigenvalue", legend=True)
 
     return picture(
         draw,
@@ -55,23 +44,23 @@ def spectra(result: Result, layer: int) -> Picture | None:
     )
 
 
-def covariance(result: Result, layer: int, run: RunPicture) -> Picture:
+def covariance(result: Result, layer: int, run: drawing.RunPicture) -> Picture:
     """Draw Ks_l, the samples sorted as in the figure of the run."""
     _, Ks = result.covariances(layer)
     shown = Ks[np.ix_(run.order, run.order)]
-    limit, beyond = robust_limit(shown)
+    limit, beyond = drawing.robust_limit(shown)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         extent = (0.5, len(shown) + 0.5, len(shown) + 0.5, 0.5)
         low = -limit if shown.min() < 0.0 else 0.0
-        cmap = SIGNED if low < 0.0 else "magma"
+        cmap = drawing.SIGNED if low < 0.0 else "magma"
         drawn = axes.imshow(shown, cmap=cmap, vmin=low, vmax=limit, extent=extent, interpolation="nearest")
         axes.set_xlabel(f"sample, by {run.order_name}")
         axes.set_ylabel(f"sample, by {run.order_name}")
         for axis in (axes.xaxis, axes.yaxis):
-            count_along(axis)
-        color_bar(drawn, axes, extend=beyond)
+            drawing.count_along(axis)
+        drawing.color_bar(drawn, axes, extend=beyond)
 
     return picture(
         draw,
@@ -91,19 +80,18 @@ def forces(result: Result, layer: int, origin: Origin) -> list[Picture]:
         names = np.array([f"\u200b{short(name)}" for name in origin.classes])
         shown = replace(shown, labels=names[shown.labels.astype(int)])
     arrows = "Blue: attraction; orange: repulsion; each arrow points where that force would move the point."
+    planes = (
+        ("Samples", draw_samples, f"the samples in the plane where they vary most. {arrows}"),
+        ("Neurons", draw_neuron_plane, "its neurons in their own plane. Neurons of one direction share a grey ray."),
+    )
     return [
         picture(
-            lambda figure: _draw_plane(figure, draw_samples, shown),
-            alt=f"Samples of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
-            caption=f"Hidden layer {layer}: the samples in the plane where they vary most. {arrows}",
+            partial(_draw_plane, draw=draw, shown=shown),
+            alt=f"{name} of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
+            caption=f"Hidden layer {layer}: {text}",
             size=(4.6, 4.0),
-        ),
-        picture(
-            lambda figure: _draw_plane(figure, draw_neuron_plane, shown),
-            alt=f"Neurons of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
-            caption=f"Hidden layer {layer}: its neurons in their own plane. Neurons of one direction share a grey ray.",
-            size=(4.6, 4.0),
-        ),
+        )
+        for name, draw, text in planes
     ]
 
 
@@ -134,4 +122,4 @@ def log_scale(axes: Axes, values: Float[np.ndarray, " k"]) -> None:
     if values.max() > 100.0 * values.min():
         axes.minorticks_off()
     else:
-        plain_numbers(axes.yaxis)
+        drawing.plain_numbers(axes.yaxis)

@@ -13,7 +13,7 @@ from matplotlib.colors import ListedColormap, to_rgb
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.answer.drawing import COST_COLOR, CURVE_COLORS, MARGIN, color_bar
+from covopt.answer.drawing import COST_COLOR, CURVE_COLORS, MARGIN, color_bar, dress
 from covopt.model.loss import Likelihood
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, breakpoints, kinks, outputs, preactivations_at
@@ -132,7 +132,7 @@ def draw_shares(axes: Axes, look: Look) -> None:
         color = on(axes, CLASSES[place % len(CLASSES)])
         axes.plot(x.cpu().numpy(), shares[:, k], color=color, linewidth=0.9, alpha=0.8)
     axes.plot(x.cpu().numpy(), F[:, 0], color=on(axes, INK), linewidth=1.4, linestyle="--")
-    _dress(axes, look.axis(0), "share of the output")
+    dress(axes, look.axis(0), "share of the output")
 
 
 def _draw_line(axes: Axes, look: Look) -> None:
@@ -161,7 +161,7 @@ def _draw_numbers(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
         for k in np.argsort(-np.abs(shares).max(axis=0), kind="stable")[:NEURONS]:
             axes.plot(at, shares[:, k], color=on(axes, COST_COLOR), linewidth=0.7, alpha=0.5, zorder=1)
     axes.set_ylim(span)
-    _dress(axes, look.axis(0), "output")
+    dress(axes, look.axis(0), "output")
     if count > 1:
         legend(axes)
 
@@ -186,7 +186,7 @@ def _draw_classes(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
         axes.plot(X[labels == k], np.full((labels == k).sum(), row), "o", color=color, markersize=3.0, alpha=0.7)
     axes.plot(bent, np.full(len(bent), high + step), "|", color=on(axes, INK), markersize=5.0)
     axes.set_ylim(low - step * (len(colors) + 1), high + 2.0 * step)
-    _dress(axes, look.axis(0), look.quantity)
+    dress(axes, look.axis(0), look.quantity)
     if likely:
         axes.set_yticks([0.0, 0.25, 0.5, 0.75, 1.0])
     legend(axes, beside=len(colors) > OUTPUTS)
@@ -246,7 +246,7 @@ def draw_map(axes: Axes, look: Look, output: int) -> None:
     _draw_neurons(axes, look, "#f5f5f5")
     X = look.problem.X[look.shown].cpu().numpy()
     axes.scatter(X[:, 0], X[:, 1], c=targets[look.shown], s=16.0, edgecolors="#f5f5f5", linewidths=0.7, **limits)  # type: ignore[arg-type]
-    _dress(axes, look.axis(0), look.axis(1))
+    dress(axes, look.axis(0), look.axis(1))
     color_bar(drawn, axes).set_label(look.names[output] if F.shape[2] > 1 else "output", parse_math=False)
 
 
@@ -263,7 +263,7 @@ def _draw_regions(axes: Axes, look: Look) -> None:
     for k, color in enumerate(colors):
         own = X[labels[look.shown] == k]
         axes.plot(own[:, 0], own[:, 1], "o", color=color, markersize=4.0, label=f"\u200b{look.names[k]}")
-    _dress(axes, look.axis(0), look.axis(1))
+    dress(axes, look.axis(0), look.axis(1))
     legend(axes, beside=True)
 
 
@@ -299,12 +299,6 @@ def _draw_neurons(axes: Axes, look: Look, color: str) -> None:
 
 
 # ---- what all have
-
-
-def _dress(axes: Axes, across: str, up: str) -> None:
-    axes.set_xlabel(across, parse_math=False)
-    axes.set_ylabel(up, parse_math=False)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def legend(axes: Axes, beside: bool = False) -> None:

@@ -10,27 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from covopt.answer.drawing import (
-    BOUND_COLOR,
-    COST_COLOR,
-    CURVE_COLORS,
-    SIGNED,
-    Curve,
-    Panel,
-    RunPicture,
-    color_bar,
-    colored,
-    count_along,
-    draw_convergence,
-    draw_costs,
-    draw_excess,
-    draw_gap,
-    draw_neurons,
-    draw_panel as draw_lines,
-    gaps,
-    name_line,
-    robust_limit,
-)
+from covopt.answer import drawing
 from covopt.answer.forces import RAY_COLOR
 from covopt.answer.look import NEURONS, Look, draw_look, draw_map, draw_shares, legend, look_at, short
 from covopt.answer.result import Result
@@ -55,11 +35,11 @@ def convergence(history: Sequence[Progress], audited: float | None = None) -> Pi
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        draw_convergence(axes, history)
+        drawing.draw_convergence(axes, history)
         axes.set_title("", loc="left")
         if audited is not None:
-            axes.axhline(audited, color=CURVE_COLORS[2], linewidth=1.2, linestyle=":")
-            name_line(axes, f"audited network {audited:.7g}", CURVE_COLORS[2], row=2 if proved else 1)
+            axes.axhline(audited, color=drawing.CURVE_COLORS[2], linewidth=1.2, linestyle=":")
+            drawing.name_line(axes, f"audited network {audited:.7g}", drawing.CURVE_COLORS[2], row=2 if proved else 1)
 
     bound = ", and the best lower bound." if proved else "; no lower bound is proved."
     alt = "Cost and lower bound against time."
@@ -68,29 +48,29 @@ def convergence(history: Sequence[Progress], audited: float | None = None) -> Pi
 
 def gap(history: Sequence[Progress]) -> Picture | None:
     """Draw the proved gap against time; None without a gap to draw."""
-    points = gaps(history)
+    points = drawing.gaps(history)
     if not points:
         return None
     return picture(
-        lambda figure: draw_gap(figure.subplots(), points),
+        lambda figure: drawing.draw_gap(figure.subplots(), points),
         alt="The gap between cost and lower bound against time.",
         caption="The gap: how far below the cost the minimum could be, relative to the cost.",
     )
 
 
-def curves(methods: Sequence[Curve], lower: float | None) -> list[Picture]:
+def curves(methods: Sequence[drawing.Curve], lower: float | None) -> list[Picture]:
     """Draw the cost of each method against time, and its excess over the lowest cost."""
-    drawn = colored(methods)
+    drawn = drawing.colored(methods)
     if not drawn:
         return []
     return [
         picture(
-            lambda figure: draw_costs(figure.subplots(), drawn, lower),
+            lambda figure: drawing.draw_costs(figure.subplots(), drawn, lower),
             alt="Cost of each method against time.",
             caption="The cost of each method against time; the number is the lowest that it reached.",
         ),
         picture(
-            lambda figure: draw_excess(figure.subplots(), drawn),
+            lambda figure: drawing.draw_excess(figure.subplots(), drawn),
             alt="Relative excess of each method over the lowest cost of all, against time.",
             caption="How far each method is above the lowest cost of all. Dots: where its other starts ended.",
         ),
@@ -99,9 +79,9 @@ def curves(methods: Sequence[Curve], lower: float | None) -> list[Picture]:
 
 def matrix(A: Float[np.ndarray, "r n"], name: str, caption: str, across: str, down: str) -> Picture:
     """Draw a matrix entry by entry; zeros are blank, so that its support shows."""
-    limit, beyond = robust_limit(A)
+    limit, beyond = drawing.robust_limit(A)
     signed = bool((A < 0.0).any())
-    style = {"cmap": SIGNED if signed else "viridis_r", "vmin": -limit if signed else 0.0, "vmax": limit}
+    style = {"cmap": drawing.SIGNED if signed else "viridis_r", "vmin": -limit if signed else 0.0, "vmax": limit}
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
@@ -111,31 +91,31 @@ def matrix(A: Float[np.ndarray, "r n"], name: str, caption: str, across: str, do
         axes.set_xlabel(across)
         axes.set_ylabel(down)
         for axis in (axes.xaxis, axes.yaxis):
-            count_along(axis)
-        color_bar(drawn, axes, extend=beyond)
+            drawing.count_along(axis)
+        drawing.color_bar(drawn, axes, extend=beyond)
 
     clipped = "" if beyond == "neither" else " Entries beyond the scale have its last colour."
     full_caption = f"{caption} {'Red: positive; blue: negative; z' if signed else 'Z'}eros are blank.{clipped}"
     return picture(draw, alt=f"The matrix {name} as an image.", caption=full_caption, size=(4.6, 3.6))
 
 
-def panel(shown: Panel) -> Picture:
+def panel(shown: drawing.Panel) -> Picture:
     """Draw lines, dots and coloured regions."""
     return picture(
-        lambda figure: draw_lines(figure.subplots(), shown),
+        lambda figure: drawing.draw_panel(figure.subplots(), shown),
         alt=f"{shown.title}: {shown.up} against {shown.across}.",
         caption=f"{shown.title}.",
     )
 
 
-def activations(run: RunPicture) -> Picture | None:
+def activations(run: drawing.RunPicture) -> Picture | None:
     """Draw the activation of each hidden neuron on each sample; None without neurons."""
     if not len(run.norms):
         return None
 
     def draw(figure: Figure) -> None:
         norms, image = figure.subplots(2, 1, height_ratios=(1.0, 2.4), sharex=True)
-        draw_neurons(norms, image, run)
+        drawing.draw_neurons(norms, image, run)
         norms.set_title("")
         norms.set_ylabel("norm²")
 
@@ -220,15 +200,7 @@ def _shares(look: Look) -> Picture:
 
 
 def side_by_side(network: Result, reference: Result, origin: Origin, losses: tuple[float, float]) -> list[Picture]:
-    """Draw the audited network's function beside the solver's, if there is one input.
-
-    One picture for each output.
-
-    Args:
-        network: the audited one; reference: the solver's.
-        origin: the names of the inputs and classes.
-        losses: of the two.
-    """
+    """Draw the audited network's function beside the solver's, a picture for each output, if there is one input."""
     p = network.problem
     if p.X.shape[1] != 1 or not math.isfinite(losses[1]):
         return []
@@ -239,25 +211,23 @@ def side_by_side(network: Result, reference: Result, origin: Origin, losses: tup
     names = origin.classes if origin.classes is not None and len(origin.classes) == Y.shape[1] else None
     axis_name = "input" if origin.columns is None else short(origin.columns[0])
 
-    def drawing(k: int) -> Callable[[Figure], None]:
+    def of_output(k: int) -> Callable[[Figure], None]:
         def draw(figure: Figure) -> None:
             axes = figure.subplots()
-            axes.plot(x, Y[:, k], "o", color=CURVE_COLORS[2], markersize=3.5, alpha=0.7, label="targets")
+            axes.plot(x, Y[:, k], "o", color=drawing.CURVE_COLORS[2], markersize=3.5, alpha=0.7, label="targets")
             for F, loss, name, color, style in (
-                (trained, losses[0], "the network", COST_COLOR, "-"),
-                (solved, losses[1], "the solver's", BOUND_COLOR, "--"),
+                (trained, losses[0], "the network", drawing.COST_COLOR, "-"),
+                (solved, losses[1], "the solver's", drawing.BOUND_COLOR, "--"),
             ):
                 axes.plot(grid, F[:, k], style, color=color, linewidth=1.6, label=f"{name}, loss {loss:.5g}")
-            axes.set_xlabel(axis_name, parse_math=False)
-            axes.set_ylabel("output" if names is None else short(names[k]), parse_math=False)
-            axes.spines[["top", "right"]].set_visible(False)
+            drawing.dress(axes, axis_name, "output" if names is None else short(names[k]))
             legend(axes)
 
         return draw
 
     return [
         picture(
-            drawing(k),
+            of_output(k),
             alt="The audited network's output and the solver's against the input, with the samples.",
             caption="The network (solid) beside the one that the solver found (dashed), over the data (dots).",
         )
@@ -285,7 +255,7 @@ def _images(tiles: Float[np.ndarray, "n side side2"]) -> Picture:
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        axes.imshow(board, cmap=SIGNED, vmin=-1.0, vmax=1.0, interpolation="nearest")
+        axes.imshow(board, cmap=drawing.SIGNED, vmin=-1.0, vmax=1.0, interpolation="nearest")
         for k in range(len(shown)):
             corner = ((k % across) * (side + 1) - 0.5, (k // across) * (side + 1) - 0.5)
             axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=RAY_COLOR, linewidth=0.6))
@@ -307,17 +277,17 @@ def _columns(W: Float[np.ndarray, "n d"], names: Sequence[str] | None, *, biased
     inputs = W.shape[1] - 1
     labels = [short(name) for name in names] if names else [f"input {i + 1}" for i in range(inputs)]
     labels = [*labels, "bias"][: len(table)]
-    limit, beyond = robust_limit(table)
+    limit, beyond = drawing.robust_limit(table)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         extent = (0.5, table.shape[1] + 0.5, len(table) - 0.5, -0.5)
-        style = {"cmap": SIGNED, "vmin": -limit, "vmax": limit, "interpolation": "nearest", "extent": extent}
+        style = {"cmap": drawing.SIGNED, "vmin": -limit, "vmax": limit, "interpolation": "nearest", "extent": extent}
         drawn = axes.imshow(table, aspect="auto", **style)  # type: ignore[arg-type]
         axes.set_yticks(range(len(table)), labels, parse_math=False)
         axes.set_xlabel("neuron")
-        count_along(axes.xaxis)
-        color_bar(drawn, axes, extend=beyond).set_label("weight")
+        drawing.count_along(axes.xaxis)
+        drawing.color_bar(drawn, axes, extend=beyond).set_label("weight")
 
     which = counted(len(W), "neuron") if len(W) <= COLUMNS else f"the {COLUMNS} largest of {len(W)} neurons"
     return picture(

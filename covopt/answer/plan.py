@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -133,13 +134,6 @@ def prepared(
 ) -> SolvePlan:
     """Check the problem and the options, and return the plan of the solve.
 
-    Args:
-        problem: to solve.
-        options: how to solve it.
-        init: a Result, or weights, to start from.
-        columns: the names of the inputs.
-        spread, resume: as `solve`'s.
-
     Raises:
         ProblemError, InfeasibleError, ProcessError, RecordError: as `solve`.
     """
@@ -237,13 +231,18 @@ def fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
 
 
 def _initial(problem: Problem, init: Result | Sequence[object] | None) -> list[Tensor] | None:
-    """Weights to start from."""
+    """Return the weights to start from, if there are any."""
     if init is None:
         return None
-    source = init.weights if isinstance(init, Result) else init
-    try:
-        weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in source]
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ProblemError(f"init is {shown(init)}; give a Result, or arrays of numbers W_1 ... W_L.") from error
+    weights = weights_to_start(init, "a Result, or arrays of numbers W_1 ... W_L", problem.X.device)
     check_network(problem, weights)
     return weights
+
+
+def weights_to_start(init: Any, accepted: str, device: torch.device | None = None) -> list[Tensor]:
+    """Return the weights of a Result, or weights as they are, in float64; raise a ProblemError for anything else."""
+    source = init.weights if isinstance(init, Result) else init
+    try:
+        return [torch.as_tensor(W, dtype=torch.float64, device=device) for W in source]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ProblemError(f"init is {shown(init)}; give {accepted}.") from error

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import wraps
 from inspect import signature
@@ -20,6 +20,7 @@ from rich.text import Text
 
 from covopt.records import numerals
 from covopt.runtime.loop import Callback, Progress
+from covopt.runtime.threads import repeating
 
 EVERY = 5.0
 """Seconds between two lines that are not on a terminal."""
@@ -131,24 +132,13 @@ def telling_needs(following: bool) -> Iterator[None]:
         log.setLevel(before)
 
 
-@contextmanager
-def _telling(line: ProgressLine, in_place: bool) -> Iterator[None]:
+def _telling(line: ProgressLine, in_place: bool) -> AbstractContextManager[None]:
     """Print the line every few seconds in this block, while it is read; `in_place` over the one before."""
-    ended = threading.Event()
 
     def tell() -> None:
-        while not ended.wait(EVERY):
-            try:
-                text = f"covopt: {line}"
-                sys.stderr.write(f"\r{text:<{PADDED}}" if in_place else f"{text}\n")
-                sys.stderr.flush()
-            except (OSError, ValueError):  # the reader is gone, or the stream is closed
-                return
+        with suppress(OSError, ValueError):  # the reader is gone, or the stream is closed
+            text = f"covopt: {line}"
+            sys.stderr.write(f"\r{text:<{PADDED}}" if in_place else f"{text}\n")
+            sys.stderr.flush()
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        teller.join()
+    return repeating(tell, EVERY)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from inspect import signature
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, ParamSpec, TypedDict, TypeVar
 
 import torch
 
@@ -20,11 +20,14 @@ from covopt.model.problem import make_problem
 from covopt.model.spread import rank_here
 from covopt.runtime.interrupts import gently
 from covopt.runtime.loop import Budget, Callback, Seed, Whole, check_seed
-from covopt.runtime.options import by_rule, checked, unpacked
+from covopt.runtime.options import by_rule, checked, taking, unpacked
 from covopt.runtime.threads import fitted
 from covopt.solvers.checkpoint import Checkpoint
 from covopt.solvers.options import WIDEST, SolveOptions, as_count
 from covopt.solvers.plan import check_data
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
 
 
 class Keywords(TypedDict, total=False):
@@ -43,6 +46,14 @@ class Question(Keywords, total=False):
     lam: Annotated[float | None, None]
     loss: Annotated[str | Loss | None, None]
     sample_weight: Annotated[object, None]
+
+
+def study(options: type) -> Callable[[Callable[Arguments, Returned]], Callable[Arguments, Returned]]:
+    """Decorate the public function of a study, whose last keywords are the TypedDict `options`.
+
+    Its options are checked, its progress is shown, Ctrl-C ends it with what there is, and its threads fit its data.
+    """
+    return lambda public: checked(followed(gently()(fitted(taking(options)(public)))))
 
 
 @checked

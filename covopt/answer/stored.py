@@ -86,15 +86,10 @@ def _flag(arrays: Mapping[str, NDArray], name: str) -> bool:
     return bool(arrays[name].item())
 
 
-def _result(
-    s: Summary,
-    network: Mapping[str, NDArray],
-    question: Mapping[str, NDArray],
-    certificate: Mapping[str, NDArray],
-    history: list[Progress],
-) -> Result:
-    options = {key: _option(question, key) for key in OPTIONS}
-    options["skip"] = _flag(question, "skip")
+def problem_of(arrays: Mapping[str, NDArray]) -> Problem:
+    """Return the problem in the arrays of problem.npz, or raise an error of covopt."""
+    options = {key: _option(arrays, key) for key in OPTIONS}
+    options["skip"] = _flag(arrays, "skip")
     try:
         read_loss(options["loss"])
     except ProblemError as error:
@@ -106,20 +101,29 @@ def _result(
         if options["lam"] != 1.0:  # which stands for none
             raise DataError(f"{record.PROBLEM} holds a lam, which the loss interpolate does not have; solve again.")
         options["lam"] = None
-    X, Y = (torch.from_numpy(_matrix(question, name, record.PROBLEM)) for name in ("X", "Y"))
-    problem = make_problem(X, Y, sample_weight=question.get("weights"), **options, free=True)
+    X, Y = (torch.from_numpy(_matrix(arrays, name, record.PROBLEM)) for name in ("X", "Y"))
+    problem = make_problem(X, Y, sample_weight=arrays.get("weights"), **options, free=True)
     if problem.samples < len(X):
         raise DataError(f"{record.PROBLEM} holds rows of weight 0; solve again.")
+    return problem
+
+
+def _result(
+    s: Summary,
+    network: Mapping[str, NDArray],
+    question: Mapping[str, NDArray],
+    certificate: Mapping[str, NDArray],
+    history: list[Progress],
+) -> Result:
+    problem = problem_of(question)
     names = [f"W{i}" for i in range(1, problem.depth + 1)]
     weights = [torch.from_numpy(_matrix(network, name, record.NETWORK)).double() for name in names]
     check_network(problem, weights)
     cost = evaluate(problem.double(), weights)
     coding = Coding.of_arrays(question, problem.X.shape[1], problem.Y.shape[1])
+    as_stated = ("method", "certify", "seed", "data", "scale", "targets", "shuffle", "test")
     return Result(
         problem=problem,
-        method=s["method"],
-        certify=s["certify"],
-        seed=s["seed"],
         weights=weights,
         status=Status(s["status"]),
         certificate=Certificate(s["certificate"]),
@@ -136,12 +140,8 @@ def _result(
         proof=_proof(s, problem, certificate),
         layers=[Layer.from_summary(layer) for layer in s["layers"]],
         starts=[math.nan if start is None else float(start) for start in s["starts"]],
-        data=s["data"],
-        scale=s["scale"],
-        targets=s["targets"],
-        shuffle=s["shuffle"],
         columns=None if coding is None else coding.columns,
         coding=coding,
-        test=s["test"],
         decided=None if s["unique"] is None else Uniqueness.from_summary(s["unique"]),
+        **{name: s[name] for name in as_stated},
     )

@@ -10,16 +10,19 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.answer.stored import load
+from covopt.data.arrays import read_npz
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.records import directories, record
 from covopt.records.record import Summary
 from covopt.records.storing import FILES
+from covopt.runtime.errors import shown
 
 
 def weights_of(arrays: Mapping[str, NDArray], prefix: str = "") -> list[Tensor]:
@@ -48,18 +51,24 @@ def same(a: float, b: float, rounding: float) -> bool:
     return abs(a - b) <= rounding * abs(a)
 
 
-def alike(stated: object, recomputed: object, rounding: float) -> bool:
-    """Return True if two JSON entries are equal up to the rounding of their floats."""
-    if isinstance(recomputed, dict):
-        same_keys = isinstance(stated, dict) and stated.keys() == recomputed.keys()
-        return same_keys and all(alike(stated[key], recomputed[key], rounding) for key in recomputed)  # type: ignore[index]
-    if isinstance(recomputed, list):
-        same_length = isinstance(stated, list) and len(stated) == len(recomputed)
-        return same_length and all(alike(a, b, rounding) for a, b in zip(stated, recomputed, strict=True))  # type: ignore[arg-type]
+Difference = tuple[str, object, object]
+"""The place of an entry in JSON, such as layers.1.width, what is stated there, and what is recomputed."""
+
+
+def different(stated: object, recomputed: object, rounding: float, place: str = "") -> Difference | None:
+    """Return the first difference of two JSON entries; None if they are equal up to the rounding of their floats."""
     if isinstance(recomputed, float) and isinstance(stated, float):
         # Numbers below 1e-3 are compared absolutely: their relative rounding errors can be larger.
-        return math.isclose(stated, recomputed, rel_tol=rounding, abs_tol=rounding * 1e-3)
-    return type(stated) is type(recomputed) and stated == recomputed
+        close = math.isclose(stated, recomputed, rel_tol=rounding, abs_tol=rounding * 1e-3)
+        return None if close else (place, stated, recomputed)
+    if type(stated) is not type(recomputed):
+        return place, stated, recomputed
+    if isinstance(stated, list) and isinstance(recomputed, list) and len(stated) == len(recomputed):
+        stated, recomputed = (dict(enumerate(entries, start=1)) for entries in (stated, recomputed))
+    if isinstance(stated, dict) and isinstance(recomputed, dict) and stated.keys() == recomputed.keys():
+        parts = (different(stated[key], value, rounding, f"{place}.{key}") for key, value in recomputed.items())
+        return next((part for part in parts if part is not None), None)
+    return None if stated == recomputed else (place, stated, recomputed)
 
 
 @dataclass(frozen=True)
@@ -115,10 +124,23 @@ def differences(kind: str, stated: Summary, recomputed: Summary, rounding: float
     if stated.keys() - {record.KIND, FILES} != recomputed.keys():
         yield f"{kind} does not hold what covopt stores in it."
         return
-    recomputed = json.loads(record.as_json(recomputed))
-    for name in recomputed:
-        if name != "version" and not alike(stated[name], recomputed[name], rounding):
-            yield f"{kind} states another {name} than its files give."
+    for name, value in json.loads(record.as_json(recomputed)).items():
+        if name != "version" and (difference := different(stated[name], value, rounding, name)) is not None:
+            place, wrong, right = difference
+            yield f"{kind} states {shown(wrong)} for {place}, but its files give {shown(right)}."
+
+
+def arrays(file: Path, computed: Mapping[str, NDArray], rounding: float = 0.0) -> Iterator[str]:
+    """Yield a sentence if a file does not hold these arrays, up to the rounding relative to their largest entries."""
+    stored = read_npz(file)
+    if stored.keys() != computed.keys():
+        yield f"{file.name} holds other arrays than the run has."
+        return
+    for name, array in computed.items():
+        near = stored[name].dtype.kind == "f" and stored[name].shape == array.shape
+        size = float(np.abs(array).max(initial=1.0))
+        if not (near and np.allclose(stored[name], array, rtol=rounding, atol=rounding * size)):
+            yield f"{file.name} holds another {name} than the run gives."
 
 
 def table(file: Path, lines: Iterable[Iterable[object]], kind: str) -> Iterator[str]:

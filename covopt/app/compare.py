@@ -9,12 +9,9 @@ from covopt.app.common import check_device, interruptible, print_table
 from covopt.app.help import advanced
 from covopt.runtime.errors import printable
 
-Methods = Annotated[
-    list[options.Method] | None,
-    advanced("--method", help="Compare this method; repeatable. Default: all of them.", metavar="NAME"),
-]
-Width = Annotated[int | None, advanced(help="Hidden neurons, for the methods that need a width.", metavar="N")]
-Starts = Annotated[int | None, advanced(help="Random starts, for the methods that use them.", metavar="N")]
+Methods = Annotated[list[options.Method] | None, advanced("Compare this method; repeatable. Default: all of them.")]
+Width = Annotated[int | None, advanced("Hidden neurons, for the methods that need a width.")]
+Starts = Annotated[int | None, advanced("Random starts, for the methods that use them.")]
 
 
 @options.flat(time_limit=60.0)
@@ -66,4 +63,4 @@ def compare_command(
             scores = ((name, words.tested(result.summary())) for name, result in comparison.results.items())
             print("\n" + "\n".join(printable(f"{name} on held-out data: {text}") for name, text in scores))
 
-    output.deliver(comparison, show_answer, "The comparison", dataset, ended=comparison.interrupted)
+    output.deliver(comparison, "The comparison", dataset, show=show_answer, ended=comparison.interrupted)

@@ -19,22 +19,22 @@ Matrix = Annotated[
 Graph = Annotated[
     str | None,
     common(
-        help="Instead of MATRIX, E^T E of a graph: an edge list (two labels a line), a .g6 file, or a name of networkx,"
-        " such as petersen or complete_bipartite_3_3.",
-        metavar="FILE|NAME",
+        "Instead of MATRIX, E^T E of a graph: an edge list (two labels a line), a .g6 file, or a name of"
+        " networkx, such as petersen or complete_bipartite_3_3.",
+        "FILE|NAME",
     ),
 ]
-Atoms = Annotated[int | None, common(help="Look for a factor with N atoms, instead of the fewest.", metavar="N")]
-Tolerance = Annotated[float, advanced(help="Relative accuracy of the matrix.", metavar="NUMBER")]
+Atoms = Annotated[int | None, common("Look for a factor with N atoms, instead of the fewest.")]
+Tolerance = Annotated[float, advanced("Relative accuracy of the matrix.")]
 Target = Annotated[
     Path | None,
     common(
-        help="FILE.npz: write the factor B, A = B^T B, or the witness C. Any other name: a new directory with the"
+        "FILE.npz: write the factor B, A = B^T B, or the witness C. Any other name: a new directory with the"
         " matrix, all proofs and a report.",
-        metavar="FILE.npz|DIR",
+        "FILE.npz|DIR",
     ),
 ]
-Replace = Annotated[bool, common("--force", help="Replace FILE.npz, or an earlier run in DIR.")]
+Replace = Annotated[bool, common("Replace FILE.npz, or an earlier run in DIR.")]
 SINGLE = (".npz", ".npy", ".csv", ".txt")
 """Suffixes that mean a file, not a directory; only .npz can be written."""
 HELD = "B|C"

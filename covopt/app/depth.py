@@ -5,22 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from covopt.app import options
-from covopt.app.common import check_device, interruptible, print_pairs, print_table
+from covopt.app.common import check_device, interruptible
 from covopt.app.help import common
 from covopt.runtime.errors import ProblemError, shown
-from covopt.runtime.loop import Status
 
-DepthList = Annotated[
-    list[str] | None,
-    common("--depths", help="Depths from 2 to 8 as 2:8, or a list 2,3,5,9. Default: 2:8.", metavar="LIST"),
-]
+DepthList = Annotated[list[str] | None, common("Depths from 2 to 8 as 2:8, or a list 2,3,5,9. Default: 2:8.", "LIST")]
 Ranks = Annotated[
     list[int] | None,
     common(
-        "--rank",
-        help="Also find the best networks with a hidden layer of at most N neurons; repeatable. Default: 1, 2, 3 and"
-        " what the answers of two and three layers show; 0: none.",
-        metavar="N",
+        "Also find the best networks with a hidden layer of at most N neurons; repeatable. Default: 1, 2, 3"
+        " and what the answers of two and three layers show; 0: none."
     ),
 ]
 
@@ -46,7 +40,7 @@ def depth_command(
     """
     chosen = depths_of(depths or ["2:8"])
     with interruptible():
-        from covopt.studies.depth import depth_answer, depths as study, words
+        from covopt.studies.depth import depth_answer, depths as study
 
         start = output.start(resume, init, depth_answer.Depths, "run of depth", "--force and --init")
         if resume:
@@ -69,14 +63,7 @@ def depth_command(
                 callback=show,
             )
     curve.describe_data(dataset)
-
-    def show_answer() -> None:
-        print_pairs(curve.describe(curve=False))
-        print()
-        print_table(words.COLUMNS, curve.rows())
-
-    ended = curve.status is Status.INTERRUPTED
-    output.deliver(curve, show_answer, "The answer", dataset, ended=ended, replaces=resume)
+    output.deliver(curve, "The answer", dataset, replaces=resume)
 
 
 def depths_of(texts: list[str]) -> list[int]:

@@ -13,17 +13,16 @@ from covopt.runtime.errors import printable
 
 def forces_command(
     run: options.Run,
-    out: Annotated[Path, common(help="The picture, a .png file.", metavar="FILE")] = Path("forces.png"),
-    layer: Annotated[int, common(help="Hidden layer, from 1.", metavar="N")] = 1,
+    out: Annotated[Path, common("The picture, a .png file.")] = Path("forces.png"),
+    layer: Annotated[int, common("Hidden layer, from 1.")] = 1,
     tikhonov: Annotated[
         float | None,
         common(
-            help="Use (Ks + t I)^-1 in place of the pseudo-inverse of Ks; 0: the pseudo-inverse. Default: 0, or 1e-4"
-            " of the largest eigenvalue if a nonzero singular value is below 1e-3 of the largest.",
-            metavar="NUMBER",
+            "Use (Ks + t I)^-1 in place of the pseudo-inverse of Ks; 0: the pseudo-inverse. Default: 0, or 1e-4"
+            " of the largest eigenvalue if a nonzero singular value is below 1e-3 of the largest."
         ),
     ] = None,
-    force: Annotated[bool, common("--force", help="Replace FILE.")] = False,
+    force: options.Force = False,
 ) -> None:
     """Draw samples and neurons of a hidden layer of a stored run, with the forces on them."""
     from covopt.answer import drawing as figures, stored

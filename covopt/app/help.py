@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-common, advanced = (partial(typer.Option, rich_help_panel=panel) for panel in ("Common", "Advanced"))
+METAVARS = {int: "N", float: "NUMBER", Path: "FILE"}
+"""The name of the value of an option of this type in --help, unless the option says otherwise; NAME for other types."""
+
+
+def _option(panel: str, text: str, metavar: str | None = None, *, name: str | None = None, **settings: Any) -> Any:
+    """Return an option in a panel of --help, with its text; `name` if it is not that of the argument, as --json."""
+    names = () if name is None else (name,)
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=panel, **settings)
+
+
+common, advanced = partial(_option, "Common"), partial(_option, "Advanced")
 """An option in one of the two panels of --help: at most 12 are common, so that they fit on one screen."""
 
 
-class Command(TyperCommand):
+class _Labelled:
+    """A command whose parameters have labels that say something."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, without type labels that say nothing."""
+        return _unlabelled(super().get_params(ctx))  # type: ignore[misc]
+
+
+class Command(_Labelled, TyperCommand):
     """A command whose help leaves out what its reader knows: the types of flags and files, and --help itself."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        for parameter in self.params:
+            parameter.secondary_opts = []  # --no-force and the like
         paragraphs = (self.help or "").split("\n\n")
         self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)  # folded by the terminal alone
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, without type labels that say nothing."""
-        return _unlabelled(super().get_params(ctx))
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option --help, which is not listed."""
@@ -32,21 +49,20 @@ class Command(TyperCommand):
         return option
 
 
-class Program(TyperGroup):
-    """The program itself; its flags have no type labels either."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, without type labels that say nothing."""
-        return _unlabelled(super().get_params(ctx))
+class Program(_Labelled, TyperGroup):
+    """The program itself."""
 
 
 def _unlabelled(parameters: list[Any]) -> list[Any]:
-    """Remove the labels <bool> of flags, and <str> and <path> of arguments."""
+    """Remove the labels <bool> of flags, and <str> and <path> of arguments; name the values of other options."""
     for parameter in parameters:
         if isinstance(parameter, TyperArgument):
             parameter.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
         elif parameter.is_flag:
             parameter.metavar = ""
+        elif parameter.metavar is None:
+            kind = parameter.type_descriptor.annotation
+            parameter.metavar = METAVARS.get(next(iter(get_args(kind)), kind), "NAME")
     return parameters
 
 

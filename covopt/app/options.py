@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from covopt.answer.progress import progress_line
-from covopt.app.common import COMMAND, INTERRUPTED, check_force, deliver
+from covopt.app.common import COMMAND, INTERRUPTED, check_force, deliver, print_overview
 from covopt.app.help import advanced, common
 from covopt.runtime.errors import RecordError, printable
 from covopt.runtime.interrupts import interrupted
+from covopt.runtime.loop import Status
 
 if TYPE_CHECKING:
     from covopt.data.data import Dataset
@@ -35,9 +36,9 @@ class Method(StrEnum):
 
 
 # Options that commands also take alone, without their group.
-TimeLimit = Annotated[float, common(help="Stop after this time.", metavar="SECONDS")]
-Seed = Annotated[int, advanced(help="Seed of the random starts.", metavar="SEED")]
-Device = Annotated[str, advanced(help="Compute on cpu or cuda.", metavar="NAME")]
+TimeLimit = Annotated[float, common("Stop after this time.", "SECONDS")]
+Seed = Annotated[int, advanced("Seed of the random starts.", "SEED")]
+Device = Annotated[str, advanced("Compute on cpu or cuda.")]
 
 
 def _amount_of_bias(text: str | float) -> float | str:
@@ -51,43 +52,34 @@ def _amount_of_bias(text: str | float) -> float | str:
 Bias = Annotated[
     Any,
     common(
+        "Size of the bias input: 1 (default), 0 for no bias, or free for biases without a penalty.",
+        "NUMBER",
         parser=_amount_of_bias,
-        help="Size of the bias input: 1 (default), 0 for no bias, or free for biases without a penalty.",
-        metavar="NUMBER",
         show_default=False,
     ),
 ]
-Depth = Annotated[int, common(help="Number of layers of weights.", metavar="N")]
-Skip = Annotated[
-    bool, advanced("--skip", help="Add a linear function of the inputs without a penalty; needs --bias free.")
-]
+Depth = Annotated[int, common("Number of layers of weights.")]
+Skip = Annotated[bool, advanced("Add a linear function of the inputs without a penalty; needs --bias free.")]
 Lam = Annotated[
     float | None,
-    common(
-        help="Strength of the penalty. Without it, networks fit exactly: the answer is the representation cost.",
-        metavar="NUMBER",
-    ),
+    common("Strength of the penalty. Without it, networks fit exactly: the answer is the representation cost."),
 ]
 Loss = Annotated[
     str | None,
     common(
-        help="mse (default with --lam), cross_entropy, huber, huber:D with threshold D, logistic, or interpolate"
-        " (default without).",
-        metavar="NAME",
+        "mse (default with --lam), cross_entropy, huber, huber:D with threshold D, logistic, or interpolate"
+        " (default without)."
     ),
 ]
-Activation = Annotated[str, advanced(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")]
-Init = Annotated[Path | None, advanced(help="Start from a stored run.", metavar="RUN")]
+Activation = Annotated[str, advanced("relu, leaky:A with -1 < A < 1, or linear.")]
+Init = Annotated[Path | None, advanced("Start from a stored run.", "RUN")]
 Test = Annotated[
     str | None,
-    common(
-        "--test",
-        help="Test on these held-out data, scaled as DATA; rest: on the rows that --rows leaves.",
-        metavar="FILE",
-    ),
+    common("Test on these held-out data, scaled as DATA; rest: on the rows that --rows leaves.", "FILE"),
 ]
-Json = Annotated[bool, common("--json", help="Print one JSON object.")]
-Resume = Annotated[bool, advanced("--resume", help="Continue the run in DIR of --out, and replace it.")]
+Json = Annotated[bool, common("Print one JSON object.", name="--json")]
+Resume = Annotated[bool, advanced("Continue the run in DIR of --out, and replace it.")]
+Force = Annotated[bool, common("Replace FILE.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory written by --out.")]
 
 
@@ -103,41 +95,31 @@ class Data:
             " digits, iris, wine, breast_cancer, diabetes, linnerud, mnist.",
         ),
     ]
-    target: Annotated[str | None, common(help="Column of a table with the targets.", metavar="COLUMN")] = None
+    target: Annotated[str | None, common("Column of a table with the targets.", "COLUMN")] = None
     task: Annotated[
         Literal["regression", "classification"] | None,
         advanced(
-            help="Read targets as numbers (regression) or as classes (classification). Default: texts, booleans, and"
-            " integers of at most 20 values on five times as many rows are classes.",
-            metavar="NAME",
+            "Read targets as numbers (regression) or as classes (classification). Default: texts, booleans, and"
+            " integers of at most 20 values on five times as many rows are classes."
         ),
     ] = None
-    drop: Annotated[
-        list[str] | None, advanced("--drop", help="Column of a table to leave out; repeatable.", metavar="COLUMN")
-    ] = None
+    drop: Annotated[list[str] | None, advanced("Column of a table to leave out; repeatable.", "COLUMN")] = None
     one_hot: Annotated[
-        list[str] | None,
-        advanced("--one-hot", help="Column of a table whose texts become 0/1 columns; repeatable.", metavar="COLUMN"),
+        list[str] | None, advanced("Column of a table whose texts become 0/1 columns; repeatable.", "COLUMN")
     ] = None
     weights: Annotated[
-        str | None, advanced(help="Column of a table with the rows' weights; 2 is a row given twice.", metavar="COLUMN")
+        str | None, advanced("Column of a table with the rows' weights; 2 is a row given twice.", "COLUMN")
     ] = None
-    rows: Annotated[int | None, common(help="Use the first N rows, or with --shuffle N random rows.", metavar="N")] = (
-        None
-    )
-    shuffle: Annotated[
-        int | None, advanced(help="Draw the N rows of --rows at random with this seed.", metavar="SEED")
-    ] = None
+    rows: Annotated[int | None, common("Use the first N rows, or with --shuffle N random rows.")] = None
+    shuffle: Annotated[int | None, advanced("Draw the N rows of --rows at random with this seed.", "SEED")] = None
     scale: Annotated[
         Literal["none", "max", "standard"],
         common(
-            help="none (default); max: divide X by max|X|; standard: columns of mean 0 and deviation 1.",
-            metavar="NAME",
-            show_default=False,
+            "none (default); max: divide X by max|X|; standard: columns of mean 0 and deviation 1.", show_default=False
         ),
     ] = "none"
     data_dir: Annotated[
-        Path | None, advanced(help="Directory with the mnist files. Default: fetch them from OpenML.", metavar="DIR")
+        Path | None, advanced("Directory with the mnist files. Default: fetch them from OpenML.", "DIR")
     ] = None
 
     def read(self, loss: str | None, share: tuple[int, int] | None = None, complement: bool = False) -> "Dataset":
@@ -166,12 +148,11 @@ class Solving:
     certify: Annotated[
         Literal["none", "fast", "full", "auto"],
         advanced(
-            help="Work to spend on the proof. none; fast: what the search provides; full: all the time left; auto: the"
-            " time left, while it pays off.",
-            metavar="NAME",
+            "Work to spend on the proof. none; fast: what the search provides; full: all the time left; auto: the"
+            " time left, while it pays off."
         ),
     ] = "auto"
-    gap: Annotated[float, advanced(help="Stop at this proved relative gap.", metavar="NUMBER")] = 1e-4
+    gap: Annotated[float, advanced("Stop at this proved relative gap.")] = 1e-4
     time_limit: TimeLimit = 300.0
     seed: Seed = 0
     device: Device = "cpu"
@@ -181,11 +162,9 @@ class Solving:
 class Output:
     """The directory of the run, and the reports of progress."""
 
-    out: Annotated[Path | None, common(help="Store the run and its report in this directory.", metavar="DIR")] = None
-    force: Annotated[bool, common("--force", help="Replace an earlier run in DIR.")] = False
-    progress: Annotated[
-        bool, advanced("--progress", help="Print a progress line every 5 s, also without a terminal.")
-    ] = False
+    out: Annotated[Path | None, common("Store the run and its report in this directory.", "DIR")] = None
+    force: Annotated[bool, common("Replace an earlier run in DIR.")] = False
+    progress: Annotated[bool, advanced("Print a progress line every 5 s, also without a terminal.")] = False
     as_json: Json = False
 
     def check(self, *targets: Path | None) -> None:
@@ -219,23 +198,35 @@ class Output:
     def deliver(
         self,
         answer: Any,
-        show: Callable[[], object],
         name: str,
         data: "Dataset",
         *writings: Callable[[], object],
-        ended: bool,
+        show: Callable[[], object] | None = None,
+        ended: bool | None = None,
         replaces: bool = False,
     ) -> None:
-        """Print an answer as JSON or by `show`, write and store it; exit with 130 if Ctrl-C `ended` it."""
+        """Print an answer as JSON, by `show` or by its overview; write and store it; exit with 130 after Ctrl-C.
+
+        Args:
+            answer, name, data: the answer, what the message calls it, and what it is on.
+            writings: write further files.
+            show: prints the answer; None: its overview.
+            ended: whether Ctrl-C ended it; None: its status tells.
+            replaces: whether it replaces the run in the directory.
+        """
         from covopt.records import record
 
+        def show_answer() -> None:
+            if self.as_json:
+                print(record.as_json(answer.summary()))
+            elif show is not None:
+                show()
+            else:
+                print_overview(*answer.overview())
+
         target = replace(self, force=self.force or replaces)
-        deliver(
-            lambda: print(record.as_json(answer.summary())) if self.as_json else show(),
-            *writings,
-            lambda: target.store(answer, name, data),
-        )
-        if ended:
+        deliver(show_answer, *writings, lambda: target.store(answer, name, data))
+        if answer.status is Status.INTERRUPTED if ended is None else ended:
             raise typer.Exit(INTERRUPTED)
 
     def store(self, answer: Any, name: str, data: "Dataset | None" = None) -> None:

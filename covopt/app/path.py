@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from covopt.app import options
-from covopt.app.common import check_device, interruptible, print_pairs, print_table
+from covopt.app.common import check_device, interruptible
 from covopt.app.help import advanced, common
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Status
 
 
 @dataclass(frozen=True)
@@ -16,29 +15,21 @@ class Range:
 
     lams: Annotated[
         list[float] | None,
-        common(
-            "--lam", help="A strength of the penalty; repeatable. Default: a range from lam_max down.", metavar="NUMBER"
-        ),
+        common("A strength of the penalty; repeatable. Default: a range from lam_max down.", name="--lam"),
     ] = None
-    ratio: Annotated[float, advanced(help="Without --lam: the smallest lam over lam_max.", metavar="NUMBER")] = 1e-4
-    points: Annotated[int, advanced(help="Without --lam: the number of values.", metavar="N")] = 50
-    interpolate: Annotated[
-        bool, advanced("--interpolate", help="Add the representation cost, the end of the path at lam = 0.")
-    ] = False
+    ratio: Annotated[float, advanced("Without --lam: the smallest lam over lam_max.")] = 1e-4
+    points: Annotated[int, advanced("Without --lam: the number of values.")] = 50
+    interpolate: Annotated[bool, advanced("Add the representation cost, the end of the path at lam = 0.")] = False
 
 
-Folds = Annotated[
-    int | None, advanced("--folds", help="Score by cross-validation with N folds instead of --test.", metavar="N")
-]
+Folds = Annotated[int | None, advanced("Score by cross-validation with N folds instead of --test.")]
 
 
 @dataclass(frozen=True)
 class Question:
     """The problem at each lam, with the keywords of `covopt.path`."""
 
-    loss: Annotated[Literal["mse", "cross_entropy"], common("--loss", help="mse or cross_entropy.", metavar="NAME")] = (
-        "mse"
-    )
+    loss: Annotated[Literal["mse", "cross_entropy"], common("mse or cross_entropy.")] = "mse"
     depth: options.Depth = 2
     bias: options.Bias = 1.0
     skip: options.Skip = False
@@ -85,11 +76,4 @@ def path_command(
                 callback=show,
             )
     answer.describe_data(dataset)
-
-    def show_answer() -> None:
-        print_pairs(answer.describe())
-        print()
-        print_table(path_answer.COLUMNS, answer.rows())
-
-    ended = answer.status is Status.INTERRUPTED
-    output.deliver(answer, show_answer, "The path", dataset, ended=ended, replaces=resume)
+    output.deliver(answer, "The path", dataset, replaces=resume)

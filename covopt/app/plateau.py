@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from covopt.app import options
-from covopt.app.common import check_device, interruptible, print_pairs, print_table
+from covopt.app.common import check_device, interruptible
 from covopt.app.help import advanced, common
-from covopt.runtime.loop import Status
 
 
 @dataclass(frozen=True)
@@ -14,12 +13,10 @@ class Widths:
     """The networks to examine, with the keywords of `covopt.plateau`."""
 
     widths: Annotated[
-        list[int] | None, common("--width", help="Examine networks with N hidden neurons; repeatable.", metavar="N")
+        list[int] | None, common("Examine networks with N hidden neurons; repeatable.", name="--width")
     ] = None
-    layer: Annotated[
-        int | None, advanced(help="Vary only hidden layer N, counted from 1, not all of them.", metavar="N")
-    ] = None
-    starts: Annotated[int, advanced(help="Random starts for each width.", metavar="N")] = 16
+    layer: Annotated[int | None, advanced("Vary only hidden layer N, counted from 1, not all of them.")] = None
+    starts: Annotated[int, advanced("Random starts for each width.")] = 16
 
 
 @options.flat()
@@ -56,10 +53,4 @@ def plateau_command(
                 callback=show,
             )
     answer.result.describe_data(dataset)
-
-    def show_answer() -> None:
-        print_pairs(answer.describe())
-        print()
-        print_table(("width", "cost", "above the lowest cost"), answer.rows())
-
-    output.deliver(answer, show_answer, "The plateau", dataset, ended=answer.status is Status.INTERRUPTED)
+    output.deliver(answer, "The plateau", dataset)

@@ -16,12 +16,13 @@ Source = Annotated[
     str,
     typer.Argument(metavar="DATA", help="Inputs: a file as for solve, without --target, or the name of a data set."),
 ]
-Out = Annotated[Path, common(help="The predictions, a .csv or .npz file.", metavar="FILE")]
-Force = Annotated[bool, common("--force", help="Replace FILE.")]
-DataDir = Annotated[Path | None, common(help="Directory with the mnist files.", metavar="DIR")]
+Out = Annotated[Path, common("The predictions, a .csv or .npz file.")]
+DataDir = Annotated[Path | None, common("Directory with the mnist files.", "DIR")]
 
 
-def predict_command(run: options.Run, data: Source, out: Out, force: Force = False, data_dir: DataDir = None) -> None:
+def predict_command(
+    run: options.Run, data: Source, out: Out, force: options.Force = False, data_dir: DataDir = None
+) -> None:
     """Apply the network of a stored solve to new inputs, scaled as its own data were."""
     with interruptible():
         from covopt.answer import held_out, stored

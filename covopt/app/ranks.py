@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from covopt.app import options
-from covopt.app.common import check_device, interruptible, print_pairs, print_table
+from covopt.app.common import check_device, interruptible
 from covopt.app.help import advanced, common
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Status
 
 
 @dataclass(frozen=True)
@@ -16,75 +15,45 @@ class Networks:
     """The networks and how they are trained, with the keywords of `covopt.ranks`."""
 
     lam: Annotated[
-        list[float] | None,
-        common(
-            "--lam",
-            help="Strength of the penalty, half of PyTorch's weight_decay; 0: none; repeatable.",
-            metavar="NUMBER",
-        ),
+        list[float] | None, common("Strength of the penalty, half of PyTorch's weight_decay; 0: none; repeatable.")
     ] = None
-    batch_size: Annotated[
-        list[int] | None,
-        common("--batch-size", help="Samples in each step; repeatable. Default: 4, 16, 64.", metavar="N"),
-    ] = None
-    rate: Annotated[
-        list[float] | None, common("--rate", help="Learning rate; repeatable. Default: 0.1.", metavar="NUMBER")
-    ] = None
-    depth: Annotated[int | None, advanced(help="Number of layers of weights. Default: 3.", metavar="N")] = None
+    batch_size: Annotated[list[int] | None, common("Samples in each step; repeatable. Default: 4, 16, 64.")] = None
+    rate: Annotated[list[float] | None, common("Learning rate; repeatable. Default: 0.1.")] = None
+    depth: Annotated[int | None, advanced("Number of layers of weights. Default: 3.")] = None
     architecture: Annotated[
         Literal["plain", "batch_norm", "residual"],
-        advanced(
-            help="Train plain networks, normalised ones, or residual ones. Only plain ones are compared with the"
-            " solver's network."
-        ),
+        advanced("plain, batch_norm or residual networks; only plain ones are compared with the solver's network."),
     ] = "plain"
-    width: Annotated[int | None, advanced(help="Neurons of every hidden layer. Default: 100.", metavar="N")] = None
+    width: Annotated[int | None, advanced("Neurons of every hidden layer. Default: 100.")] = None
     net: Annotated[
-        Path | None,
-        advanced(help="Examine this network, a state dict (.pt) or W1 ... WL (.npz), and train none.", metavar="FILE"),
+        Path | None, advanced("Examine this network, a state dict (.pt) or W1 ... WL (.npz), and train none.")
     ] = None
-    start: Annotated[Path | None, advanced(help="The initial weights of the network of --net.", metavar="FILE")] = None
-    momentum: Annotated[
-        list[float] | None,
-        advanced("--momentum", help="Momentum as in PyTorch; repeatable. Default: 0.", metavar="NUMBER"),
-    ] = None
-    nesterov: Annotated[bool, advanced("--nesterov", help="Use Nesterov's form of the momentum.")] = False
-    milestones: Annotated[
-        list[float] | None,
-        advanced("--milestones", help="Multiply the rate by gamma after this epoch; repeatable.", metavar="NUMBER"),
-    ] = None
-    gamma: Annotated[float, advanced(help="Factor of the rate at milestones.", metavar="NUMBER")] = 0.1
-    kept: Annotated[
-        float | None,
-        advanced(help="Train until this part of the initial weights remains. Default: 1e-4.", metavar="NUMBER"),
-    ] = None
-    epochs: Annotated[float | None, advanced(help="Train for this number of epochs instead.", metavar="NUMBER")] = None
+    start: Annotated[Path | None, advanced("The initial weights of the network of --net.")] = None
+    momentum: Annotated[list[float] | None, advanced("Momentum as in PyTorch; repeatable. Default: 0.")] = None
+    nesterov: Annotated[bool, advanced("Use Nesterov's form of the momentum.")] = False
+    milestones: Annotated[list[float] | None, advanced("Multiply the rate by gamma after this epoch; repeatable.")] = (
+        None
+    )
+    gamma: Annotated[float, advanced("Factor of the rate at milestones.")] = 0.1
+    kept: Annotated[float | None, advanced("Train until this part of the initial weights remains. Default: 1e-4.")] = (
+        None
+    )
+    epochs: Annotated[float | None, advanced("Train for this number of epochs instead.")] = None
     steps: Annotated[
-        int | None,
-        advanced(
-            help="Train for this number of steps instead; with --net, the number it was trained for.", metavar="N"
-        ),
+        int | None, advanced("Train for this number of steps instead; with --net, the number it was trained for.")
     ] = None
-    seeds: Annotated[int | None, advanced(help="Networks of each setting. Default: 3.", metavar="N")] = None
+    seeds: Annotated[int | None, advanced("Networks of each setting. Default: 3.")] = None
     tolerance: Annotated[
         list[float] | None,
-        advanced(
-            "--tolerance",
-            help="Ranks count the singular values above this part of the norm |W|; repeatable. Default: 1e-3.",
-            metavar="NUMBER",
-        ),
+        advanced("Ranks count the singular values above this part of the norm |W|; repeatable. Default: 1e-3."),
     ] = None
-    loss: Annotated[
-        str | None, advanced(help="mse, cross_entropy, huber, huber:D or logistic. Default: mse.", metavar="NAME")
-    ] = None
+    loss: Annotated[str | None, advanced("mse, cross_entropy, huber, huber:D or logistic. Default: mse.")] = None
     bias: options.Bias = 1.0
     activation: Annotated[
-        str | None,
-        advanced(help="relu, leaky:A with -1 < A < 1, or linear. Default: the network's own, or relu.", metavar="NAME"),
+        str | None, advanced("relu, leaky:A with -1 < A < 1, or linear. Default: the network's own, or relu.")
     ] = None
     reference: Annotated[
-        float | None,
-        advanced(help="Time for the solver's network. Default: a third of the limit; 0: none.", metavar="SECONDS"),
+        float | None, advanced("Time for the solver's network. Default: a third of the limit; 0: none.", "SECONDS")
     ] = None
     time_limit: options.TimeLimit = 300.0
     seed: options.Seed = 0
@@ -100,7 +69,7 @@ def ranks_command(*, networks: Networks, data: options.Data, test: options.Test 
     """
     with interruptible():
         from covopt.answer import held_out
-        from covopt.studies.ranks import ranks as study, words as rank_words
+        from covopt.studies.ranks import ranks as study
 
         output.check()
         check_device(networks.device)
@@ -114,11 +83,4 @@ def ranks_command(*, networks: Networks, data: options.Data, test: options.Test 
         with output.following(networks.time_limit) as show:
             answer = study.ranks(dataset.X, dataset.Y, **given, callback=show)
     answer.describe_data(dataset)
-
-    def show_answer() -> None:
-        summary = answer.summary()
-        print_pairs(rank_words.pairs(summary, settings=False))
-        print()
-        print_table(*rank_words.table(summary))
-
-    output.deliver(answer, show_answer, "The answer", dataset, ended=answer.status is Status.INTERRUPTED)
+    output.deliver(answer, "The answer", dataset)

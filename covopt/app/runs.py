@@ -11,11 +11,12 @@ from covopt.app import options
 from covopt.app.common import check_force, print_pairs
 from covopt.app.help import common
 
-Page = Annotated[Path | None, common(help="Write the run's report, one HTML file.", metavar="FILE")]
-Force = Annotated[bool, common("--force", help="Replace FILE.")]
+Page = Annotated[Path | None, common("Write the run's report, one HTML file.")]
 
 
-def show_command(run: options.Run, report: Page = None, force: Force = False, as_json: options.Json = False) -> None:
+def show_command(
+    run: options.Run, report: Page = None, force: options.Force = False, as_json: options.Json = False
+) -> None:
     """Print the summary of a stored run, or write its report again."""
     from covopt.records import record
     from covopt.studies import runs

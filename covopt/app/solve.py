@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from covopt.answer.progress import telling_needs
 from covopt.app import options
-from covopt.app.common import check_device, interruptible, print_pairs
+from covopt.app.common import check_device, interruptible
 from covopt.app.help import advanced
 from covopt.runtime.errors import ProcessError, RecordError
 from covopt.runtime.loop import Certificate, Status
@@ -71,9 +71,8 @@ def joined(device: str) -> Iterator[Place]:
 How = Annotated[
     options.Method,
     advanced(
-        help="cone: Frank-Wolfe over covariances for two layers, beyond that descent from many starts and Frank-Wolfe"
-        " layer by layer; hidden: descent on representations; train: ordinary training.",
-        metavar="NAME",
+        "cone: Frank-Wolfe over covariances for two layers, beyond that descent from many starts and"
+        " Frank-Wolfe layer by layer; hidden: descent on representations; train: ordinary training."
     ),
 ]
 
@@ -82,19 +81,12 @@ How = Annotated[
 class Searching:
     """Options of the methods, with the keywords of `covopt.solve`."""
 
-    width: Annotated[int | None, advanced(help="Width of every hidden layer, for hidden and train.", metavar="N")] = (
-        None
-    )
-    max_width: Annotated[
-        int | None, advanced(help="Largest width of a hidden layer, for cone at depth >= 3.", metavar="N")
-    ] = None
-    starts: Annotated[int | None, advanced(help="Number of random starts.", metavar="N")] = None
+    width: Annotated[int | None, advanced("Width of every hidden layer, for hidden and train.")] = None
+    max_width: Annotated[int | None, advanced("Largest width of a hidden layer, for cone at depth >= 3.")] = None
+    starts: Annotated[int | None, advanced("Number of random starts.")] = None
     tol: Annotated[
         float | None,
-        advanced(
-            help="End cone once rounds gain less than this part of the cost; default: when they gain nothing.",
-            metavar="NUMBER",
-        ),
+        advanced("End cone once rounds gain less than this part of the cost; default: when they gain nothing."),
     ] = None
 
 
@@ -105,17 +97,13 @@ class Keeping:
     checkpoint: Annotated[
         float | None,
         advanced(
-            help="Store the state of the search in DIR.checkpoint.npz, beside DIR of --out, at this interval.",
-            metavar="SECONDS",
+            "Store the state of the search in DIR.checkpoint.npz, beside DIR of --out, at this interval.", "SECONDS"
         ),
     ] = None
-    resume: Annotated[bool, advanced("--resume", help="Continue from the state that --checkpoint stored.")] = False
+    resume: Annotated[bool, advanced("Continue from the state that --checkpoint stored.")] = False
     memory_limit: Annotated[
         float | None,
-        advanced(
-            help="Memory of each process in GB; the solve omits steps that need more, or is refused.",
-            metavar="GB",
-        ),
+        advanced("Memory of each process in GB; the solve omits steps that need more, or is refused.", "GB"),
     ] = None
 
     def keywords(self, output: options.Output, tells: bool) -> dict[str, Any]:
@@ -148,7 +136,7 @@ def solve_command(
     searching: Searching,
     keeping: Keeping,
     only_plan: Annotated[
-        bool, advanced("--plan", help="Print the stages of the solve, their time and memory; solve nothing.")
+        bool, advanced("Print the stages of the solve, their time and memory; solve nothing.", name="--plan")
     ] = False,
     output: options.Output,
 ) -> None:
@@ -158,7 +146,7 @@ def solve_command(
     of a network that fits exactly. Processes that torchrun starts share the rows.
     """
     with interruptible(), joined(solving.device) as place:
-        from covopt.answer import held_out, plan as planning, solve as answer, stored, words
+        from covopt.answer import held_out, plan as planning, solve as answer, stored
         from covopt.records import record
 
         if not only_plan:
@@ -202,7 +190,6 @@ def solve_command(
     if tested is not None:
         result.test = held_out.score(result, tested)
     result.timing = {"reading": reading, **result.timing}
-    ended = result.status is Status.INTERRUPTED
-    if result.certificate is Certificate.EXACT and not ended:
+    if result.certificate is Certificate.EXACT and result.status is not Status.INTERRUPTED:
         result.decided = result.unique
-    output.deliver(result, lambda: print_pairs(words.pairs(result.summary())), "The run", dataset, ended=ended)
+    output.deliver(result, "The run", dataset)

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
     from covopt.studies.sweep.store import Counts
 
 File = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file with options of solve; lists are varied.")]
-Database = Annotated[
-    Path | None, common(help="SQLite file of the results; default: SPEC's name with .sqlite.", metavar="FILE")
-]
-Resume = Annotated[bool, common("--resume", help="Continue with an existing file; cells already in it are skipped.")]
-Jobs = Annotated[int, common(help="Worker processes here; -1: all cores.", metavar="N")]
-Scheduler = Annotated[str | None, common(help="Use the workers of a dask scheduler.", metavar="ADDRESS")]
-Csv = Annotated[Path | None, common(help="Write the table of results as CSV.", metavar="FILE")]
-Parquet = Annotated[Path | None, common(help="Write the table of results as Parquet.", metavar="FILE")]
-Force = Annotated[bool, common("--force", help="Replace the files of --csv and --parquet.")]
+Database = Annotated[Path | None, common("SQLite file of the results; default: SPEC's name with .sqlite.")]
+Resume = Annotated[bool, common("Continue with an existing file; cells already in it are skipped.")]
+Jobs = Annotated[int, common("Worker processes here; -1: all cores.")]
+Scheduler = Annotated[str | None, common("Use the workers of a dask scheduler.", "ADDRESS")]
+Csv = Annotated[Path | None, common("Write the table of results as CSV.")]
+Parquet = Annotated[Path | None, common("Write the table of results as Parquet.")]
+Force = Annotated[bool, common("Replace the files of --csv and --parquet.")]
 
 
 def sweep_command(

@@ -5,34 +5,26 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from covopt.app import options
-from covopt.app.common import check_device, interruptible, print_pairs
+from covopt.app.common import check_device, interruptible
 from covopt.app.help import advanced, common
 from covopt.records.numerals import percent
 from covopt.runtime.errors import printable
 
 Net = Annotated[
-    Path | None,
-    common(help="The network: a state dict (.pt) or W1 ... WL (.npz). Without it, covopt trains some.", metavar="FILE"),
+    Path | None, common("The network: a state dict (.pt) or W1 ... WL (.npz). Without it, covopt trains some.")
 ]
-Better = Annotated[
-    Path | None,
-    common(help="Write a better network here, if one is found (.pt or .npz).", metavar="FILE"),
-]
-Function = Annotated[bool, advanced("--function", help="Also describe its function: Jacobians, bottleneck, NTK.")]
+Better = Annotated[Path | None, common("Write a better network here, if one is found (.pt or .npz).")]
+Function = Annotated[bool, advanced("Also describe its function: Jacobians, bottleneck, NTK.")]
 At = Annotated[
     Path | None,
     advanced(
-        help="Inputs for --function (implied), instead of DATA's: .npz (X), .npy, or .csv of numbers; --scale does not"
-        " change them.",
-        metavar="FILE",
+        "Inputs for --function (implied), instead of DATA's: .npz (X), .npy, or .csv of numbers; --scale does"
+        " not change them."
     ),
 ]
 Orbits = Annotated[
     Path | None,
-    advanced(
-        help="The inputs after a transformation, row by row, to measure how far each layer identifies the two.",
-        metavar="FILE",
-    ),
+    advanced("The inputs after a transformation, row by row, to measure how far each layer identifies the two."),
 ]
 
 
@@ -40,17 +32,14 @@ Orbits = Annotated[
 class Training:
     """The networks to train if --net is missing; or how SGD at a constant rate trained that of --net."""
 
-    width: Annotated[
-        int | None, advanced(help="Hidden neurons of the networks trained without --net.", metavar="N")
-    ] = None
-    starts: Annotated[int | None, advanced(help="Number of networks trained without --net.", metavar="N")] = None
+    width: Annotated[int | None, advanced("Hidden neurons of the networks trained without --net.")] = None
+    starts: Annotated[int | None, advanced("Number of networks trained without --net.")] = None
     batch_size: Annotated[
-        int | None,
-        advanced(help="Samples in a batch; shows whether only the noise of SGD still moves the network.", metavar="N"),
+        int | None, advanced("Samples in a batch; shows whether only the noise of SGD still moves the network.")
     ] = None
-    rate: Annotated[float | None, advanced(help="Learning rate; with --batch-size.", metavar="NUMBER")] = None
-    steps: Annotated[int | None, advanced(help="Steps of the training; with --batch-size.", metavar="N")] = None
-    momentum: Annotated[float, advanced(help="Momentum; with --batch-size.", metavar="NUMBER")] = 0.0
+    rate: Annotated[float | None, advanced("Learning rate; with --batch-size.")] = None
+    steps: Annotated[int | None, advanced("Steps of the training; with --batch-size.")] = None
+    momentum: Annotated[float, advanced("Momentum; with --batch-size.")] = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,22 +47,21 @@ class Question(options.Question):
     """The problem that the network was trained on; depth and activation are its own."""
 
     depth: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
-        int | None, advanced(help="Number of layers of weights. Default: those of the network, or 2.", metavar="N")
+        int | None, advanced("Number of layers of weights. Default: those of the network, or 2.")
     ] = None
     decay: Annotated[
-        Literal["all", "weights"],
-        common(help="What weight decay acted on: all, or weights (as --bias free).", metavar="NAME"),
+        Literal["all", "weights"], common("What weight decay acted on: all, or weights (as --bias free).")
     ] = "all"
-    activation: Annotated[
-        str, advanced(help="Activation of the network: relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")
-    ] = "relu"
+    activation: Annotated[str, advanced("Activation of the network: relu, leaky:A with -1 < A < 1, or linear.")] = (
+        "relu"
+    )
 
 
 @dataclass(frozen=True)
 class Output(options.Output):
     """The directory of the run; --force also replaces the file of the better network."""
 
-    force: Annotated[bool, advanced("--force", help="Replace FILE of --escape, and an earlier run in DIR.")] = False
+    force: Annotated[bool, advanced("Replace FILE of --escape, and an earlier run in DIR.")] = False
 
 
 @options.flat(time_limit=60.0)
@@ -138,6 +126,4 @@ def validate_command(
             better = f"{escape} holds the better network; its cost is {lower} lower."
             print(printable(better if written else "No better network is written: none found."))
 
-    output.deliver(
-        audit, lambda: print_pairs(audit.describe()), "The audit", dataset, store_escape, ended=audit.interrupted
-    )
+    output.deliver(audit, "The audit", dataset, store_escape, ended=audit.interrupted)

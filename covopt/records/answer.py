@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from textwrap import wrap
@@ -27,6 +27,8 @@ else:
     pyplot = lazy("matplotlib.pyplot")
     markup, svg = lazy("covopt.records.markup"), lazy("covopt.records.svg")
 
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""Columns and rows."""
 UNDRAWN: Mapping[str, Writer] = {"figure.png": lambda path: None}
 """Omits the picture of a solve that a study stores: the study's own picture shows the same."""
 
@@ -73,6 +75,10 @@ class Answer(ABC):
     def describe(self) -> Pairs:
         """Return the answer as a person reads it: pairs of a label and its text."""
         return self.words.pairs(self.stated())
+
+    def overview(self) -> tuple[Pairs, Table | None]:
+        """Return what a command prints: labels with their texts, and columns with rows of a table below them."""
+        return self.describe(), None
 
     def save(
         self,

@@ -10,6 +10,8 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ from covopt.data.arrays import check_readable
 from covopt.model.wording import CERTIFICATES, STATUSES
 from covopt.records import numerals
 from covopt.records.directories import Writer
+from covopt.records.packed import fits
 from covopt.runtime.errors import CovoptError, DataError, RecordError, counted, printable
 from covopt.runtime.files import starts_with
 from covopt.runtime.loop import Progress
@@ -92,44 +95,26 @@ def read_checked(file: Path) -> dict[str, Any]:
 
 def wrong_entry(summary: dict[str, Any]) -> str | None:
     """Return the first entry that is missing or of a wrong type; None if all are right."""
-    wrong = [name for name, kinds in ENTRIES.items() if not _is(summary.get(name, ...), kinds)]
-    wrong += [name for name in ("weighted", "skip") if not isinstance(summary.get(name), bool)]
-    if wrong:
-        return wrong[0]
-    for name, words in (("status", STATUSES), ("certificate", CERTIFICATES), ("attainable", CERTIFICATES)):
-        if summary[name] not in words:
-            return name
-    for name, kinds in (("widths", (int,)), ("starts", _NUMBER)):
-        if not all(_is(entry, kinds) for entry in summary[name]):
-            return name
-    if not (summary["test"] is None or _fits(summary["test"], TEST)):
-        return "test"
-    if not _is_verdict(summary["unique"]):
-        return "unique"
-    if not all(_is(seconds, (int, float)) for seconds in summary["timing"].values()):
-        return "timing"
-    fine = all(_fits(layer, LAYER) and layer["gap_certificate"] in CERTIFICATES for layer in summary["layers"])
-    return None if fine else "layers"
+    return next((name for name, form in ENTRIES.items() if not _has(summary.get(name, ...), form)), None)
 
 
-def _is(value: object, kinds: tuple[type, ...]) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)
+def _has(value: object, form: Any) -> bool:
+    """Return True if an entry of JSON has a form.
 
-
-def _fits(entries: object, types: Mapping[str, tuple[type, ...]]) -> bool:
-    """Return True for a dictionary with exactly these entries, each of one of its types."""
-    if not isinstance(entries, dict) or entries.keys() != types.keys():
-        return False
-    return all(_is(entries[name], kinds) for name, kinds in types.items())
-
-
-def _is_verdict(verdict: Mapping[str, Any] | None) -> bool:
-    if verdict is None:
-        return True
-    if not _fits(verdict, VERDICT):
-        return False
-    pairs = [verdict[name] for name in ("fewest", "most") if verdict[name] is not None]
-    return verdict["verdict"] in VERDICTS and all(len(p) == 2 and all(_is(n, (int,)) for n in p) for p in pairs)
+    A form is a type; a set of words; a dictionary or a list, with the form of each entry, or with one form and ... for
+    any number of entries; or a tuple of alternatives.
+    """
+    if isinstance(form, tuple):
+        return any(_has(value, alternative) for alternative in form)
+    if isinstance(form, set):
+        return isinstance(value, str) and value in form
+    if isinstance(form, dict):
+        forms = dict.fromkeys(value, form[...]) if isinstance(value, dict) and ... in form else form
+        return isinstance(value, dict) and value.keys() == forms.keys() and all(_has(value[k], forms[k]) for k in forms)
+    if isinstance(form, list):
+        forms = form[:1] * len(value) if isinstance(value, list) and form[1:] == [...] else form
+        return isinstance(value, list) and len(value) == len(forms) and all(map(_has, value, forms))
+    return fits(value, form)
 
 
 def known(value: float | None) -> float | None:
@@ -137,43 +122,52 @@ def known(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def plain(value: object) -> Any:
+    """Return a value as JSON has it: dataclasses by their `summary()` or their fields, None for NaN and infinity."""
+    if isinstance(value, float):
+        return known(value)
+    if isinstance(value, Enum):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {f"{key:g}" if isinstance(key, float) else str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if hasattr(value, "summary"):
+        return value.summary()  # type: ignore[attr-defined]
+    return plain(vars(value)) if is_dataclass(value) else value
+
+
 def as_json(summary: Mapping[str, object], indent: int | None = None) -> str:
     """Return one JSON object; raise a ValueError for NaN and infinity."""
     return json.dumps(summary, allow_nan=False, indent=indent)
 
 
-_NUMBER, _TEXT = (int, float, NoneType), (str, NoneType)
-ENTRIES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("cost", "fit", "norm", "residual", "lower", "gap", "seconds", "lam", "target"), _NUMBER),
-    **dict.fromkeys(("loss", "activation", "status", "certificate", "attainable", "method", "certify"), (str,)),
-    **dict.fromkeys(("data", "scale", "targets"), _TEXT),
-    **dict.fromkeys(("rows", "depth", "seed"), (int,)),
-    "bias": (int, float, str),
-    "shuffle": (int, NoneType),
-    "version": (str,),
-    **dict.fromkeys(("widths", "starts", "layers"), (list,)),
-    "timing": (dict,),
-    **dict.fromkeys(("test", "unique"), (dict, NoneType)),
-}
-"""The types of each entry of `result.json` that covopt reads again."""
-TEST: dict[str, tuple[type, ...]] = {
-    "data": (str,),
-    "rows": (int,),
-    **dict.fromkeys(("loss", "accuracy", "r2"), _NUMBER),
-}
 VERDICTS = ("unique", "not unique", "undecided")
 """The verdicts on the set of all optima."""
-VERDICT: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("verdict", "reason"), (str,)),
-    **dict.fromkeys(("candidates", "dimension"), (int, NoneType)),
-    **dict.fromkeys(("fewest", "most"), (list, NoneType)),
-    "independence": _NUMBER,
+NUMBER = float | None
+LAYER = {
+    **dict.fromkeys(("layer", "width", "rank_K", "rank_Ks", "mergeable"), int),
+    **dict.fromkeys(("stationarity", "gap"), NUMBER),
+    "gap_certificate": set(CERTIFICATES),
 }
-LAYER: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("layer", "width", "rank_K", "rank_Ks", "mergeable"), (int,)),
-    **dict.fromkeys(("stationarity", "gap"), _NUMBER),
-    "gap_certificate": (str,),
+TEST = {"data": str, "rows": int, **dict.fromkeys(("loss", "accuracy", "r2"), NUMBER)}
+VERDICT = {
+    **{"verdict": set(VERDICTS), "reason": str, "independence": NUMBER},
+    **dict.fromkeys(("candidates", "dimension"), int | None),
+    **dict.fromkeys(("fewest", "most"), (NoneType, [int, int])),
 }
+ENTRIES: dict[str, Any] = {
+    **dict.fromkeys(("cost", "fit", "norm", "residual", "lower", "gap", "seconds", "lam", "target"), NUMBER),
+    **dict.fromkeys(("loss", "activation", "method", "certify", "version"), str),
+    **dict.fromkeys(("data", "scale", "targets"), str | None),
+    **dict.fromkeys(("rows", "depth", "seed"), int),
+    **dict.fromkeys(("weighted", "skip"), bool),
+    **{"certificate": set(CERTIFICATES), "attainable": set(CERTIFICATES), "status": set(STATUSES)},
+    **{"bias": float | str, "shuffle": int | None},
+    **{"widths": [int, ...], "starts": [NUMBER, ...], "layers": [LAYER, ...], "timing": {...: float}},
+    **{"test": (NoneType, TEST), "unique": (NoneType, VERDICT)},
+}
+"""The forms of the entries of `result.json` that covopt reads again."""
 
 
 def data_of(s: Summary) -> str:
@@ -229,6 +223,13 @@ def ended(s: Summary) -> str:
     """Return why a run ended; it mentions a network only if one was found."""
     sentence = STATUSES[s["status"]][0]
     return sentence if s["cost"] is not None else f"{sentence.partition(';')[0]}; no network was found"
+
+
+def ended_of_several(s: Summary, optimal: str, converged: str) -> str:
+    """Return why a search for several networks ended; what two of its statuses mean depends on the search."""
+    sentences = {"optimal": optimal, "converged": converged}
+    default = STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
+    return sentences.get(s["status"], default)
 
 
 def _layer(layer: Summary) -> str:

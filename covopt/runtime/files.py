@@ -15,8 +15,7 @@ def check_free(path: Path, force: bool = False, is_own: Callable[[Path], bool] =
     """Raise a RecordError unless a file may be written: none exists, or `force` replaces it.
 
     Args:
-        path: the file to write.
-        force: replace an earlier file.
+        path, force: of the file to write.
         is_own: returns True for a file of the kind to be written; no other is replaced.
     """
     if os.path.isdir(path) or (os.path.lexists(path) and not force):  # unlike the methods of Path, these never raise

@@ -1,4 +1,4 @@
-"""The number of threads that a public function uses where the user sets none.
+"""The number of threads that a public function uses where the user sets none; actions that a thread repeats.
 
 A computation with small products uses one thread: two threads on two quiet cores take up to twice as long (400 digits),
 and threads that spin while they wait (`waiting`) take many times as long beside other programs. The other cores are
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -95,3 +96,21 @@ def chosen() -> str:
         return f"with {count} threads, as {setting[0] if setting[1] == count else 'torch.set_num_threads'} says"
     wait = "sleep" if passive() else "spin"
     return f"with 1 thread below {LARGE:,} numbers of inputs, else with {count}, which {wait} as they wait ({POLICY})"
+
+
+@contextmanager
+def repeating(action: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Call an action at this interval from a thread of its own, for as long as the block runs."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            action()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -18,7 +18,7 @@ from covopt.records import record, storing
 from covopt.records.directories import Writer, spare
 from covopt.records.page import as_html
 from covopt.records.record import REPORT, Pairs, Summary
-from covopt.runtime.errors import CovoptError, DataError, ProblemError, RecordError, shown
+from covopt.runtime.errors import DataError, ProblemError, RecordError, shown
 from covopt.runtime.files import check_free, starts_with, write_file
 from covopt.runtime.lazy import lazy
 from covopt.runtime.options import checked
@@ -90,6 +90,8 @@ KINDS = (
     Kind("validate", "studies.audit", record.AUDIT),
 )
 """Every kind of answer that covopt stores."""
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, StopIteration)
+"""What reading an entry raises that is missing or of another type."""
 
 
 def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:
@@ -124,7 +126,7 @@ def pairs_of(kind: Kind, summary: Summary) -> Pairs:
     """
     try:
         return kind.pairs(summary)
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+    except DAMAGED as error:
         message = f"{kind.file} is damaged: it lacks what a run of its kind has ({error}); run it again."
         raise RecordError(message) from error
 
@@ -187,7 +189,7 @@ def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary]
         return action(kind, summary)
     except (DataError, ProblemError) as error:
         raise record.broken(directory, error) from error
-    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, csv.Error) as error:
+    except (*DAMAGED, OSError, IndexError, ArithmeticError, csv.Error) as error:
         raise RecordError(f"{directory} is not a complete run ({error}); run the command again with --out.") from error
 
 
@@ -273,7 +275,5 @@ def html_of(directory: Path, name: str) -> str:
     kind, summary = find(directory)
     try:
         return as_html(kind.page(directory, name, summary))
-    except CovoptError:
-        raise
-    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, StopIteration) as error:
+    except (*DAMAGED, OSError, IndexError) as error:
         raise RecordError(f"{name} is not a complete run ({error}); run the command again with --out.") from error

@@ -24,7 +24,7 @@ from runs import Run, toy_result
 
 import covopt
 from covopt.answer import page as answer_page, parts, words
-from covopt.answer.verify import alike
+from covopt.answer.verify import different
 from covopt.app.cli import main
 from covopt.records import record
 from covopt.records.numerals import Lower
@@ -135,7 +135,7 @@ def test_a_stored_answer_comes_back(runs: Path, kind: str, tmp_path: Path) -> No
     answer = covopt.load(runs / kind)
     answer.save(tmp_path / "again")
     stored, again = (json.loads((run / answer.file).read_text()) for run in (runs / kind, tmp_path / "again"))
-    assert alike(again | {"files": stored["files"]}, stored, 1e-9)
+    assert different(again | {"files": stored["files"]}, stored, 1e-9) is None
     label, text = answer.describe()[-1]
     assert f"{label:<13}{text}" in str(answer) or kind == "solve"
     assert len(repr(answer).splitlines()) <= 5

@@ -106,11 +106,11 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"stored": "float16"}, "and rounding the network costs"),
+        ({"stored": "float16"}, "for rounded.loss"),
         ({"descended": lambda s: s["descended"] | {"loss": s["loss"], "gain": 0.0}}, "after further training costs"),
-        ({"finding": "near", "stationary": True}, "finding is untrained"),
-        ({"verdict": "No better network was found."}, "another verdict"),
-        ({"layers": lambda s: [s["layers"][0] | {"dead": s["layers"][0]["dead"] + 1}]}, "dead neurons"),
+        ({"finding": "near", "stationary": True}, "states true for stationary, but its files give false"),
+        ({"verdict": "No better network was found."}, "for verdict"),
+        ({"layers": lambda s: [s["layers"][0] | {"dead": s["layers"][0]["dead"] + 1}]}, "for layers.1.dead"),
     ],
 )
 def test_an_audit_follows_from_its_networks(

@@ -22,18 +22,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covopt.answer.uniqueness import candidates as directions
 from covopt.answer.uniqueness.arcs import Circle
-from covopt.answer.uniqueness.candidates import (
-    ROUNDING,
-    Candidate,
-    Columns,
-    Found,
-    Optimum,
-    amounts,
-    features,
-    find,
-    optimum,
-)
 from covopt.answer.uniqueness.continuum import continuum
 from covopt.answer.uniqueness.plane import BITS, Plane, columns_used
 from covopt.answer.uniqueness.polish import Neurons, gather, polish
@@ -119,8 +109,8 @@ def _examined(circle: Circle, neurons: Neurons) -> Examined:
     cost = float(plane.cost(neurons.directions, neurons.V, bias, residual))
     if not excess <= POLISHED * cost:
         return undecided("The network could not be brought close enough to an optimum.")
-    estimate = optimum(plane, Lambda, scale, excess)
-    candidates = find(circle, Lambda, scale, estimate.delta)
+    estimate = directions.optimum(plane, Lambda, scale, excess)
+    candidates = directions.find(circle, Lambda, scale, estimate.delta)
     if candidates is None:
         return undecided(UNCLEAR)
     if candidates.whole:
@@ -130,17 +120,19 @@ def _examined(circle: Circle, neurons: Neurons) -> Examined:
 
 def _above(excess: Fraction) -> float:
     """Return a float at or above it, which cannot underflow."""
-    return max(float(excess) * (1.0 + ROUNDING), 1e-300)
+    return max(float(excess) * (1.0 + directions.ROUNDING), 1e-300)
 
 
-def _single(plane: Plane, neurons: Neurons, candidates: list[Candidate], estimate: Optimum, free: bool) -> Examined:
+def _single(
+    plane: Plane, neurons: Neurons, candidates: list[directions.Candidate], estimate: directions.Optimum, free: bool
+) -> Examined:
     """Return the verdict where finitely many directions are possible."""
     if not candidates:
         return Examined(Uniqueness(UNIQUE, "No neuron can be part of an optimum.", 0, (0, 0), (0, 0), 0))
-    c = amounts(neurons, candidates)
+    c = directions.amounts(neurons, candidates)
     if c is None:
         return undecided("The network has a neuron that no optimum can have.", candidates=len(candidates))
-    matrix = features(plane, candidates)
+    matrix = directions.features(plane, candidates)
     if (only := _independent(matrix, c, estimate)) is not None:
         return Examined(only)
     several = polytope(plane, candidates, c, estimate) if free else None
@@ -154,13 +146,13 @@ def _single(plane: Plane, neurons: Neurons, candidates: list[Candidate], estimat
     )
 
 
-def _whole(circle: Circle, neurons: Neurons, candidates: Found, Lambda: NDArray, scale: int) -> Examined:
+def _whole(circle: Circle, neurons: Neurons, candidates: directions.Found, Lambda: NDArray, scale: int) -> Examined:
     """Return the verdict where h may be 1 throughout some arcs."""
     plane, arcs = circle.plane, [arc.start for arc in candidates.whole]
     scale = circle.bounded(Lambda, scale, arcs)
     excess = _above(plane.excess(neurons.directions, neurons.V, Lambda, scale))
-    estimate = optimum(plane, Lambda, scale, excess)
-    again = find(circle, Lambda, scale, estimate.delta)
+    estimate = directions.optimum(plane, Lambda, scale, excess)
+    again = directions.find(circle, Lambda, scale, estimate.delta)
     if again is None or [arc.start for arc in again.whole] != arcs or any(k.blurred for k in again.single):
         return undecided(UNCLEAR)
     several = continuum(circle, neurons, again, estimate)
@@ -176,7 +168,7 @@ def _is_free(plane: Plane, Lambda: NDArray) -> bool:
     return all(abs(int(p)) <= 1e-20 * int(s) for p, s in zip(pulled.ravel(), mass.ravel(), strict=True))
 
 
-def _independent(matrix: Columns, c: NDArray[np.float64], estimate: Optimum) -> Uniqueness | None:
+def _independent(matrix: directions.Columns, c: NDArray[np.float64], estimate: directions.Optimum) -> Uniqueness | None:
     """Prove that all candidates are linearly independent, and count neurons; None if unproved."""
     if not matrix.independent:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.records.record import VERDICTS, Summary
+from covopt.records.record import VERDICTS, Summary, plain
 from covopt.runtime.errors import counted
 
 UNIQUE, SEVERAL, UNDECIDED = VERDICTS
@@ -46,8 +46,7 @@ class Uniqueness:
 
     def summary(self) -> dict[str, object]:
         """Return the verdict for JSON."""
-        pairs = {name: None if (ends := getattr(self, name)) is None else list(ends) for name in ("fewest", "most")}
-        return {**vars(self), **pairs}
+        return plain(vars(self))
 
     @classmethod
     def from_summary(cls, summary: Summary) -> Uniqueness:

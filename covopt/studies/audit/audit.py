@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from covopt.answer.plan import prepared
-from covopt.answer.progress import followed
 from covopt.answer.result import Result
-from covopt.answer.solve import Question, solve
+from covopt.answer.solve import Question, solve, study
 from covopt.data.networks import FoundWeights
 from covopt.data.tables import column_names
 from covopt.model.activation import Activation
@@ -27,10 +26,8 @@ from covopt.model.scalars import as_number
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.interrupts import gently, interrupted
+from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Callback, Status, run
-from covopt.runtime.options import checked, taking
-from covopt.runtime.threads import fitted
 from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.further_training import train_on_batches
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver
@@ -82,11 +79,7 @@ class Examining(Question, total=False):
     momentum: Annotated[float, 0.0]
 
 
-@checked
-@followed
-@gently()
-@fitted
-@taking(Examining)
+@study(Examining)
 def validate(
     net: object,
     X: object,

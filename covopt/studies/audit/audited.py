@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -152,40 +151,40 @@ class Audit(Answer):
 
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt validate`; unknown or unproved values are None."""
-        return {
-            "loss": record.known(self.loss),
-            "fit": record.known(self.cost.fit),
-            "norm": record.known(self.cost.norm),
-            "best": record.known(self.best),
-            "excess": record.known(self.excess),
-            "lower": record.known(self.reference.lower),
-            "certificate": str(self.reference.certificate),
+        rounded = None if self.rounded is None else dict(zip(("loss", "residuals"), self.rounded, strict=True))
+        facts = {
+            "loss": self.loss,
+            "fit": self.cost.fit,
+            "norm": self.cost.norm,
+            "best": self.best,
+            "excess": self.excess,
+            "lower": self.reference.lower,
+            "certificate": self.reference.certificate,
             "stationary": self.stationary,
-            "finding": str(self.finding),
+            "finding": self.finding,
             "verdict": self.verdict,
             "descended": {
-                "loss": record.known(self.descended_loss),
-                "gain": record.known(self.judge.gain),
+                "loss": self.descended_loss,
+                "gain": self.judge.gain,
                 "finished": self.finished,
-                "residuals": _known(self.left),
+                "residuals": self.left,
             },
             "in_passes": self.in_passes,
             "constant": self.constant,
             "hint": self.hint or None,
             "stored": str(self.stored).removeprefix("torch."),
-            "rounded": None
-            if self.rounded is None
-            else {"loss": record.known(self.rounded[0]), "residuals": _known(self.rounded[1])},
-            "inert": [record.known(part) for part in self.inert],
-            "residuals": _known(self.residuals),
-            "layers": [layer.summary() for layer in self.layers],
-            "escape": record.known(self.escape_cost),
+            "rounded": rounded,
+            "inert": self.inert,
+            "residuals": self.residuals,
+            "layers": self.layers,
+            "escape": self.escape_cost,
             "widths": [len(W) for W in self.weights[:-1]],
-            "trained": None if self.trained is None else [record.known(cost) for cost in self.trained.starts],
-            **({"training": None, "kept": None, "noise": None} if self.batches is None else self.batches.summary()),
-            "function": None if self.function is None else self.function.summary(),
-            "solver": self.reference.summary(),
+            "trained": None if self.trained is None else self.trained.starts,
+            **({"training": None, "kept": None, "noise": None} if self.batches is None else vars(self.batches)),
+            "function": self.function,
+            "solver": self.reference,
         }
+        return record.plain(facts)
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside audit.json.
@@ -220,7 +219,3 @@ class Audit(Answer):
             return False
         write_network(Path(path), self.escape, force)
         return True
-
-
-def _known(parts: Sequence[float] | None) -> list[float | None] | None:
-    return None if parts is None else [record.known(part) for part in parts]

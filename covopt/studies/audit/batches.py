@@ -89,10 +89,6 @@ class Batches:
     def _noises(self) -> list[Summary]:
         return [noise for noise in self.noise if noise is not None and None not in noise.values()]
 
-    def summary(self) -> dict[str, object]:
-        """Return the entries that an audit adds to its JSON."""
-        return {"training": vars(self.training), "kept": self.kept, "noise": self.noise}
-
     @classmethod
     def from_summary(cls, summary: Summary) -> Batches | None:
         """Read an audit's JSON; return None if it has no training."""

@@ -26,6 +26,9 @@ from covopt.solvers.deep.pruning import mergeable, parts
 from covopt.solvers.layer import Layer
 from covopt.solvers.options import SolveOptions
 
+OWN = ("missing", "dead", "merging", "unbalanced", "unbalanced_neuron", "verdict")
+"""The fields of a layer that have the same names in JSON."""
+
 
 @dataclass(frozen=True)
 class LayerAudit:
@@ -58,20 +61,14 @@ class LayerAudit:
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""
         neuron = self.escape
-        return {
-            **self.facts.summary(),
+        own = {name: getattr(self, name) for name in OWN} | {
             "direction": None if neuron is None else neuron.direction.tolist(),
             "output": None if neuron is None else neuron.output.tolist(),
-            "loss_with_neuron": None if neuron is None else record.known(neuron.cost),
-            "loss_trained_with_neuron": record.known(self.grown),
-            "missing": self.missing,
-            "loss_with_block": record.known(self.solved),
-            "dead": self.dead,
-            "merging": self.merging,
-            "unbalanced": record.known(self.unbalanced),
-            "unbalanced_neuron": record.known(self.unbalanced_neuron),
-            "verdict": self.verdict,
+            "loss_with_neuron": None if neuron is None else neuron.cost,
+            "loss_trained_with_neuron": self.grown,
+            "loss_with_block": self.solved,
         }
+        return self.facts.summary() | record.plain(own)
 
     @classmethod
     def from_summary(cls, summary: Summary) -> LayerAudit:
@@ -86,13 +83,8 @@ class LayerAudit:
             facts=facts,
             escape=escape,
             solved=summary["loss_with_block"],
-            merging=summary["merging"],
-            unbalanced=_number(summary["unbalanced"]),
-            unbalanced_neuron=_number(summary["unbalanced_neuron"]),
             grown=summary["loss_trained_with_neuron"],
-            missing=summary["missing"],
-            dead=summary["dead"],
-            verdict=summary["verdict"],
+            **{name: summary[name] for name in OWN},
         )
 
 
@@ -116,8 +108,6 @@ def examine(
     On many samples no block is solved, and no network with a missing neuron is trained.
 
     Args:
-        problem: data, loss and penalty.
-        weights: the network.
         end: where its further training ends.
         proved: the solver's bound and its kind, which hold for the only block at depth 2.
         options: of the blocks' solves, which are left out once the budget is spent.

@@ -100,13 +100,7 @@ class FunctionAudit:
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""
-        return vars(self) | {
-            "jacobian_rank": {str(rank): count for rank, count in self.jacobian_rank.items()},
-            "pseudo_determinant": None if self.pseudo_determinant is None else list(self.pseudo_determinant),
-            "bottleneck": None if self.bottleneck is None else dict(vars(self.bottleneck)),
-            "layers": [dict(vars(layer)) for layer in self.layers],
-            "statements": [statement.summary() for statement in self.statements],
-        }
+        return record.plain(vars(self))
 
 
 @dataclass(frozen=True)
@@ -146,8 +140,7 @@ def function_of(
     """Measure the network as a function.
 
     Args:
-        problem: its activation is 1-Lipschitz, as all of covopt's are.
-        weights: W_1 ... W_L.
+        problem, weights: the network; its activation is 1-Lipschitz, as all of covopt's are.
         at: inputs to examine; None: the problem's samples. The sharpness is always that on the problem's samples.
         orbits: the same samples after a transformation, row by row, for the collapse of orbits in each layer.
         work: multiplications that the Jacobians may take; for more, some of the samples are examined.

@@ -56,7 +56,7 @@ def layers_of(
     """Measure each layer of a network.
 
     Args:
-        problem: data, loss and penalty. weights: W_1 ... W_L. passage: of them at N samples.
+        problem, weights, passage: the network, and its passage at N samples.
         k: the number of ones of the bottleneck.
         orbits: the samples after a transformation, row by row.
     """

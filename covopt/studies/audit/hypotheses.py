@@ -48,8 +48,7 @@ def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, st
     """Name the problem that the network may have been trained for; empty if none stands out.
 
     Args:
-        problem: the problem of the audit, of a loss with a penalty.
-        weights: the network.
+        problem, weights: of the audit, whose loss has a penalty.
         gain: of further training on it, relative to the cost.
         scalings: X in other scales.
         stop: ends the search; called before each possibility.

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from covopt.answer import parts, pictures, stored, words
-from covopt.answer.drawing import COST_COLOR, count_along
+from covopt.answer.drawing import COST_COLOR, count_along, dress
 from covopt.answer.layers import log_scale
 from covopt.data.arrays import read_npz
 from covopt.records import provenance, record
@@ -38,7 +38,7 @@ def spectra(function: Summary) -> Picture | None:
     def draw(figure: Figure) -> None:
         for axes, (key, curves) in zip(figure.subplots(1, 2), drawn.items(), strict=True):
             _draw(axes, curves)
-            axes.set_ylabel(MEASURES[key], parse_math=False)
+            dress(axes, "layer", MEASURES[key])
 
     return picture(
         draw,
@@ -68,9 +68,7 @@ def _draw(axes: Axes, curves: list[list[tuple[int, float]]]) -> None:
         fading = 1.0 - 0.07 * number
         axes.plot(layers, values, "o-", color=COST_COLOR, alpha=fading, markersize=3.0, linewidth=1.0)
     log_scale(axes, np.array([value for curve in curves for _, value in curve]))
-    axes.set_xlabel("layer")
     count_along(axes.xaxis)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 LEGEND = (

@@ -151,8 +151,7 @@ def statements_of(
     """Evaluate each statement.
 
     Args:
-        problem: of the weights W_1 ... W_L.
-        weights: the network.
+        problem, weights: the network.
         X: samples; at most MOST_SAMPLES of them are used, evenly spaced, and fewer where they take more than `work`.
         logs: logarithms of the singular values of their Jacobians, rounded down.
         bottleneck: its k, and the bound on the distance from it.

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 from numpy.typing import NDArray
 
 from covopt.answer import check as runs, verify as checks
@@ -95,16 +94,12 @@ def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[s
         costs = {f"the network of rank {f.rank}": f.members[L].cost for f in answer.families if L in f.members}
         yield from checks.crossed(costs, {f"depth {L}": result.lower}, rounding)
     yield from checks.differences(Depths.file, stated, answer.summary(), rounding)
-    arrays, networks = read_npz(directory / "networks.npz"), answer.networks()
-    if arrays.keys() != networks.keys() or not all(np.array_equal(arrays[name], networks[name]) for name in networks):
-        yield f"networks.npz holds other networks than the runs, or than {Depths.file} lists."
+    yield from checks.arrays(directory / "networks.npz", answer.networks())
     ranks = [family.rank for family in answer.families]
     lines = [[line["depth"] for line in family["curve"]] for family in stated["families"]]
     if ranks != sorted(set(ranks)) or not all(depths == sorted(set(depths)) for depths in lines):
         yield f"{Depths.file} lists a family or a depth twice."
-    spectra, stored = answer.spectra(), read_npz(directory / "spectra.npz")
-    if spectra.keys() != stored.keys() or not all(_near(stored[n], spectra[n]) for n in spectra):
-        yield "spectra.npz holds other singular values than the networks have."
+    yield from checks.arrays(directory / "spectra.npz", answer.spectra(), 1e-9)
     yield from checks.table(directory / "curve.csv", curve_lines(stated), Depths.file)
 
 
@@ -119,9 +114,3 @@ def _family(stated: Summary, arrays: Mapping[str, NDArray], results: Mapping[int
             raise ValueError(f"no network of rank {rank}")
         members[depth] = Member(cost_of(problem, weights), weights, "an earlier run")
     return Family(rank, members)
-
-
-def _near(stored: NDArray, computed: NDArray) -> bool:
-    if stored.dtype.kind != "f" or stored.shape != computed.shape:
-        return False
-    return bool(np.allclose(stored, computed, rtol=1e-9, atol=1e-9 * float(computed.max(initial=1.0))))

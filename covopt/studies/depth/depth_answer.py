@@ -18,7 +18,7 @@ from covopt.linalg.psd import RANK_RULE
 from covopt.model.bottleneck import LayerShape, bottleneck, layer_shapes, spectrum
 from covopt.model.weights import preactivations
 from covopt.records import record
-from covopt.records.answer import UNDRAWN, Drawn, Words
+from covopt.records.answer import UNDRAWN, Drawn, Table, Words
 from covopt.records.directories import Writer, spare
 from covopt.records.numerals import row_of
 from covopt.runtime.errors import ProblemError, listed, shown
@@ -239,13 +239,9 @@ class Depths(Drawn):
         for result in self.results.values():
             result.describe_data(data)
 
-    def describe(self, *, curve: bool = True) -> list[tuple[str, str]]:
-        """Return the answer as a person reads it: pairs of a label and its text.
-
-        Args:
-            curve: with a line for each depth; without them use the table `rows`.
-        """
-        return depth_words.pairs(self.summary(), curve)
+    def overview(self) -> tuple[record.Pairs, Table]:
+        """Return the answer without a line for each depth, and the curve as a table."""
+        return depth_words.pairs(self.summary(), curve=False), (depth_words.COLUMNS, self.rows())
 
     def rows(self) -> list[tuple[object, ...]]:
         """Return the curve as a table; see `words.COLUMNS`."""

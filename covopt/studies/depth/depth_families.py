@@ -59,11 +59,7 @@ class FamilySearch:
         self._search, self._seed = search, seed
 
     def begin(self, ranks: Sequence[int]) -> None:
-        """Take the narrow networks of the curve, and those that join targets along a line.
-
-        Args:
-            ranks: of the families, each at least 1.
-        """
+        """Take the narrow networks of the curve, and those that join targets along a line."""
         search = self._search
         for rank in ranks:
             search.families.setdefault(rank, {})
@@ -78,11 +74,7 @@ class FamilySearch:
         self._pass_on()
 
     def run(self, ranks: Sequence[int], budget: Budget) -> None:
-        """Fill the families that `begin` made, from the lowest rank up.
-
-        Args:
-            ranks: of them; budget: of all of them.
-        """
+        """Fill the families that `begin` made, from the lowest rank up, within the budget of all of them."""
         search = self._search
         for rank, own in budget.turns(ranks):
             if budget.spent():

@@ -64,10 +64,7 @@ class DepthSearch(Continuation[int, Result]):
 
     Args:
         problems: the problem at each depth, ascending.
-        options: the keywords of `covopt.solve`, without the depth and the time limit.
-        budget: for the search at all depths together; whole: including the last exchange of networks.
-        callback: gets each solve's progress.
-        earlier: results of an earlier search, at some of the depths.
+        whole: the budget that includes the last exchange of networks; other arguments are those of a Continuation.
 
     Attributes:
         sources: the origin of each network in `best`; refused: why a depth has none.
@@ -140,11 +137,7 @@ class DepthSearch(Continuation[int, Result]):
         return bool(cut)
 
     def offer(self, depth: int, weights: list[Tensor], source: str) -> bool:
-        """Take a network if it lowers the curve or a family; return True if it does.
-
-        Args:
-            depth: of the network; weights: W_1 ... W_L in the user's units; source: the origin of the network.
-        """
+        """Take a network, in the user's units, if it lowers the curve or a family; return True if it does."""
         network = Member(cost_of(self.problems[depth], weights), weights, source)
         gained = self._offer_to_families(depth, network)
         result = self.best.get(depth)
@@ -278,10 +271,7 @@ class DepthSearch(Continuation[int, Result]):
 
 
 def improved(result: Result, weights: Sequence[Tensor], seconds: float) -> Result:
-    """Return the result with another network; its bound and proof stay.
-
-    Args:
-        result: of a solve; weights: W_1 ... W_L; seconds: since the start of the search.
+    """Return the result with another network, after these seconds of the search; its bound and proof stay.
 
     Raises:
         InternalError: the network costs less than the bound that counts as proved.
@@ -307,12 +297,7 @@ def improved(result: Result, weights: Sequence[Tensor], seconds: float) -> Resul
 
 
 def answered(problem: Problem, weights: Weights, options: Mapping[str, object], seconds: float) -> Result:
-    """Return a network as the result at its depth, with the bound that needs no time.
-
-    Args:
-        problem: at the network's depth; weights: W_1 ... W_L; options: keywords of `covopt.solve`; seconds: since the
-            start of the search.
-    """
+    """Return a network as the result at its depth after these seconds, with the bound that needs no time."""
     status = Status.INTERRUPTED if interrupted() else Status.TIME_LIMIT
     result = Result(
         problem=problem,

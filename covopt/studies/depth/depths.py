@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
-from covopt.answer.progress import followed
+from covopt.answer.plan import weights_to_start
 from covopt.answer.result import Result
-from covopt.answer.solve import Question
+from covopt.answer.solve import Question, study
 from covopt.answer.verify import first_difference
 from covopt.certify.rank_one import rank_one
 from covopt.model.activation import Activation
@@ -29,10 +28,8 @@ from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_network
 from covopt.runtime.errors import ProblemError, listed, shown
-from covopt.runtime.interrupts import gently
 from covopt.runtime.loop import Budget, Callback, Status
-from covopt.runtime.options import checked, taking, whole_numbers
-from covopt.runtime.threads import fitted
+from covopt.runtime.options import whole_numbers
 from covopt.solvers.deep.starts import ENDS
 from covopt.studies.depth.depth_answer import Depths, Family
 from covopt.studies.depth.depth_families import FamilySearch
@@ -46,11 +43,7 @@ RANKS, SHOWING = (1, 2, 3), 2
 MOST_SHOWN = 8
 
 
-@checked
-@followed
-@gently()
-@fitted
-@taking(Question)
+@study(Question)
 def depth(
     X: object,
     Y: object = None,
@@ -179,11 +172,7 @@ def _weights(init: object, problems: Mapping[int, Problem]) -> list[Tensor] | No
     """Return the network to start from, if `init` is one."""
     if init is None or isinstance(init, Depths):
         return None
-    source = init.weights if isinstance(init, Result) else init
-    try:
-        weights = [torch.as_tensor(W, dtype=torch.float64) for W in source]  # type: ignore[union-attr]
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ProblemError(f"init is {shown(init)}; give a Depths, a Result, or arrays W_1 ... W_L.") from error
+    weights = weights_to_start(init, "a Depths, a Result, or arrays W_1 ... W_L")
     if len(weights) not in problems:
         raise ProblemError(f"init has depth {len(weights)}, which is none of {listed(problems)}; ask for it too.")
     check_network(problems[len(weights)], weights)

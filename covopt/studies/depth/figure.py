@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, CURVE_COLORS, count_along
+from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, CURVE_COLORS, count_along, dress
 from covopt.records.record import Summary
 from covopt.runtime.errors import counted, listed
 
@@ -56,10 +56,8 @@ def plot(axes: Axes, s: Summary) -> None:
         label = f"slope {listed(guides)}{'' if s['lam'] is None else ' lam'}"
         handles.append(Line2D([], [], color=GUIDE_COLOR, label=label))
         axes.set_ylim(bottom=0.0, top=top)
-    axes.set_xlabel("depth L (layers of weights)")
-    axes.set_ylabel("cost")
+    dress(axes, "depth L (layers of weights)", "cost")
     count_along(axes.xaxis)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(handles=handles, frameon=False, fontsize=8)
 
 
@@ -75,7 +73,8 @@ def spectra_panel(axes: Axes, spectra: Mapping[int, Sequence[Float[np.ndarray, "
                 at, line, ".-", color=color, linewidth=0.8, markersize=4, label=f"L = {depth}" if not place else None
             )
     axes.axhline(1.0, color=GUIDE_COLOR, linewidth=0.8, zorder=0)
-    _dress(axes, "layer, l / L", "singular values of the weights")
+    axes.set_ylim(bottom=0.0)
+    dress(axes, "layer, l / L", "singular values of the weights", legend=True)
 
 
 def nonlinearity_panel(axes: Axes, lines: Mapping[int, Sequence[float]]) -> None:
@@ -84,15 +83,8 @@ def nonlinearity_panel(axes: Axes, lines: Mapping[int, Sequence[float]]) -> None
         color = CURVE_COLORS[number % len(CURVE_COLORS)]
         at = np.arange(1, depth) / depth
         axes.plot(at, values, "o-", color=color, linewidth=1.0, markersize=4, label=f"L = {depth}")
-    _dress(axes, "hidden layer, l / L", "nonlinearity |Z − σ(Z)| / |Z|")
-
-
-def _dress(axes: Axes, across: str, up: str) -> None:
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
     axes.set_ylim(bottom=0.0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    dress(axes, "hidden layer, l / L", "nonlinearity |Z − σ(Z)| / |Z|", legend=True)
 
 
 def _column(lines: Sequence[Summary], name: str) -> Float[np.ndarray, " n"]:

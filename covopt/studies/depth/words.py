@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from covopt.model.wording import STATUSES
 from covopt.records.numerals import down, up
-from covopt.records.record import Pairs, Summary, headline
+from covopt.records.record import Pairs, Summary, ended_of_several, headline
 from covopt.runtime.errors import counted, listed
 
 DIGITS = 7
@@ -59,11 +58,8 @@ def pairs(s: Summary, curve: bool = True) -> Pairs:
 
 def ended(s: Summary) -> str:
     """Describe the end of the search."""
-    endings = {"optimal": "optimal: at each depth the proved gap is within the target"}
-    endings["converged"] = "converged: no network of one depth improves another, but this is no proof"
-    return endings.get(
-        s["status"], STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
-    )
+    proved = "optimal: at each depth the proved gap is within the target"
+    return ended_of_several(s, proved, "converged: no network of one depth improves another, but this is no proof")
 
 
 def fitted(fit: Summary) -> str:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from covopt.answer import check as runs, verify as checks
 from covopt.answer.held_out import HeldOut
-from covopt.answer.stored import load as load_run
-from covopt.answer.verify import alike, weights_of
+from covopt.answer.stored import load as load_run, problem_of
+from covopt.answer.verify import different, weights_of
 from covopt.certify.proofs import read_proof
 from covopt.data.arrays import read_npz
-from covopt.model.problem import Problem, make_problem
+from covopt.model.problem import Problem
 from covopt.model.weights import check_network, evaluate
 from covopt.records import record
 from covopt.records.record import Summary
@@ -30,7 +30,6 @@ from covopt.studies.path.path_search import Point, at
 
 # Entries of the summary that nothing in the files proves.
 NEVER = ("lam_max", "status", "seconds", "seed", "version", "data", "scale", "targets", "shuffle")
-OPTIONS = {"loss": "U", "depth": "iu", "bias": "fiuU", "activation": "U"}
 
 
 def load(directory: File) -> Path:
@@ -41,7 +40,7 @@ def load(directory: File) -> Path:
         ValueError: another file is damaged.
     """
     stated = record.read_object(directory / Path.file)
-    problem = _problem(read_npz(directory / record.PROBLEM))
+    problem = replace(problem_of(read_npz(directory / record.PROBLEM)).double(), lam=1.0)
     networks, proved = read_npz(directory / "networks.npz"), read_npz(directory / "certificates.npz")
     lams = [float(p["lam"]) for p in stated["points"]]
     if not lams or sorted(set(lams), reverse=True) != lams or not all(0.0 < lam < math.inf for lam in lams):
@@ -85,24 +84,14 @@ def _complaints(directory: File, stated: Summary, rounding: float) -> Iterator[s
     if answer.end is not None:
         of_end = {"the path": answer.problem, "end": answer.end.problem}
         yield from checks.others(of_end, {"loss", "lam"})
-    summary = answer.summary()
-    if stated.keys() - {record.KIND, "files"} != summary.keys():
-        yield f"{Path.file} does not hold what covopt stores in it."
-        return
-    for name in ("points", "end", "depth", "bias", "skip", "loss", "activation", "rows", "picked"):
-        if not alike(stated[name], summary[name], rounding):
-            yield f"{Path.file} states other {name} than its networks and proofs give."
-    gap, proved = stated["largest_gap"], answer.largest_gap
-    if (gap is None) != (proved is None) or (gap is not None and proved is not None and not proved <= gap + rounding):
-        yield f"{Path.file} states a largest gap that its networks and proofs do not prove."
-    elif gap is not None and proved is not None and not abs(gap - proved) <= rounding:
-        yield f"{Path.file} states another largest gap than its networks and proofs give."
+    yield from checks.differences(Path.file, stated, answer.summary(), rounding)
     low, high = stated["lam_max"]
     if low is not None and high is not None and not 0.0 <= low <= high:
         yield f"{Path.file} states ends of lam_max that are the wrong way round."
     if answer.held_out is not None:
         scores = [answer.held_out.score(at(answer.problem, p.lam), p.weights) for p in answer.points]
-        if stated["scored_by"] != "test" or not alike([p["test"] for p in stated["points"]], scores, rounding):
+        losses = [p["test"] for p in stated["points"]]
+        if stated["scored_by"] != "test" or different(losses, scores, rounding) is not None:
             yield f"{Path.file} states other losses on the held-out data than its networks have."
     elif stated["scored_by"] == "test":
         yield f"{Path.file} states losses on held-out data, which are not there."
@@ -130,15 +119,6 @@ def _point(
     kind = Certificate(certificate["certificate"].item())
     lower = float(certificate["lower"].item())
     return replace(point, lower=lower, certificate=kind, proof=read_proof(kind, problem, lower, certificate))
-
-
-def _problem(arrays: Mapping[str, NDArray]) -> Problem:
-    for name, kind in OPTIONS.items():
-        if arrays[name].size != 1 or arrays[name].dtype.kind not in kind:
-            raise ValueError(f"problem.npz holds no {name}")
-    options = {name: arrays[name].item() for name in OPTIONS}
-    options["skip"] = "skip" in arrays and arrays["skip"].item() is True
-    return make_problem(arrays["X"], arrays["Y"], lam=1.0, **options, free=True).double()
 
 
 def _scored(value: object) -> str | int | None:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, CURVE_COLORS
+from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, CURVE_COLORS, dress
 from covopt.records.record import Summary
 
 MARK_COLOR = "#5b5b5b"
@@ -27,7 +27,6 @@ PANELS: dict[str, Lines] = {
 def plot(axes: Axes, s: Summary, label: str = "cost") -> None:
     """Draw one panel, and the picked lam."""
     _draw(axes, s, label, PANELS[label], logarithmic="width" not in label)
-    axes.set_xlabel("λ")
     if s["picked"] is not None:
         axes.axvline(s["picked"], color=MARK_COLOR, linewidth=0.8, linestyle=":")
 
@@ -52,7 +51,4 @@ def _draw(axes: Axes, s: Summary, up: str, lines: Lines, logarithmic: bool = Tru
         axes.set_yscale("log")
     elif not logarithmic:
         axes.set_ylim(bottom=0.0)
-    axes.set_ylabel(up)
-    axes.spines[["top", "right"]].set_visible(False)
-    if len(drawn) > 1:
-        axes.legend(frameon=False, fontsize=8)
+    dress(axes, "λ", up, legend=len(drawn) > 1)

@@ -200,9 +200,7 @@ def _free_ends(problem: Problem, seconds: float, seed: int) -> tuple[float, floa
     up to rounding.
 
     Args:
-        problem: mse or cross-entropy with free biases, in float64.
-        seconds: for a slow proof of the upper end; 0: by norms.
-        seed: of the search for the lower end.
+        problem, seconds, seed: as for `lam_max`; without seconds the upper end is that by norms.
     """
     A = _free_slope(problem)
     if not bool(A.any()):
@@ -318,10 +316,5 @@ def _deep_end(problem: Problem) -> float | None:
 
 
 def beaten(constant: float, networks: Sequence[Cost]) -> float:
-    """Return the largest lam at which a network costs less than `constant` (beta = 0).
-
-    Args:
-        constant: C(0).
-        networks: each with its fit and its norm.
-    """
+    """Return the largest lam at which a network costs less than the zero network, `constant` (beta = 0)."""
     return max(((constant - cost.fit) / cost.norm for cost in networks if cost.norm > 0.0), default=0.0)

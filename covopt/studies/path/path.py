@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from covopt.answer.held_out import HeldOut, folds_of
-from covopt.answer.progress import followed
 from covopt.answer.result import Result
-from covopt.answer.solve import Keywords
+from covopt.answer.solve import Keywords, study
 from covopt.answer.verify import first_difference
 from covopt.data.arrays import LARGEST
 from covopt.model.activation import Activation
@@ -27,10 +26,8 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.scalars import SMALLEST, as_number, read_strengths
 from covopt.model.units import check_strength
 from covopt.runtime.errors import ProblemError, shown
-from covopt.runtime.interrupts import gently, interrupted
+from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Callback, Status
-from covopt.runtime.options import checked, taking
-from covopt.runtime.threads import fitted
 from covopt.solvers.options import SolveOptions
 from covopt.studies.path.lam_max import LamMax, lam_max
 from covopt.studies.path.path_answer import Path
@@ -54,11 +51,7 @@ class Solving(Keywords, total=False):
     max_iterations: Annotated[int | None, None]
 
 
-@checked
-@followed
-@gently()
-@fitted
-@taking(Solving)
+@study(Solving)
 def path(
     X: object,
     Y: object = None,

@@ -17,7 +17,7 @@ from covopt.certify import proofs
 from covopt.data.data import Dataset
 from covopt.model.problem import Problem
 from covopt.records import record
-from covopt.records.answer import UNDRAWN, Drawn, Words
+from covopt.records.answer import UNDRAWN, Drawn, Table, Words
 from covopt.records.directories import Writer, spare
 from covopt.records.numerals import row_of
 from covopt.runtime.errors import ProblemError
@@ -192,6 +192,10 @@ class Path(Drawn):
     def rows(self) -> list[tuple[object, ...]]:
         """Return the points as a table; see COLUMNS."""
         return [row_of(point, path_words.KEYS) for point in self.summary()["points"]]  # type: ignore[attr-defined]
+
+    def overview(self) -> tuple[record.Pairs, Table]:
+        """Return the answer in lines, and its points as a table."""
+        return self.describe(), (COLUMNS, self.rows())
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside path.json.

@@ -96,11 +96,7 @@ def at(problem: Problem, lam: float) -> Problem:
 
 
 def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
-    """Return the bounds at every lam by the points of a path; for two layers mixtures count.
-
-    Args:
-        problem: at any lam; points: from the largest lam down.
-    """
+    """Return the bounds at every lam by points, from the largest lam down; for two layers mixtures count."""
     lines = [(p.cost.fit, p.cost.norm) for p in points]
     proved = [(p.lam, p.lower, str(p.certificate)) for p in points if p.lower is not None]
     if problem.depth == 2 and len(points):
@@ -117,11 +113,7 @@ class PathSearch(Continuation[float, Point]):
     """The search for networks and bounds along lam.
 
     Args:
-        problem: at any lam.
-        options: keywords of `covopt.solve`, without lam and the time limit.
-        budget: of the whole search.
-        callback: gets the progress of each solve.
-        earlier: points of an earlier run.
+        problem: at any lam; the other arguments are those of a Continuation, `earlier` in any order.
 
     Attributes:
         provable: whether slow proofs apply: two layers, no exact oracle.

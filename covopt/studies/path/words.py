@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from covopt.model.wording import STATUSES
 from covopt.records.numerals import down, interval, percent_at_most, up
-from covopt.records.record import Pairs, Summary, headline
+from covopt.records.record import Pairs, Summary, ended_of_several, headline
 from covopt.runtime.errors import counted
 
 DIGITS = 7
@@ -80,12 +79,8 @@ def end(s: Summary) -> str:
 
 def ended(s: Summary) -> str:
     """Describe the end of the search."""
-    endings = {
-        "optimal": "optimal: at each point the proved gap is within the target",
-        "converged": "converged: no point's network improves its neighbours, but this is no proof",
-    }
-    default = STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
-    return endings.get(s["status"], default)
+    proved = "optimal: at each point the proved gap is within the target"
+    return ended_of_several(s, proved, "converged: no point's network improves its neighbours, but this is no proof")
 
 
 def _point(p: Summary) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -37,72 +36,52 @@ State = tuple[Tensor, Tensor]
 """The inputs of the next layer, and what a residual block adds to."""
 
 
-@runtime_checkable
-class Architecture(Protocol):
+class Architecture:
     """A kind of networks: how it computes, how it is trained, what batches say about its ranks.
 
-    An architecture is a class with these methods and its line in ARCHITECTURES.
+    This is the plain kind, the networks of the other commands; another kind is a subclass, and its line in
+    ARCHITECTURES.
     """
 
-    name: str
+    name = "plain"
 
     def check(self, depth: int, batch_sizes: Sequence[int]) -> None:
         """Raise a ProblemError if no network of this depth can be trained in batches of these sizes."""
 
     def batch(self, problem: Problem, widths: Sequence[Widths], samples: int) -> Batch:
         """Return the networks of these widths for training in batches of `samples`."""
-        ...
+        return Batch(problem, widths, samples)
 
     def outputs(self, problem: Problem, weights: Weights, X: Float[Tensor, "M n0"]) -> Float[Tensor, "M nL"]:
         """Return the outputs at inputs X of the network that was trained on the problem's samples."""
-        ...
+        return outputs(problem, weights, X)
 
     def cost(self, problem: Problem, weights: Weights) -> Cost:
         """Return the cost and its parts, over all samples."""
-        ...
+        return evaluate(problem, weights)
 
     def functional_ranks(self, problem: Problem, weights: Weights) -> list[int]:
         """Return, for each layer, the smallest r whose rank-r replacement raises C by at most 1 %."""
-        ...
+        return ranks.functional_ranks(problem, weights)
 
     def total_ranks(self, problem: Problem, weights: Weights) -> list[int]:
         """Return an upper bound, for each layer, on the rank of any sum of gradients."""
-        ...
+        return batch_bound.total_ranks(problem, weights)
 
     def bounds(self, problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> list[BatchBound]:
         """Return the chain of bounds from one batch, for each layer."""
-        ...
+        return batch_bound.batch_bound(problem, weights, rows)
 
     def noises(self, problem: Problem, weights: Weights, batch_size: int) -> list[tuple[Noise | None, float | None]]:
         """Return, for each layer, the noise of batches, if it is known, and |grad L^lam| / (2 lam |W|)."""
-        ...
+        return [(layer, layer.residual) for layer in batch_noise(problem, weights, batch_size)]
 
     def dead(self, problem: Problem, weights: Weights, layer: int) -> int | None:
         """Return the number of neurons of a hidden layer without effect; None if it is unknown."""
-        ...
+        return examination.dead(problem, weights, layer)
 
 
-class Plain:
-    """The networks of the other commands, whose gradients are written by hand."""
-
-    name = "plain"
-    batch = staticmethod(Batch)
-    outputs = staticmethod(outputs)
-    cost = staticmethod(evaluate)
-    functional_ranks = staticmethod(ranks.functional_ranks)
-    total_ranks = staticmethod(batch_bound.total_ranks)
-    bounds = staticmethod(batch_bound.batch_bound)
-    dead = staticmethod(examination.dead)
-
-    def check(self, depth: int, batch_sizes: Sequence[int]) -> None:
-        """Accept everything."""
-
-    def noises(self, problem: Problem, weights: Weights, batch_size: int) -> list[tuple[Noise | None, float | None]]:
-        """Return the noise of batches and the residual of each layer."""
-        return [(layer, layer.residual) for layer in batch_noise(problem, weights, batch_size)]
-
-
-class Normalised:
+class Normalised(Architecture):
     """Batch normalisation behind each hidden layer, before its activation: the MLP-BN of [GP22]'s authors."""
 
     name = "batch_norm"
@@ -254,7 +233,7 @@ class _DifferentiatedBatch(Batch):
         return torch.stack(costs), torch.stack(shares)
 
 
-PLAIN: Architecture = Plain()
+PLAIN = Architecture()
 ARCHITECTURES: dict[str, Architecture] = {kind.name: kind for kind in (PLAIN, Normalised(), Residual())}
 """Every architecture by its name."""
 

@@ -27,8 +27,8 @@ from covopt.records.record import Summary
 from covopt.runtime.loop import Status
 from covopt.studies.ranks.architectures import architecture_of
 from covopt.studies.ranks.rank_answer import COURSES, TABLE, Ranks, lines_of, name_of_start
-from covopt.studies.ranks.rank_cells import RankCell, Setting, cell_of, reference_of
-from covopt.studies.ranks.sgd import Course, Descended
+from covopt.studies.ranks.rank_cells import RankCell, cell_of, reference_of
+from covopt.studies.ranks.sgd import Course, Descended, Setting
 
 UNCHECKED = (
     *("status", "seconds", "version", "data", "scale", "targets", "shuffle", "until", "seed", "refused"),
@@ -87,9 +87,7 @@ def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[s
     """Yield a sentence for each statement in the files that the networks contradict."""
     answer = load(directory)
     yield from checks.differences(Ranks.file, stated, answer.summary(), rounding)
-    arrays = answer.networks()
-    if arrays.keys() != read_npz(directory / "networks.npz").keys():
-        yield f"networks.npz holds other networks than {Ranks.file} lists."
+    yield from checks.arrays(directory / "networks.npz", answer.networks())
     for lam, reference in answer.references.items():
         question = replace(answer.problem, lam=lam)
         yield from checks.others({"the networks": question, f"for lam {lam:g}": reference.result.problem})

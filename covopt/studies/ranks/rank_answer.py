@@ -14,14 +14,15 @@ from covopt.answer.held_out import HeldOut
 from covopt.data.data import Dataset
 from covopt.model.problem import Problem
 from covopt.records import record
-from covopt.records.answer import UNDRAWN, Answer, Words
+from covopt.records.answer import UNDRAWN, Answer, Table, Words
 from covopt.records.directories import Writer, spare
 from covopt.records.record import Summary
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Status
 from covopt.studies.ranks import words as rank_words
 from covopt.studies.ranks.architectures import PLAIN, Architecture
-from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting
+from covopt.studies.ranks.rank_cells import RankCell, Reference
+from covopt.studies.ranks.sgd import Setting
 
 if TYPE_CHECKING:
     from covopt.answer import drawing as drawn
@@ -128,6 +129,11 @@ class Ranks(Answer):
         self.data, self.scale, self.targets, self.shuffle = data.name, data.scale, data.targets, data.shuffle
         for reference in self.references.values():
             reference.result.describe_data(data)
+
+    def overview(self) -> tuple[record.Pairs, Table]:
+        """Return the answer without a line for each setting, and the settings as a table."""
+        summary = self.summary()
+        return rank_words.pairs(summary, settings=False), rank_words.table(summary)
 
     def panels(self) -> list[drawn.Panel]:
         """Return the panels: rank against epochs and against the retained fraction, spectra."""

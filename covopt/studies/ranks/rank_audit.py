@@ -15,20 +15,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.rounding import largest
+from covopt.model import ranks
 from covopt.model.batch_bound import BatchBound, least
 from covopt.model.noise import Noise
 from covopt.model.problem import Problem
-from covopt.model.ranks import (
-    check_tolerance,
-    frobenius,
-    predicted_rank,
-    stable_rank,
-    tail,
-    threshold_rank,
-)
 from covopt.model.recursion import Decay, Past, StepwiseDecay, Window, window
 from covopt.model.weights import Weights, check_network
-from covopt.records.record import known
+from covopt.records.record import plain
 from covopt.runtime.errors import ProblemError
 from covopt.studies.ranks.architectures import PLAIN, Architecture
 
@@ -71,24 +64,10 @@ class LayerRanks:
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON; the tails are relative to |W|, of ranks from 0 to full."""
-        size = frobenius(self.values)
-        tails = [tail(self.values / size, r) if size > 0.0 else 0.0 for r in range(len(self.values) + 1)]
-        return {
-            "layer": self.layer,
-            "shape": list(self.shape),
-            "rank": _by_tolerance(self.rank),
-            "stable_rank": known(self.stable_rank),
-            "functional_rank": self.functional_rank,
-            "predicted": None if self.predicted is None else _by_tolerance(self.predicted),
-            "gradient_rank": self.gradient_rank,
-            "gradient_bound": self.gradient_bound,
-            "tail": [known(value) for value in tails],
-            "window": None if self.window is None else self.window.summary(),
-            "batch_bound": None if self.batch_bound is None else self.batch_bound.summary(),
-            "noise": None if self.noise is None else self.noise.summary(),
-            "residual": self.residual,
-            "dead": self.dead,
-        }
+        size = ranks.frobenius(self.values)
+        tails = [ranks.tail(self.values / size, r) if size > 0.0 else 0.0 for r in range(len(self.values) + 1)]
+        facts = {name: value for name, value in vars(self).items() if name != "values"}
+        return plain(facts | {"tail": tails})
 
 
 def audit_ranks(
@@ -106,9 +85,7 @@ def audit_ranks(
     """Measure the ranks of each layer of a network, and their explanations.
 
     Args:
-        problem: data, loss and penalty; lam = 0 is allowed here.
-        weights: W_1 ... W_L.
-        architecture: of the network.
+        problem, weights, architecture: the network; lam = 0 is allowed here.
         tolerances: of the threshold ranks, relative to |W_l|_F.
         batch_size: B of the training; None leaves out the facts on batches.
         decay: its recursion; None if there is none (Adam, AdamW) or it is unknown: no window, no prediction.
@@ -124,7 +101,7 @@ def audit_ranks(
     if start is not None and [W.shape for W in start] != [W.shape for W in weights]:
         raise ProblemError("The start has other shapes than the network; give the network's own first weights.")
     for tolerance in tolerances:
-        check_tolerance(tolerance)
+        ranks.check_tolerance(tolerance)
     noises, chains = _of_batches(problem, weights, architecture, batch_size, seed)
     functional, totals, audits = architecture.functional_ranks(problem, weights), [None] * len(weights), []
     if batch_size is not None:
@@ -134,15 +111,15 @@ def audit_ranks(
         values, past, predicted = torch.linalg.svdvals(W), [], None
         if start is not None and decay is not None and steps is not None:
             first = torch.linalg.svdvals(start[layer - 1])
-            past, retained, norm = [Past(steps, largest(first))], decay.kept(steps), frobenius(values)
-            predicted = {tolerance: predicted_rank(first, retained, norm, tolerance) for tolerance in tolerances}
+            past, retained, norm = [Past(steps, largest(first))], decay.kept(steps), ranks.frobenius(values)
+            predicted = {tolerance: ranks.predicted_rank(first, retained, norm, tolerance) for tolerance in tolerances}
         audits.append(
             LayerRanks(
                 layer=layer,
                 shape=(W.shape[0], W.shape[1]),
                 values=values,
-                rank={tolerance: threshold_rank(values, tolerance) for tolerance in tolerances},
-                stable_rank=stable_rank(values),
+                rank={tolerance: ranks.threshold_rank(values, tolerance) for tolerance in tolerances},
+                stable_rank=ranks.stable_rank(values),
                 functional_rank=functional[layer - 1],
                 predicted=predicted,
                 gradient_rank=None if chain is None else chain.gradient_rank,
@@ -180,11 +157,7 @@ def _window(
 ) -> Window | None:
     if decay is None or batch_size is None or total is None:
         return None
-    rank, norm = min(batch_size, total), frobenius(W)
+    rank, norm = min(batch_size, total), ranks.frobenius(W)
     memory = window(decay, tolerance=tolerance, norm=norm, rank=rank, total=total, width=min(W.shape), past=past)
     rounding = 1e-5  # of training in float32, relative to W: it has any rank, so that smaller tolerances have no bound
     return memory if memory is None or tolerance >= rounding else replace(memory, bound=None)
-
-
-def _by_tolerance(ranks: dict[float, int]) -> dict[str, int]:
-    return {f"{tolerance:g}": rank for tolerance, rank in ranks.items()}

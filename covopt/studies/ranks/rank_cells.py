@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,55 +14,17 @@ from covopt.linalg.psd import RANK_RULE
 from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius
-from covopt.model.recursion import Decay, StepwiseDecay
 from covopt.model.weights import Cost
 from covopt.records.record import Summary, known
 from covopt.runtime.errors import ProblemError
 from covopt.studies.ranks import words
 from covopt.studies.ranks.architectures import PLAIN, Architecture
 from covopt.studies.ranks.rank_audit import LayerRanks, audit_ranks
-from covopt.studies.ranks.sgd import Course, Descended, SGDOptions, accuracy
+from covopt.studies.ranks.sgd import Course, Descended, Setting, accuracy
 
 FAINT = 1e-6
 """Parts of the start below this share of its norm are rounding: its part outside the span of the inputs, or what the
 decay has left."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The training of a network; None for unknown values.
-
-    Attributes:
-        lam: strength of the penalty; 0 is allowed here.
-        batch_size, rate, momentum, nesterov: of SGD.
-        steps: the requested number.
-        seed: of the start.
-        milestones: the steps after which the rate is multiplied by `gamma`.
-    """
-
-    lam: float
-    batch_size: int | None = None
-    rate: float | None = None
-    momentum: float = 0.0
-    nesterov: bool = False
-    steps: int | None = None
-    seed: int | None = None
-    milestones: tuple[int, ...] = ()
-    gamma: float = 1.0
-
-    def decay(self, steps: int | None) -> Decay | StepwiseDecay | None:
-        """Return the recursion by which the initial weights fade in these steps; None if the rate is unknown."""
-        if self.rate is None:
-            return None
-        constant = Decay(self.rate, self.lam, self.momentum, self.nesterov)
-        if not self.milestones or steps is None:
-            return constant
-        return StepwiseDecay(constant, self.milestones, self.gamma, steps)
-
-    def options(self) -> SGDOptions:
-        """Return the options of the trainer; the setting must be complete."""
-        values: dict[str, Any] = {name: value for name, value in vars(self).items() if name != "seed"}
-        return SGDOptions(**values)
 
 
 @dataclass(frozen=True)
@@ -153,13 +114,7 @@ def cell_of(
     tolerances: Sequence[float],
     seed: int,
 ) -> RankCell:
-    """Audit a network that was trained here, or elsewhere with what is known of its setting.
-
-    Args:
-        problem: in float64.
-        test: held-out data.
-        architecture, tolerances, seed: as for `audit_ranks`.
-    """
+    """Audit a network that was trained here, or elsewhere with what is known of its setting; see `audit_ranks`."""
     question = replace(problem, lam=setting.lam)
     weights = [W.to(problem.X) for W in network.weights]
     first = None if start is None else [W.to(problem.X) for W in start]

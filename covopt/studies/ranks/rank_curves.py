@@ -16,13 +16,7 @@ from covopt.studies.ranks.rank_cells import RankCell, Reference
 def panels(
     cells: Sequence[RankCell], references: Mapping[float, Reference], depth: int, tolerance: float
 ) -> list[Panel]:
-    """Return the panels of rank against epochs, rank against the retained fraction, and each layer's spectra.
-
-    Args:
-        cells: the networks; references: the solver's, by lam.
-        depth: L.
-        tolerance: of the ranks.
-    """
+    """Return the panels of rank against epochs, rank against the retained fraction, and each layer's spectra."""
     layer = max(1, depth - 1)
     settings = _settings(cells)
     trained = [group for group in settings if group[0].course is not None]

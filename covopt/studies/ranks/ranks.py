@@ -15,8 +15,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from covopt.answer.held_out import HeldOut
-from covopt.answer.progress import followed
-from covopt.answer.solve import solve
+from covopt.answer.solve import solve, study
 from covopt.model.loss import Loss
 from covopt.model.noise import check_batch_size
 from covopt.model.problem import Problem, make_problem
@@ -25,22 +24,16 @@ from covopt.model.recursion import LONGEST, Decay, StepwiseDecay
 from covopt.model.scalars import as_number
 from covopt.model.weights import check_network
 from covopt.runtime.errors import CovoptError, ProblemError, shown
-from covopt.runtime.interrupts import gently, interrupted
+from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Callback, Status
-from covopt.runtime.options import checked, taking
-from covopt.runtime.threads import fitted
 from covopt.studies.audit.given import network_of
 from covopt.studies.ranks.architectures import PLAIN, Architecture, architecture_of
 from covopt.studies.ranks.rank_answer import Ranks
-from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting, cell_of, reference_of
-from covopt.studies.ranks.sgd import Descended, Numbers, Training, he_start, train_sgd
+from covopt.studies.ranks.rank_cells import RankCell, Reference, cell_of, reference_of
+from covopt.studies.ranks.sgd import Descended, Numbers, Setting, Training, he_start, train_sgd
 
 
-@checked
-@followed
-@gently()
-@fitted
-@taking(Training)
+@study(Training)
 def ranks(
     X: object,
     Y: object = None,
@@ -246,7 +239,7 @@ class _Request:
             falls = tuple(round(min(epoch * problem.samples / size, LONGEST)) for epoch in self.milestones)
             StepwiseDecay(Decay(mu, lam, beta, ahead), falls, self.gamma, steps)  # refuses wrong milestones
             gamma = self.gamma if falls else 1.0
-            settings += [Setting(lam, size, mu, beta, ahead, steps, start, falls, gamma) for start in starts]
+            settings += [Setting(size, mu, lam, steps, beta, ahead, falls, gamma, start) for start in starts]
         return settings
 
     def _steps(self, problem: Problem, decay: Decay, size: int) -> int:
@@ -303,7 +296,7 @@ class _Request:
         networks, status = train_sgd(
             problem,
             [starts[setting.seed] for setting in settings],
-            [setting.options() for setting in settings],
+            settings,
             architecture=self.architecture,
             test=test,
             seed=self.seed,

@@ -23,6 +23,7 @@ from covopt.answer.held_out import HeldOut
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem
+from covopt.model.recursion import Decay, StepwiseDecay
 from covopt.model.weights import Weights
 from covopt.runtime.loop import Budget, Callback, Progress, Status, run
 from covopt.solvers.training.batch import Widths, work
@@ -54,26 +55,37 @@ class Training(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class SGDOptions:
-    """The training options of one network.
+class Setting:
+    """The training of one network; None for values that are unknown, of a network that was trained elsewhere.
 
     Attributes:
         batch_size: B samples in each step, at most N.
         rate: the learning rate mu; momentum: m of PyTorch's `SGD`, without dampening.
         nesterov: Nesterov's form of it.
-        lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay.
-        steps: their number.
+        lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay; 0 is allowed here.
+        steps: the requested number.
         milestones: the steps after which the rate is multiplied by `gamma`.
+        seed: of the start.
     """
 
-    batch_size: int
-    rate: float
+    batch_size: int | None
+    rate: float | None
     lam: float
-    steps: int
+    steps: int | None
     momentum: float = 0.0
     nesterov: bool = False
     milestones: tuple[int, ...] = ()
     gamma: float = 1.0
+    seed: int | None = None
+
+    def decay(self, steps: int | None) -> Decay | StepwiseDecay | None:
+        """Return the recursion by which the initial weights fade in these steps; None if the rate is unknown."""
+        if self.rate is None:
+            return None
+        constant = Decay(self.rate, self.lam, self.momentum, self.nesterov)
+        if not self.milestones or steps is None:
+            return constant
+        return StepwiseDecay(constant, self.milestones, self.gamma, steps)
 
 
 @dataclass
@@ -127,7 +139,7 @@ def he_start(problem: Problem, widths: Widths, seed: int) -> list[Tensor]:
 def train_sgd(
     problem: Problem,
     starts: Sequence[Weights],
-    options: Sequence[SGDOptions],
+    options: Sequence[Setting],
     *,
     architecture: Architecture = PLAIN,
     test: HeldOut | None = None,
@@ -135,18 +147,16 @@ def train_sgd(
     budget: Budget | None = None,
     callback: Callback | None = None,
 ) -> tuple[list[Descended], Status]:
-    """Train each network from its start with its options, one group for each batch size.
+    """Train each network from its start with its options, which are all known; one group for each batch size.
 
     The penalty is that of the options; the problem's own lam plays no part.
 
     Args:
         problem: data and loss, which must be mse or cross_entropy.
-        starts: weights; options: one for each.
-        architecture: of all networks.
+        starts, options: one for each network.
         test: held-out data, on which accuracies are recorded.
         seed: of the order of the samples.
         budget: its time; networks come back as they are then.
-        callback: gets a `Progress` now and then.
 
     Returns:
         The networks in the order of their starts, and CONVERGED if no limit ended the training.
@@ -175,7 +185,7 @@ class _Task:
 class _Trainer:
     """The iteration of the loop: a round advances the first group that is not finished."""
 
-    def __init__(self, task: _Task, starts: Sequence[Weights], options: Sequence[SGDOptions]) -> None:
+    def __init__(self, task: _Task, starts: Sequence[Weights], options: Sequence[Setting]) -> None:
         self._groups = [
             _Group(task, members, [starts[i] for i in members], [options[i] for i in members])
             for members in _grouped(starts, options)
@@ -209,9 +219,9 @@ class _Trainer:
         return next((group for group in self._groups if not group.finished), None)
 
 
-def _grouped(starts: Sequence[Weights], options: Sequence[SGDOptions]) -> Iterator[list[int]]:
+def _grouped(starts: Sequence[Weights], options: Sequence[Setting]) -> Iterator[list[int]]:
     """Yield the indices of networks that are trained together: of one batch size, small first."""
-    for size in sorted({option.batch_size for option in options}):
+    for size in sorted({option.batch_size or 0 for option in options}):
         members = [i for i, option in enumerate(options) if option.batch_size == size]
         widest = max(sum(len(W) for W in starts[i]) for i in members)
         weights = max(sum(W.numel() for W in starts[i]) for i in members)
@@ -234,10 +244,11 @@ class _Group:
         task: _Task,
         members: list[int],
         starts: Sequence[Weights],
-        options: Sequence[SGDOptions],
+        options: Sequence[Setting],
     ) -> None:
         self.members, self._task, problem = members, task, task.problem
-        self.batch_size, self.last = options[0].batch_size, max(option.steps for option in options)
+        ends = [option.steps or 0 for option in options]
+        self.batch_size, self.last = options[0].batch_size or 0, max(ends)
         self._widths = [[len(W) for W in weights[:-1]] for weights in starts]
         self.width = max(max(widths) for widths in self._widths)
         self._batch = task.architecture.batch(problem, self._widths, self.batch_size)
@@ -246,14 +257,14 @@ class _Group:
         nesterov = torch.tensor([[option.nesterov] for option in options], device=x.device)
         self._sgd = SGD(x, rate, momentum, nesterov)
         self._lam = x.new_tensor([[option.lam] for option in options])
-        self._ends = torch.tensor([option.steps for option in options])
+        self._ends = torch.tensor(ends)
         self._options, self._milestones = options, {step for option in options for step in option.milestones}
         self._rows = torch.arange(len(options))  # the networks that are still training
         self._at, self._final = x.clone(), [0] * len(options)
         self._before = x  # the weights before the step that is recorded next
         self._diverged, self.courses = [False] * len(options), [Course() for _ in options]
         self._samples = epochs(problem.samples, self.batch_size, task.seed)
-        self._recorded = recorded_steps({option.steps for option in options})
+        self._recorded = recorded_steps(set(ends))
         self.steps, self.cost, self.finished = 0, math.inf, False
         multiplications = sum(work(problem, widths) for widths in self._widths) * self.batch_size / problem.samples
         overhead = 5e5  # of a step beside its arithmetic, in multiplications

@@ -14,11 +14,12 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from covopt.runtime.errors import RecordError
+from covopt.runtime.threads import repeating
 
 APPLICATION = 0x636F7670
 """SQLite's application_id of sweep files."""
@@ -222,23 +223,14 @@ class Store:
             ) from error
 
 
-@contextmanager
-def renewing(store: Store) -> Iterator[None]:
+def renewing(store: Store) -> AbstractContextManager[None]:
     """Renew the store's claims from a thread for as long as the block runs."""
-    ended = threading.Event()
 
-    def beat() -> None:
-        while not ended.wait(store.lease / 4.0):
-            with suppress(RecordError):  # storing the next result raises the same error
-                store.renew()
+    def renew() -> None:
+        with suppress(RecordError):  # storing the next result raises the same error
+            store.renew()
 
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return repeating(renew, store.lease / 4.0)
 
 
 def _machine() -> str:

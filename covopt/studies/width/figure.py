@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, LOG_RANGE, count_along, plain_numbers
+from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, LOG_RANGE, count_along, dress, plain_numbers
 from covopt.records.numerals import down
 from covopt.records.record import Summary, headline
 
@@ -42,11 +42,8 @@ def curve_panel(axes: Axes, s: Summary, near: str = "") -> None:
         axes.axvline(width, color=LEVEL_COLOR, linewidth=0.7, alpha=0.7)
         place = {"xycoords": ("data", "axes fraction"), "rotation": 90, "va": "center", "ha": "right"}
         axes.annotate(text, (width, 0.62), fontsize=8, color=LEVEL_COLOR, **place)  # type: ignore[arg-type]
-    axes.set_xlabel("width (neurons)")
-    axes.set_ylabel("cost")
     count_along(axes.xaxis)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    dress(axes, "width (neurons)", "cost", legend=True)
 
 
 def excess_panel(axes: Axes, s: Summary) -> None:
@@ -57,11 +54,9 @@ def excess_panel(axes: Axes, s: Summary) -> None:
     axes.set_yscale("log")
     for eps in s["start"]:
         axes.axhline(100.0 * float(eps), color=LEVEL_COLOR, linewidth=0.7, linestyle=":")
-    axes.set_xlabel("width (neurons)")
-    axes.set_ylabel("above the lowest cost (%)")
     count_along(axes.xaxis)
     plain_numbers(axes.yaxis)
-    axes.spines[["top", "right"]].set_visible(False)
+    dress(axes, "width (neurons)", "above the lowest cost (%)")
 
 
 def _width(width: int | list[int], layer: int | None) -> int:

@@ -22,20 +22,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt import __version__
-from covopt.answer.progress import followed
 from covopt.answer.result import Result
-from covopt.answer.solve import Question, solve
+from covopt.answer.solve import Question, solve, study
 from covopt.completely_positive.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.records import record
-from covopt.records.answer import Drawn, Words
+from covopt.records.answer import Drawn, Table, Words
 from covopt.records.directories import Writer, spare
 from covopt.runtime.errors import ProblemError, listed, shown
-from covopt.runtime.interrupts import gently, interrupted
+from covopt.runtime.interrupts import interrupted
 from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Budget, Callback, Certificate, Status
-from covopt.runtime.options import checked, taking, whole_numbers
-from covopt.runtime.threads import fitted
+from covopt.runtime.options import whole_numbers
 from covopt.studies.width import width_bounds, words
 from covopt.studies.width.width_bounds import NarrowBound, WidthBound, narrow_bounds, needed
 from covopt.studies.width.width_search import EPS, Point, WidthSearch, widths_at
@@ -156,6 +154,10 @@ class Plateau(Drawn):
         level = self.level
         return [(self._width(n), c, (c - level) / level if level > 0.0 else 0.0) for n, c in self.curve]
 
+    def overview(self) -> tuple[record.Pairs, Table]:
+        """Return the answer in lines, and the curve as a table."""
+        return self.describe(), (("width", "cost", "above the lowest cost"), self.rows())
+
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside plateau.json.
 
@@ -180,11 +182,7 @@ class Plateau(Drawn):
         return [("width", "cost", "lowest", "source"), *lines]
 
 
-@checked
-@followed
-@gently()
-@fitted
-@taking(Question)
+@study(Question)
 def plateau(
     X: object,
     Y: object = None,

@@ -23,29 +23,13 @@ from covopt.answer.result import Result
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Budget, Callback, Progress, Status
 from covopt.solvers.incumbent import cost_of
+from covopt.solvers.training import newton
 from covopt.solvers.training.batch import buckets, work
 from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
-from covopt.solvers.training.newton import (
-    KINKS_EXPLORING,
-    KINKS_POLISHING,
-    KINKS_REFINING,
-    NewtonOptions,
-    descend_by_newton,
-    has_newton,
-)
 from covopt.solvers.training.trainer import initial
 from covopt.studies.continuation import Continuation
-from covopt.studies.width.neighbours import (
-    chosen,
-    draw_kinks,
-    exchanged,
-    fit_kinks,
-    fits,
-    narrowed,
-    vary_kinks,
-    widened,
-)
+from covopt.studies.width import neighbours
 
 # Relative distances above the level that count as on the plateau.
 EPS = (0.1, 0.01, 0.001)
@@ -155,7 +139,7 @@ class WidthSearch(Continuation[int, list[Point]]):
         for group in self._groups(open_widths if self._number % 2 else open_widths[::-1]):
             if budget.spent():
                 break
-            if has_newton(self.problem, group[0]) and self._layer in (None, 1):
+            if newton.has_newton(self.problem, group[0]) and self._layer in (None, 1):
                 gained = self._advance_small(group[0]) or gained
             else:
                 gained = self._advance(group) or gained
@@ -170,7 +154,9 @@ class WidthSearch(Continuation[int, list[Point]]):
         for n in widths:
             count = self._draws(n)
             multiplications = count * work(self.problem, self._widths(n))
-            full = load + multiplications > MOST_WORK or crowd + count > MOST_STARTS or has_newton(self.problem, n)
+            full = (
+                load + multiplications > MOST_WORK or crowd + count > MOST_STARTS or newton.has_newton(self.problem, n)
+            )
             if group and full:
                 yield group
                 group, load, crowd = [], 0.0, 0
@@ -193,18 +179,18 @@ class WidthSearch(Continuation[int, list[Point]]):
         """Descend from sets of kinks by Newton's method; return True if the curve gained."""
         # The solver's network first, which takes little time.
         own = [] if self._number else self.best.get(n, [])
-        gained = self._offer(n, self._descended_by_newton(own, KINKS_REFINING))
-        explored = self._descended_by_newton(self._kinks(n), KINKS_EXPLORING)
-        candidates = [*explored, *self._descended_by_newton(explored, KINKS_POLISHING)]
+        gained = self._offer(n, self._descended_by_newton(own, newton.KINKS_REFINING))
+        explored = self._descended_by_newton(self._kinks(n), newton.KINKS_EXPLORING)
+        candidates = [*explored, *self._descended_by_newton(explored, newton.KINKS_POLISHING)]
         best = self.best[n][0].cost if n in self.best else math.inf
         promising = [candidate for candidate in _cheapest(candidates, n, POOL) if candidate.cost <= PROMISING * best]
-        return self._offer(n, [*candidates, *self._descended_by_newton(promising, KINKS_REFINING)]) or gained
+        return self._offer(n, [*candidates, *self._descended_by_newton(promising, newton.KINKS_REFINING)]) or gained
 
-    def _descended_by_newton(self, starts: Sequence[Point], options: NewtonOptions) -> list[Point]:
+    def _descended_by_newton(self, starts: Sequence[Point], options: newton.NewtonOptions) -> list[Point]:
         networks = [start.weights for start in starts]
         if not networks:
             return []
-        down = descend_by_newton(self.problem, networks, starts[0].width, options, self.budget.pace())
+        down = newton.descend_by_newton(self.problem, networks, starts[0].width, options, self.budget.pace())
         return [self._judged(replace(starts[i], weights=weights)) for i, weights in down]
 
     def _kinks(self, n: int) -> list[Point]:
@@ -219,14 +205,14 @@ class WidthSearch(Continuation[int, list[Point]]):
             if near and (k % 2 or not draws):
                 source, pool = near[k // 2 % len(near)]
                 weights = pool[int(torch.randint(len(pool), (1,), generator=generator))].weights
-                made = vary_kinks(self.problem, weights, n, generator)
+                made = neighbours.vary_kinks(self.problem, weights, n, generator)
             else:
-                source, made = "draw", draw_kinks(self.problem, n, generator)
+                source, made = "draw", neighbours.draw_kinks(self.problem, n, generator)
             sources.append(source)
             directions.append(made)
         if not directions:
             return []
-        fitted = fit_kinks(self.problem, torch.stack(directions))
+        fitted = neighbours.fit_kinks(self.problem, torch.stack(directions))
         return [Point(n, source, weights) for source, weights in zip(sources, fitted, strict=True)]
 
     def _judged(self, candidate: Point) -> Point:
@@ -235,7 +221,7 @@ class WidthSearch(Continuation[int, list[Point]]):
 
     def _lowered(self, n: int) -> Problem:
         """Return the problem whose cost the descents at width n lower."""
-        return self.problem if has_newton(self.problem, n) else self._smooth
+        return self.problem if newton.has_newton(self.problem, n) else self._smooth
 
     def _drawn(self, n: int) -> list[Point]:
         """Return random networks; every EVERY_CHOSEN-th takes neurons of the widest network."""
@@ -243,8 +229,8 @@ class WidthSearch(Continuation[int, list[Point]]):
         widest, candidates = self.best[max(self.best)][0].weights, []
         for k in range(self._draws(n)):
             seed = (seed + 1) % 2**63
-            if k % EVERY_CHOSEN == 0 and not fits(widest, self._widths(n)):
-                candidates.append(Point(n, "wider", chosen(widest, self._widths(n), seed)))
+            if k % EVERY_CHOSEN == 0 and not neighbours.fits(widest, self._widths(n)):
+                candidates.append(Point(n, "wider", neighbours.chosen(widest, self._widths(n), seed)))
             else:
                 scale = 1.0 if k % 2 and self.problem.depth == 2 else None
                 candidates.append(Point(n, "draw", initial(self._smooth, self._widths(n), seed, scale)))
@@ -261,15 +247,17 @@ class WidthSearch(Continuation[int, list[Point]]):
         below, above = self.neighbours(n)
         candidates: list[Point] = []
         if above is not None and self._is_fresh(above, n):
-            made = narrowed(self._smooth, self.best[above][0].weights, widths)
+            made = neighbours.narrowed(self._smooth, self.best[above][0].weights, widths)
             candidates += [Point(n, "wider", network) for network in made]
-        if below is not None and self._is_fresh(below, n) and fits(self.best[below][0].weights, widths):
-            made = widened(self._smooth, self.best[below][0].weights, widths, seed, layer)
+        if below is not None and self._is_fresh(below, n) and neighbours.fits(self.best[below][0].weights, widths):
+            made = neighbours.widened(self._smooth, self.best[below][0].weights, widths, seed, layer)
             candidates += [Point(n, "narrower", network) for network in made]
         if n in self.best:
             own = self.best[n][0].weights
-            made = exchanged(self._smooth, own, widths, seed, layer) + ([own] if self._is_fresh(n, n) else [])
-            candidates += [Point(n, "exchange", network) for network in made if fits(network, widths)]
+            made = neighbours.exchanged(self._smooth, own, widths, seed, layer) + (
+                [own] if self._is_fresh(n, n) else []
+            )
+            candidates += [Point(n, "exchange", network) for network in made if neighbours.fits(network, widths)]
         return candidates
 
     def _is_fresh(self, giver: int, taker: int) -> bool:

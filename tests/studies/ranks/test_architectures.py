@@ -14,7 +14,7 @@ import covopt
 from covopt.model.problem import Problem, make_problem
 from covopt.model.recursion import Decay, StepwiseDecay
 from covopt.studies.ranks.architectures import ARCHITECTURES, Normalised
-from covopt.studies.ranks.sgd import SGDOptions, epochs, he_start, train_sgd
+from covopt.studies.ranks.sgd import Setting, epochs, he_start, train_sgd
 
 NORMALISED = ("batch_norm", "residual")
 
@@ -61,7 +61,7 @@ def small(loss: str = "cross_entropy", samples: int = 14) -> Problem:
 def test_normalised_networks_take_the_steps_of_pytorch(name: str, momentum: float) -> None:
     """With a rate that falls at milestones; outputs elsewhere have the statistics of all training samples."""
     problem = small()
-    options = [SGDOptions(4, rate, 0.01, 25, momentum, milestones=(7, 15), gamma=0.3) for rate in (0.05, 0.02)]
+    options = [Setting(4, rate, 0.01, 25, momentum, milestones=(7, 15), gamma=0.3) for rate in (0.05, 0.02)]
     starts = [he_start(problem, [6, 6, 6], seed) for seed in range(2)]
     networks, _ = train_sgd(problem, starts, options, architecture=ARCHITECTURES[name], seed=3)
     for network, start, o in zip(networks, starts, options, strict=True):

@@ -19,7 +19,7 @@ from covopt.model.ranks import frobenius, threshold_rank
 from covopt.model.recursion import Decay, Past, window
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Budget, Status
-from covopt.studies.ranks.sgd import SGDOptions, epochs, he_start, recorded_steps, train_sgd
+from covopt.studies.ranks.sgd import Setting, epochs, he_start, recorded_steps, train_sgd
 
 METHODS = {"sgd": {}, "momentum": {"momentum": 0.9}, "nesterov": {"momentum": 0.9, "nesterov": True}}
 
@@ -187,7 +187,7 @@ def test_each_network_takes_the_steps_of_pytorch(loss: str) -> None:
     """Networks of several widths, rates and penalties in one batch, with all methods side by side."""
     problem = small(loss)
     options = [
-        SGDOptions(4, rate, lam, 30, *SGD_METHODS[name])
+        Setting(4, rate, lam, 30, *SGD_METHODS[name])
         for name in SGD_METHODS
         for rate, lam in ((0.05, 0.01), (0.02, 0.0), (0.03, 0.1))
     ]
@@ -218,7 +218,7 @@ def test_what_no_sample_reaches_is_the_start_times_what_decay_leaves(method: str
     problem, (momentum, nesterov) = small("cross_entropy"), SGD_METHODS[method]
     rate, lam, steps = 0.03, 0.02, 1500
     start = he_start(problem, [6, 5], 0)
-    options = SGDOptions(3, rate, lam, steps, momentum, nesterov)
+    options = Setting(3, rate, lam, steps, momentum, nesterov)
     weights = train_sgd(problem, [start], [options])[0][0].weights
     ahead = rate * (1.0 + momentum * nesterov)
     A = [[1.0 - 2.0 * ahead * lam, -rate * momentum * (momentum if nesterov else 1.0)], [2.0 * lam, momentum]]
@@ -235,7 +235,7 @@ def test_with_nothing_left_of_the_past_one_sample_gives_rank_one() -> None:
     problem = small("cross_entropy")
     starts = [he_start(problem, [6, 5], seed) for seed in range(3)]
     for steps in (1, 2, 3):
-        for network in train_sgd(problem, starts, [SGDOptions(1, 0.5, 1.0, steps)] * 3)[0]:
+        for network in train_sgd(problem, starts, [Setting(1, 0.5, 1.0, steps)] * 3)[0]:
             for values in network.course.spectra[-1]:
                 assert int((values > 1e-14 * values[0]).sum()) <= 1
 
@@ -244,14 +244,14 @@ def test_above_the_largest_useful_penalty_all_weights_go_to_zero() -> None:
     """One sample at a time; two layers, no biases, mse: lam_max is 0.356132891 (test_ranks has both sides of it)."""
     case = np.load(LAM_MAX)
     problem = make_problem(case["X"], case["Y"], lam=1.0, bias=0.0)
-    (above,), _ = train_sgd(problem, [he_start(problem, [30], 0)], [SGDOptions(1, 0.05, 0.445166, 4000)])
+    (above,), _ = train_sgd(problem, [he_start(problem, [30], 0)], [Setting(1, 0.05, 0.445166, 4000)])
     assert max(float(W.norm()) for W in above.weights) < 1e-6
 
 
 def test_a_network_that_diverges_leaves_the_others_alone() -> None:
     problem = small(depth=2)
     starts = [he_start(problem, [4], seed) for seed in (0, 1, 2)]
-    options = [SGDOptions(5, rate, 0.01, 300) for rate in (0.02, 1e6, 0.03)]
+    options = [Setting(5, rate, 0.01, 300) for rate in (0.02, 1e6, 0.03)]
     found, status = train_sgd(problem, copy.deepcopy(starts), options)
     assert status is Status.CONVERGED
     assert [network.diverged for network in found] == [False, True, False]
@@ -266,7 +266,7 @@ def test_a_network_that_diverges_leaves_the_others_alone() -> None:
 def test_the_records_are_those_of_the_weights() -> None:
     """The last one against the weights themselves; networks of one batch may take different numbers of steps."""
     problem = small("cross_entropy")
-    options = [SGDOptions(4, 0.1, 0.01, 50), SGDOptions(4, 0.1, 0.02, 90), SGDOptions(14, 0.1, 0.01, 0)]
+    options = [Setting(4, 0.1, 0.01, 50), Setting(4, 0.1, 0.02, 90), Setting(14, 0.1, 0.01, 0)]
     starts = [he_start(problem, widths, 0) for widths in ([3, 4], [5, 2], [4, 4])]
     for network, start, option in zip(train_sgd(problem, starts, options)[0], starts, options, strict=True):
         course, cost = network.course, evaluate(problem, network.weights)
@@ -289,7 +289,7 @@ def found_accuracy(problem: Problem, weights: list[torch.Tensor]) -> float:
 
 def test_what_time_ends_comes_back_unfinished() -> None:
     problem = small()
-    options = [SGDOptions(4, 0.01, 0.01, 10**7), SGDOptions(2, 0.01, 0.01, 3)]
+    options = [Setting(4, 0.01, 0.01, 10**7), Setting(2, 0.01, 0.01, 3)]
     starts = [he_start(problem, [4, 4], 0)] * 2
     (long, short), status = train_sgd(problem, starts, options, budget=Budget(0.3))
     assert status is Status.TIME_LIMIT
