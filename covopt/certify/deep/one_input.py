@@ -7,7 +7,7 @@ the second hidden layer there. As no neuron of the first layer is active on both
     |W_3|^2 + C(F) / lam >= 2 <Lambda, Y> - lam sum_i |Lambda_i|^2 / q_i - |u r^T + v t^T|^2 ,
 
 and |u r^T + v t^T|^2 <= |u|^2 |r|^2 + |v|^2 |t|^2 + 2 max(0, u . v) |r| |t|. The sum of the two bounds is concave in
-each of rho = |r| and tau = |t|, so on a rectangle of them it is the least at a corner. A tree of rectangles, each with
+each of rho = |r| and tau = |t|, so on a rectangle of them it is smallest at a corner. A tree of rectangles, each with
 the multipliers that are the best in its middle or at its end, bounds the cost of all networks; they are a closed form,
 so that nothing has to be stored.
 """
