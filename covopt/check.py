@@ -32,7 +32,7 @@ ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
 Rows = list[list[Any]]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
-KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear shares paths none".split()]
+KINDS = PIECES + SEARCHED + "groups spectral laplacian convexity angle loop linear one-input shares paths none".split()
 STATUSES = "unsolved optimal converged tolerance memory_limit time_limit iteration_limit interrupted".split()
 ASKED = {"loss": "U", "activation": "U", "depth": "iu", "bias": "fiuU", "lam": "fiu"}  # and the kinds of numpy
 NUMBERS, COUNTS = "cost fit norm residual lower gap target".split(), "order atoms lower upper".split()
@@ -1528,6 +1528,65 @@ def largest_mean(values: list[int], parts: Any) -> int:  # max sum_A tau_A value
     return values[0]
 
 
+def one_input(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
+    """Bound networks whose second hidden layer has lengths rho and tau at x = 1 and x = -1, on rectangles of both.
+
+    With Y the targets there, any C (2, 2) gives the multipliers C Y, whose bound is concave in rho and in tau, so that
+    it is the least at a corner. Floats guess C; a rectangle without proof is cut in two."""
+    good = run.depth == 3 and run.beta == 0 == run.slope and len(run.X[0]) == 1 and run.loss in ("interpolate", "mse")
+    need(good, "the bound of one input is of other networks")
+    Y = [[*map(Fraction, y)] for y in run.Y]
+    constant = Fraction(0) if run.fits else sum(q * dot(y, y) for q, y in zip(run.q, Y)) / run.lam
+    goal, targets, ridges, missed = least / run.lam, [], [], []
+    for side in ([max(e * Fraction(a), Fraction(0)) for (a,) in run.X] for e in (1, -1)):
+        k = side.index(max(side))
+        held = [(Fraction(1), side[k], Y[k])] if run.fits else list(zip(run.q, side, Y))
+        c = sum(q * a * a for q, a, _ in held) or Fraction(1)
+        targets.append([sum(q * a * y[j] for q, a, y in held) / c for j in range(run.m)])
+        ridges.append(Fraction(0) if run.fits else run.lam / c)
+        missed.append(run.misfit / side[k] if side[k] else Fraction(0))
+        constant -= 0 if run.fits else c * dot(targets[-1], targets[-1]) / run.lam
+    (p, q), (_, s) = gram(targets, targets)
+    g = Fraction(2) ** round(math.log2(float(p + s) or 1.0) / 6)  # unit: the targets are about g^3, rho and tau g^2
+    p, q, s, constant, goal = p / g**6, q / g**6, s / g**6, constant / g**2, goal / g**2
+    ridges, missed = [d / g**4 for d in ridges], [t / g**3 for t in missed]
+    f = tuple(map(float, (p, q, s, p * s - q * q, *ridges)))
+    top = Fraction(math.nextafter(float(goal / 2), math.inf))
+    ahead, count = [(Fraction(0), Fraction(0), top, top)], 0
+    while ahead:
+        low, down, high, up = cell = ahead.pop()
+        count, _ = count + 1, in_time(end)
+        if 2 * (low + down) >= goal:
+            continue
+        (n, e), (w, d) = (float(low), float(high)), (float(down), float(up))
+        part = (n + e) / (n + e + w + d)
+        mixed = [part * a + (1 - part) * b for a, b in zip(priced(n, d, *f), priced(e, w, *f))]
+        for C in (priced((n + e) / 2, (w + d) / 2, *f), priced(e, d, *f), mixed):
+            i, j, k = map(Fraction, C) if all(map(math.isfinite, C)) else (Fraction(0),) * 3
+            u, v = (a * a * p + 2 * a * b * q + b * b * s for a, b in ((i, j), (j, k)))
+            c = max(i * j * p + (i * k + j * j) * q + j * k * s, Fraction(0))
+            value = constant + 2 * (i * p + 2 * j * q + k * s) - ridges[0] * u - ridges[1] * v - goal
+            value -= 2 * sum(t * root(run.m * z) for t, z in zip(missed, (u, v)) if t)
+            ends = product((low, high), (down, up))
+            if all(2 * (a + b) + value >= u * a * a + v * b * b + 2 * c * a * b for a, b in ends):
+                break
+        else:
+            need(max(high - low, up - down) * 2**60 > top, "two numbers of a network do not prove the bound")
+            k = 0 if high - low >= up - down else 1
+            at = cell[k + 2] / 4 if cell[k] == 0 else (cell[k] + cell[k + 2]) / 2
+            ahead += [(*cell[: k + 2], at, *cell[k + 3 :]), (*cell[:k], at, *cell[k + 1 :])]
+    return least, f"{count} cases of two numbers of a network (MATH.md 5)"
+
+
+def priced(rho: float, tau: float, p: float, q: float, s: float, area: float, d: float, e: float) -> list[float]:
+    """Guess the best C of these lengths: (K + ridges)^-1, K the products of the hidden layer's two vectors."""
+    a, b = max(rho * rho + d, 1e-100), max(tau * tau + e, 1e-100)
+    both, far = p * b + s * a, math.hypot(p * b - s * a, 2 * math.sqrt(area * a * b))
+    k = min(max(0.0, 2 * q * a * b / (both + far or 1.0)), rho * tau)
+    scale = 2 * a * b * far / (both + far or 1.0) if q > 0 and k < rho * tau else a * b - k * k
+    return [b / (scale or 1e-300), -k / (scale or 1e-300), a / (scale or 1e-300)]
+
+
 def shares(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
     """Follow the stored cuts, in preorder: each leaves two cells that cover the one that is cut, whatever it holds."""
     cuts, places = array(run.certificate, "cuts", 2, 2, "iu"), array(run.certificate, "places", 1)
@@ -1629,7 +1688,7 @@ def moved(prices: list[float], slopes: list[int], signs: tuple[int, ...], e: int
 
 
 DEEP = {"spectral": spectral, "laplacian": laplacian, "angle": angle, "linear": linear}
-DEEP |= {"convexity": convexity, "loop": loop, "shares": shares, "paths": paths}
+DEEP |= {"convexity": convexity, "loop": loop, "one-input": one_input, "shares": shares, "paths": paths}
 
 
 def from_data(run: Run, kind: str, least: Fraction, end: float) -> tuple[Fraction, str]:

@@ -24,6 +24,7 @@ from covopt.certify.deep.convexity import Convexity
 from covopt.certify.deep.flows import Laplacian
 from covopt.certify.deep.linear import Linear
 from covopt.certify.deep.loop import Loop
+from covopt.certify.deep.one_input import OneInput
 from covopt.certify.deep.ranks import least_product, least_relative_loss
 from covopt.certify.paths.paths import PathNorm
 from covopt.certify.proof import Proof, Target
@@ -75,14 +76,11 @@ ASK: dict[str, tuple[type[Proof], np.ndarray, np.ndarray, dict[str, object]]] = 
     "shares, bias": (Shares, X[:3, :1], Y[:3, :1], ROUND),
     "shares, loss": (Shares, X[:4, :2], Y[:4, :1], {"bias": 0.0, "lam": 1e-2, "sample_weight": WEIGHTS, **ROUND}),
     "shares, loss, bias": (Shares, X[:3, :1], Y[:3, :1], {"bias": 0.3, "lam": 1e-2, **ROUND}),
+    "one input": (OneInput, X[:, :1], Y, {"bias": 0.0, "lam": 1e-3, "sample_weight": np.arange(1.0, 13.0)}),
+    "one input, fit": (OneInput, X[:2, :1], Y[:2, :2], {"bias": 0.0}),
     "paths": (PathNorm, LINE, WAVES[:, :1], {"lam": 5e-2, **ROUND}),
     "paths, fit": (PathNorm, LINE[::3], WAVES[::3, :1], ROUND),
-    "paths, plane": (
-        PathNorm,
-        X[:5, :2],
-        Y[:5, :1],
-        {"bias": 0.0, "lam": 1e-2, "sample_weight": np.arange(1.0, 6.0), **ROUND},
-    ),
+    "paths, plane": (PathNorm, X[:5, :2], Y[:5, :1], {"bias": 0.0, "lam": 1e-2, **WEIGHTED, **ROUND}),
     "paths, outputs": (PathNorm, LINE[::2], WAVES[::2], {"bias": 0.5, "lam": 2e-2, **ROUND}),
     "paths, outputs, fit": (PathNorm, X[:4, :2], Y[:4, :2], {"bias": 0.0, **ROUND}),
     "groups": (Grouped, X, Y, {"lam": 3e-2, "depth": 2}),
@@ -207,15 +205,13 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     *(("shares", arrays("certificate.npz", cuts=lambda c, d=d: c + np.array(d))) for d in ((1, 0), (0, 1), (0, -1))),
     ("shares", arrays("certificate.npz", cuts=lambda c: c[::-1])),
     ("shares", arrays("certificate.npz", cuts=lambda c: c[:-1], places=lambda p: p[:-1])),
-    ("shares", arrays("certificate.npz", multipliers=lambda L: L[:-1], prices=lambda Z: Z[:-1])),
-    ("shares", arrays("certificate.npz", multipliers=lambda L: L[:0], prices=lambda Z: Z[:0])),
+    *(
+        ("shares", arrays("certificate.npz", multipliers=part, prices=part))
+        for part in (lambda A: A[:-1], lambda A: A[:0])
+    ),
     ("shares", arrays("certificate.npz", cuts=lambda c: c[-1:], places=lambda p: p[-1:])),
-    ("shares", arrays("certificate.npz", places=lambda p: 0.5 * p)),
-    ("shares", arrays("certificate.npz", places=lambda p: p + 1.0)),
-    ("shares", arrays("certificate.npz", places=lambda p: p * math.nan)),
-    ("shares", nested(0)),
-    ("shares", nested(-1)),
-    ("shares", nested(-2)),
+    *(("shares", arrays("certificate.npz", places=lambda p, f=f: f * p)) for f in (0.5, 9.0, math.nan)),
+    *(("shares", nested(feature)) for feature in (0, -1, -2)),
     ("shares, loss, bias", nested(-2)),
     *((name, arrays("certificate.npz", multipliers=lambda L: -L)) for name in ASK if "shares" in name),
     *((name, arrays("certificate.npz", prices=lambda Z: Z - 1.0)) for name in ASK if "shares" in name),

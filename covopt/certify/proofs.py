@@ -15,6 +15,7 @@ from covopt.certify.deep.convexity import Convexity
 from covopt.certify.deep.flows import Laplacian
 from covopt.certify.deep.linear import Linear
 from covopt.certify.deep.loop import Loop
+from covopt.certify.deep.one_input import OneInput
 from covopt.certify.dual import Exact
 from covopt.certify.free import FreeNorms
 from covopt.certify.paths.paths import PathNorm
@@ -35,6 +36,7 @@ PROOFS: tuple[type[Proof], ...] = (
     Relaxation,
     SignBranching,
     Grouped,
+    OneInput,
     Shares,
     PathNorm,
     Laplacian,

@@ -65,6 +65,13 @@ CERTIFICATES = {
         " depth, of any width, can cost less; the weights are stored with the run.",
         "a bound from weighted edges between samples applies",
     ),
+    "one-input": Wording(
+        "proved, by two numbers of each network, for every network of three layers",
+        "The bound comes from two numbers of a network, the lengths of its second hidden layer at the inputs 1 and -1:"
+        " with one input and without biases they determine what the weights cost at least. No network of three layers,"
+        " of any width, can cost less.",
+        "with one input and without biases the minimum is that of two numbers",
+    ),
     "shares": Wording(
         "proved, by a tree over the shares of the hidden neurons, for every network of three layers",
         "The bound comes from a tree of cases: the neurons of the second hidden layer are of finitely many kinds, by"

@@ -51,6 +51,7 @@ class Certificate(enum.StrEnum):
     * sign-branching: a bound on it from that relaxation with a tree over the signs of samples.
     * groups: a bound on it from that relaxation, with multipliers that groups of samples share.
     * laplacian: edges between samples, for every network of its depth.
+    * one-input: two numbers of a network of three layers with one input and without biases.
     * shares: a tree over the shares of hidden neurons, for every ReLU network of three layers on a few samples.
     * paths: the path norm, for every ReLU network of three layers on some samples with one or two outputs.
     * convexity: multipliers of one sign, for every ReLU network of its depth.
@@ -67,6 +68,7 @@ class Certificate(enum.StrEnum):
     SIGN_BRANCHING = "sign-branching"
     GROUPS = "groups"
     LAPLACIAN = "laplacian"
+    ONE_INPUT = "one-input"
     SHARES = "shares"
     PATHS = "paths"
     CONVEXITY = "convexity"

@@ -1,7 +1,6 @@
 """The bound from the path norm of three layers: known values, other solvers, attacks by random networks, forgeries."""
 
 import itertools
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +21,7 @@ from covopt.certify.shares.prices import Instance, Multipliers
 from covopt.certify.shares.sphere import cover
 from covopt.model.problem import Problem, make_problem
 from covopt.runtime.errors import ProblemError
-from tests.certify.test_shares import outputs, relu, rescaled, squares
-
-CASES = {
-    case["name"]: case for case in json.loads((Path(__file__).parents[1] / "cases" / "deep.json").read_text())["cases"]
-}
+from tests.certify.test_shares import CASES, instance_and_network, network, relu
 
 
 def proof(problem: Problem, weights: list[np.ndarray], steps: int = 60) -> PathNorm:
@@ -39,17 +34,7 @@ def proof(problem: Problem, weights: list[np.ndarray], steps: int = 60) -> PathN
     return proved.proof
 
 
-def network(rng: np.random.Generator, inputs: int, outputs: int, bias: float) -> list[np.ndarray]:
-    n1, n2 = rng.integers(1, 4, 2)
-    weights = [rng.standard_normal(shape) for shape in ((n1, inputs + 1), (n2, n1 + 1), (outputs, n2 + 1))]
-    for W in weights:
-        W[:, -1] *= bias > 0.0
-    return weights
-
-
 # -- known values -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "value"), [("four-points", 5.226252), ("absolute-value", 4.762203), ("five-points", 12.59)]
 )
@@ -57,7 +42,7 @@ def test_the_bound_is_that_of_another_program(name: str, value: float) -> None:
     """The first two are minima; the third is the study's value, by cutting planes and mixed-integer programmes."""
     case = CASES[name]
     problem = make_problem(case["X"], case["Y"], depth=3, bias=case["beta"])
-    any_network = network(np.random.default_rng(0), problem.X.shape[1], 1, 0.0)
+    any_network = network(np.random.default_rng(0), problem.X.shape[1], 0.0)
     assert proof(problem, any_network, 400).lower == pytest.approx(value, rel=2e-3)
 
 
@@ -112,8 +97,6 @@ def test_prices_of_many_boxes_are_those_of_linear_programmes() -> None:
 
 
 # -- the dictionary at rank 3 -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("rows", [1, 3, 7])
 def test_triangles_cover_the_sphere_and_do_not_cross_a_circle(rows: int) -> None:
     rng = np.random.default_rng(rows)
@@ -143,31 +126,16 @@ def test_the_dictionary_of_rank_three_holds_every_neuron(seed: int) -> None:
 
 
 # -- attacks ----------------------------------------------------------------------------------------------------------
-
-
-def instance_and_network(seed: int) -> tuple[Problem, list[np.ndarray], float]:
-    """A problem of one or two outputs and rank up to 3, and a network with its cost."""
-    rng = np.random.default_rng(seed)
-    bias, lam = float(seed % 2) * rng.choice([0.3, 1.0]), None if seed % 4 < 2 else 10.0 ** rng.uniform(-3, 0)
-    m = int(rng.integers(1, 3))
-    X = rng.standard_normal((rng.integers(2, 7), rng.integers(1, 3 if bias else 4)))
-    weights = rescaled(network(rng, X.shape[1], m, bias))
-    F = outputs(weights, X, bias)
-    Y = F if lam is None else F + 0.3 * rng.standard_normal(F.shape)
-    cost = squares(weights) if lam is None else float(np.square(F - Y).sum(axis=1).mean()) + lam * squares(weights)
-    return make_problem(X, Y, depth=3, bias=bias, lam=lam), weights, cost
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_no_bound_is_above_a_random_network(seed: int) -> None:
-    problem, weights, cost = instance_and_network(seed)
+    problem, weights, cost = instance_and_network(seed, 6, 3, 2)
     if float(problem.Y.abs().max()) > 1e-3:
         assert 0.0 <= proof(problem, weights).lower <= cost * (1.0 + 1e-9)
 
 
 @pytest.mark.parametrize("size", [1e-60, 1e-3, 1e60])
 def test_units_do_not_matter(size: float) -> None:
-    problem, weights, cost = instance_and_network(1)
+    problem, weights, cost = instance_and_network(1, 6, 3, 2)
     plain = proof(problem, weights).lower
     scaled = make_problem(problem.X * size, problem.Y * size, depth=3, bias=problem.beta * size)
     assert proof(scaled, [weights[0], weights[1], weights[2]]).lower == pytest.approx(plain, rel=2e-2)
@@ -177,7 +145,7 @@ def test_units_do_not_matter(size: float) -> None:
 def test_the_bound_at_any_scale_is_the_least_of_a_grid() -> None:
     rng = np.random.default_rng(0)
     for seed in (1, 2, 3):
-        problem, _, _ = instance_and_network(seed)
+        problem, _, _ = instance_and_network(seed, 6, 3, 2)
         instance = Instance.of(problem, 0.1)
         L = instance.targets + 0.3 * rng.standard_normal(instance.targets.shape)
         points = [Multipliers(L, 1.0, 0.5), Multipliers(2.0 * L, 3.0, 2.5)]
@@ -188,11 +156,9 @@ def test_the_bound_at_any_scale_is_the_least_of_a_grid() -> None:
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def proved() -> tuple[Problem, PathNorm, float]:
-    problem, weights, cost = instance_and_network(13)
+    problem, weights, cost = instance_and_network(13, 6, 3, 2)
     return problem, proof(problem, weights), cost
 
 
@@ -237,8 +203,6 @@ def test_a_leaf_that_decides_nothing_counts_every_neuron() -> None:
 
 
 # -- as a user --------------------------------------------------------------------------------------------------------
-
-
 def test_a_solve_proves_and_verifies_it(tmp_path: Path) -> None:
     x = np.linspace(-1.0, 1.0, 10)[:, None]
     result = covopt.solve(x, np.sin(3.0 * x), depth=3, lam=0.05, bias=1.0, time_limit=12.0, seed=0)

@@ -1,6 +1,5 @@
 """Minima of three layers on a few samples: known values, attacks by random networks, tampered trees."""
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
+from instances import cases
 from scipy.optimize import linprog, minimize
 
 import covopt
@@ -26,9 +26,7 @@ from covopt.runtime.loop import Budget
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.stages.penalised import penalised_stages
 
-CASES = {
-    case["name"]: case for case in json.loads((Path(__file__).parents[1] / "cases" / "deep.json").read_text())["cases"]
-}
+CASES = cases("deep")
 
 
 def proof(problem: Problem, cost: float, gap: float = 0.01, nodes: int = 100) -> Shares:
@@ -83,9 +81,9 @@ def test_more_inputs_of_the_same_plane_change_nothing() -> None:
 
 
 # -- attacks --------------------------------------------------------------------------------------------------------
-def network(rng: np.random.Generator, inputs: int, bias: float) -> list[np.ndarray]:
+def network(rng: np.random.Generator, inputs: int, bias: float, outputs: int = 1) -> list[np.ndarray]:
     n1, n2 = rng.integers(1, 4, 2)
-    weights = [rng.standard_normal(shape) for shape in ((n1, inputs + 1), (n2, n1 + 1), (1, n2 + 1))]
+    weights = [rng.standard_normal(shape) for shape in ((n1, inputs + 1), (n2, n1 + 1), (outputs, n2 + 1))]
     if not bias:
         for W in weights:
             W[:, -1] = 0.0
@@ -118,15 +116,18 @@ def squares(weights: list[np.ndarray]) -> float:
     return float(sum(np.square(W).sum() for W in weights))
 
 
-def instance_and_network(seed: int) -> tuple[Problem, list[np.ndarray], float]:
-    """A problem and a network with its cost."""
+def instance_and_network(
+    seed: int, rows: int = 4, rank: int = 2, targets: int = 1
+) -> tuple[Problem, list[np.ndarray], float]:
+    """A problem of so many rows, outputs and so large a rank at most, and a network with its cost."""
     rng = np.random.default_rng(seed)
     bias, lam = float(seed % 2) * rng.choice([0.3, 1.0]), None if seed % 4 < 2 else 10.0 ** rng.uniform(-3, 0)
-    X = rng.standard_normal((rng.integers(2, 5), 1 if bias else rng.integers(1, 3)))
-    weights = rescaled(network(rng, X.shape[1], bias))
+    m = int(rng.integers(1, targets + 1))
+    X = rng.standard_normal((rng.integers(2, rows + 1), rng.integers(1, rank + (bias == 0.0))))
+    weights = rescaled(network(rng, X.shape[1], bias, m))
     F = outputs(weights, X, bias)
     Y = F if lam is None else F + 0.3 * rng.standard_normal(F.shape)
-    cost = squares(weights) if lam is None else float(np.square(F - Y).mean()) + lam * squares(weights)
+    cost = squares(weights) if lam is None else float(np.square(F - Y).sum(axis=1).mean()) + lam * squares(weights)
     return make_problem(X, Y, depth=3, bias=bias, lam=lam), weights, cost
 
 

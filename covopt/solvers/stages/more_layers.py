@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from covopt.certify.deep.one_input import OneInput
 from covopt.certify.paths.paths import PathNorm
 from covopt.certify.proof import Target
 from covopt.certify.shares.shares import Shares
@@ -155,13 +156,8 @@ class Cases(Stage):
             stop=budget.spent,
             meet=self._descended(incumbent, options) if options.method == "cone" else lambda _: incumbent.cost,
         )
-        try:
-            with budget.phase("cases"):
-                proved = Shares.prove(incumbent.problem.to(torch.device("cpu")), target)
-        except KeyboardInterrupt:  # from a callback; Ctrl-C itself only uses up the budget
-            if not (incumbent.weights and remember()):
-                raise
-            return
+        with budget.phase("cases"):
+            proved = Shares.prove(incumbent.problem.to(torch.device("cpu")), target)
         incumbent.prove(None if proved is None or options.certify == "none" else proved.proof)
         incumbent.status = Status.OPTIMAL if incumbent.closed(options.gap) else incumbent.status
 
@@ -174,21 +170,50 @@ class Cases(Stage):
         def meet(weights: list[Tensor]) -> float:
             start = [W.to(units.problem.X) for W in units.inward(weights)]
             fitted = reduced(units.problem, descents.descend([start], POLISHING, budget)[0], budget.overdue)
-            network = units.outward(fitted)
-            cost = cost_of(incumbent.problem, network)
-            if max(len(W) for W in network[:-1]) <= (options.max_width or math.inf):
-                incumbent.offer(network, cost)
-            if not incumbent.weights:
-                return cost
-            lower = None if incumbent.proof is None else incumbent.proof.lower
-            width = max(len(W) for W in incumbent.weights[:-1])
-            line = Progress(0, budget.seconds(), incumbent.cost, lower, width, "cases")
-            incumbent.record([line])
-            if options.callback is not None:
-                options.callback(incumbent.history[-1])
-            return min(cost, incumbent.cost)
+            return offered(incumbent, options, units.outward(fitted), "cases")
 
         return meet
+
+
+def offered(incumbent: Incumbent, options: SolveOptions, network: list[Tensor], phase: str) -> float:
+    """Offer a network if it is narrow enough, add a line to the history, and return a cost that some network has."""
+    cost, budget = cost_of(incumbent.problem, network), options.budget
+    if max(len(W) for W in network[:-1]) <= (options.max_width or math.inf):
+        incumbent.offer(network, cost)
+    if not incumbent.weights:
+        return cost
+    lower = None if incumbent.proof is None else incumbent.proof.lower
+    width = max(len(W) for W in incumbent.weights[:-1])
+    incumbent.record([Progress(0, budget.seconds(), incumbent.cost, lower, width, phase)])
+    try:
+        if options.callback is not None:
+            options.callback(incumbent.history[-1])
+    except KeyboardInterrupt:  # Ctrl-C itself only uses up the budget
+        if not remember():
+            raise
+    return min(cost, incumbent.cost)
+
+
+@dataclass(frozen=True)
+class OneInputNetwork(Stage):
+    """The minimum of three layers with one input and without biases, which needs no search."""
+
+    name = "one input"
+    why = "With one input and without biases two numbers determine the network of lowest cost."
+
+    def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
+        """Offer the network of lowest cost, and prove that it is."""
+        problem = incumbent.problem
+        units, _ = in_units(problem, options)
+
+        def meet(weights: list[Tensor]) -> float:
+            network = [W.to(problem.X) for W in units.inward(weights)]
+            smaller = units.outward(reduced(units.problem, network, options.budget.overdue))
+            return offered(incumbent, options, smaller, self.name)
+
+        proved = OneInput.prove(problem.to(torch.device("cpu")), Target(meet=meet))
+        incumbent.prove(None if options.certify == "none" else proved.proof)
+        incumbent.status = Status.OPTIMAL if incumbent.closed(options.gap) else incumbent.status
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from covopt.certify.deep.one_input import OneInput
 from covopt.certify.paths.paths import PathNorm
 from covopt.certify.shares.shares import Shares
 from covopt.model.problem import Problem
@@ -21,6 +22,7 @@ from covopt.solvers.stages.more_layers import (
     FewSamples,
     HiddenDescents,
     LayersInTurn,
+    OneInputNetwork,
     PathBound,
 )
 from covopt.solvers.stages.stage import DataBound, Stage
@@ -38,15 +40,17 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     examining = proving and problem.depth > 2
     until = 0.85 if examining else 1.0  # the rest of the time is for the examination of the layers
     bound = [DataBound(until)] if proving else []
-    cases = [Cases(0.7 * until)] if Shares.applies(problem) and problem.spread is ALONE else []
-    has_paths = options.certify in ("auto", "full") and PathNorm.applies(problem) and problem.spread is ALONE
+    alone, one_input = problem.spread is ALONE, OneInput.applies(problem)
+    cases = [OneInputNetwork(until)] if one_input else [Cases(0.7 * until)] if Shares.applies(problem) else []
+    cases = cases if alone else []
+    has_paths = options.certify in ("auto", "full") and PathNorm.applies(problem) and alone
     paths = [PathBound(until)] if has_paths and not cases else []
     if options.method == "cone":
         searching = until * ((0.3 if options.certify == "full" else 0.8) if paths else 1.0)
         stages = [*bound, *cases, *_more_layers(problem, options, searching), *paths]
     else:
         rivals = {"hidden": HiddenDescents, "frank-wolfe": LayersInTurn, "train": Train}
-        closing = [Cases(until)] if cases and proving else paths
+        closing = [Cases(until)] if cases and proving and not one_input else paths
         stages = [rivals[options.method](0.5 * until if closing else until), *bound, *closing]
     return [*stages, ExamineLayers()] if examining else stages
 
