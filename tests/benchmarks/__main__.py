@@ -27,6 +27,7 @@ def main() -> None:
         reference=options.reference,
         device=options.device,
         rows=options.rows,
+        seconds=options.seconds,
         number=tuple(options.number),
         seed=options.seed,
         limits=tuple(options.limits),
@@ -52,6 +53,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--reference", type=float, help="growth: longer runs beside, of so many seconds (none)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of kernels and soon (cpu)")
     parser.add_argument("--rows", type=int, default=60_000, help="samples of soon, spread and audit-many (60000)")
+    parser.add_argument("--seconds", type=float, help="of each contender of rivals-... (as the race has them)")
     parser.add_argument(
         "--number", type=int, nargs="+", default=[330, 140, 30], help="of scales, one for each limit (330 140 30)"
     )

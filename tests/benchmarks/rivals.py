@@ -1,4 +1,4 @@
-"""covopt and the methods of other papers and packages, raced on five problems in processor seconds of one thread.
+"""covopt and the methods of other papers and packages, raced on fifteen problems in processor seconds of one thread.
 
 Each contender runs in a process of its own and is judged by the shared objective on the networks it had at times in a
 geometric progression; what it costs to judge them is not timed. covopt's times are those of its callback. A rival with
@@ -7,7 +7,7 @@ several settings in the list below takes part once with each, and is counted wit
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -37,7 +37,25 @@ class Race:
     ours: dict[str, object] = field(default_factory=dict)
 
 
+def _deep_teacher(depth: int) -> Work:
+    return replace(works.teacher(0), depth=depth)
+
+
+def settings_of(method: str, *pairs: tuple[int, float], **options: bool) -> tuple[Entry, ...]:
+    """The method with each of these (width, rate)."""
+    return tuple((method, {"width": width, "rate": rate, **options}) for width, rate in pairs)
+
+
 SMALL: tuple[Entry, ...] = (
+    ("lbfgs", {"width": 60}),
+    *settings_of("adamw", (60, 3e-2), (60, 1e-1)),
+    *settings_of("one-cycle", (60, 3e-2), (60, 1e-1), (150, 1e-1)),
+    *settings_of("muon", (60, 3e-2), (60, 3e-1), (150, 1e-1)),
+    *settings_of("soap", (60, 1e-2), (60, 1e-1), (150, 3e-2)),
+    *settings_of("schedule-free", (60, 3e-2), (60, 3e-1), (150, 1e-1)),
+)
+"""Descents for problems with few inputs and outputs."""
+SMALL_SHALLOW: tuple[Entry, ...] = (
     ("gauss-newton", {"width": 30}),
     ("gauss-newton", {"width": 60}),
     ("varpro", {"width": 30}),
@@ -45,12 +63,19 @@ SMALL: tuple[Entry, ...] = (
     ("particles", {"width": 100}),
     ("adelie", {"gates": 25}),
     ("skglm", {"gates": 25}),
-    ("lbfgs", {"width": 60}),
-    ("adamw", {"width": 60, "rate": 3e-2}),
-    ("adamw", {"width": 60, "rate": 1e-1}),
+    *SMALL,
 )
-"""For problems with one output and few inputs."""
+"""Beside them what is for two layers and the squared error alone."""
 DIGITS: tuple[Entry, ...] = (
+    ("lbfgs", {"width": 150}),
+    ("lbfgs", {"width": 350}),
+    *settings_of("adamw", (150, 3e-2), (350, 1e-2)),
+    *settings_of("one-cycle", (150, 3e-2), (150, 1e-1), (350, 3e-2)),
+    *settings_of("muon", (150, 3e-2), (150, 1e-2), (350, 3e-2)),
+    *settings_of("soap", (150, 3e-2), (150, 1e-2), (350, 1e-2)),
+    *settings_of("schedule-free", (150, 3e-2), (150, 1e-1), (350, 3e-2)),
+)
+DIGITS_SHALLOW: tuple[Entry, ...] = (
     ("gauss-newton", {"width": 120, "turns": 20}),
     ("gauss-newton", {"width": 250, "turns": 20}),
     ("varpro", {"width": 60}),
@@ -58,32 +83,49 @@ DIGITS: tuple[Entry, ...] = (
     ("particles", {"width": 300}),
     ("adelie", {"gates": 25}),
     ("skglm", {"gates": 25}),
-    ("lbfgs", {"width": 150}),
-    ("lbfgs", {"width": 350}),
-    ("adamw", {"width": 150, "rate": 3e-2}),
-    ("adamw", {"width": 350, "rate": 1e-2}),
+    *DIGITS,
 )
+DEEP: tuple[Entry, ...] = (
+    ("lbfgs", {"width": 60}),
+    *settings_of("adamw", (60, 1e-2), (60, 3e-3)),
+    *settings_of("one-cycle", (60, 3e-3), (60, 1e-2), (120, 1e-2)),
+    *settings_of("muon", (60, 1e-2), (60, 3e-2), (120, 1e-2)),
+    *settings_of("soap", (60, 3e-3), (60, 1e-2), (120, 1e-2)),
+    *settings_of("schedule-free", (60, 1e-2), (60, 3e-2), (120, 1e-2)),
+)
+"""For three layers and more."""
 MANY: tuple[Entry, ...] = (
-    ("gauss-newton", {"width": 60, "turns": 10}),
-    ("particles", {"width": 100}),
-    ("adamw", {"width": 150, "rate": 3e-3}),
-    ("adamw", {"width": 150, "rate": 1e-2}),
     ("lbfgs", {"width": 150}),
+    *settings_of("adamw", (150, 3e-3), (150, 1e-2), single=True),
+    *settings_of("one-cycle", (150, 1e-2), (150, 3e-2), (350, 1e-2), single=True),
+    *settings_of("muon", (150, 1e-2), (150, 3e-2), (350, 3e-2), single=True),
+    *settings_of("soap", (150, 3e-3), (150, 1e-2), (150, 3e-2), single=True),
+    *settings_of("schedule-free", (150, 1e-2), (150, 3e-2), (350, 1e-2), single=True),
 )
-"""For many samples; the patterns of the group lassos and the projection would not fit."""
+"""For many samples, in float32; the patterns of the group lassos and the projection would not fit."""
+MANY_SHALLOW: tuple[Entry, ...] = (("gauss-newton", {"width": 60, "turns": 10}), ("particles", {"width": 100}), *MANY)
 
 RACES = {
-    "rivals-digits-200": Race(lambda: works.digits(200, 1e-3), 60.0, DIGITS),
-    "rivals-digits-200-small-lam": Race(lambda: works.digits(200, 1e-4), 60.0, DIGITS),
-    "rivals-teacher": Race(lambda: works.teacher(0), 30.0, SMALL),
-    "rivals-diabetes": Race(lambda: works.table("diabetes", None, 1.0), 30.0, SMALL),
-    "rivals-20000": Race(lambda: works.mixture(20_000), 120.0, MANY),
+    "rivals-digits-200": Race(lambda: works.digits(200, 1e-3), 60.0, DIGITS_SHALLOW),
+    "rivals-digits-200-small-lam": Race(lambda: works.digits(200, 1e-4), 60.0, DIGITS_SHALLOW),
+    "rivals-teacher": Race(lambda: works.teacher(0), 30.0, SMALL_SHALLOW),
+    "rivals-diabetes": Race(lambda: works.table("diabetes", None, 1.0), 30.0, SMALL_SHALLOW),
+    "rivals-20000": Race(lambda: works.mixture(20_000), 120.0, MANY_SHALLOW),
+    "rivals-digits-500-classes": Race(lambda: works.digits(500, 1e-3, loss="cross_entropy"), 30.0, DIGITS),
+    "rivals-breast-cancer": Race(lambda: works.two_classes(1e-3), 30.0, SMALL),
+    "rivals-wine": Race(lambda: replace(works.table("wine", None, 1e-3), loss="cross_entropy"), 30.0, SMALL),
+    "rivals-diabetes-huber": Race(
+        lambda: works.standardised(works.table("diabetes", None, 1e-2), "huber"), 30.0, SMALL
+    ),
+    "rivals-20000-classes": Race(lambda: replace(works.mixture(20_000), loss="cross_entropy"), 60.0, MANY),
+    **{f"rivals-digits-200-depth-{L}": Race(partial(works.digits, 200, 1e-3, L), 30.0, DEEP) for L in (3, 4, 6)},
+    **{f"rivals-teacher-depth-{L}": Race(partial(_deep_teacher, L), 30.0, DEEP) for L in (3, 5)},
 }
 
 
 def run_race(settings: Settings, race: Race) -> Outcome:
     """All contenders on one problem."""
-    work, seconds = race.work(), settings.limit(race.seconds)
+    work, seconds = race.work(), settings.limit(settings.seconds or race.seconds)
     asked = [("covopt", race.ours), *race.rivals]
     raced = [repeated(f"rival-{name}", work, settings, seconds=seconds, **options) for name, options in asked]
     ours, theirs = raced[0], [run for runs in raced[1:] for run in runs]
@@ -153,6 +195,6 @@ def _row(run: Run, shown: Sequence[float], best: float) -> tuple[object, ...]:
 for _name, _race in RACES.items():
     benchmark(
         _name,
-        f"{_name.removeprefix('rivals-')}: covopt beside Gauss-Newton, particles, group lassos and training "
+        f"{_name.removeprefix('rivals-')}: covopt beside other methods and optimisers "
         f"({len(_race.rivals) + 1} runs of {_race.seconds:g} processor seconds)",
     )(partial(run_race, race=_race))

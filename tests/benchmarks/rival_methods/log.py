@@ -17,12 +17,12 @@ class Log:
 
     Attributes:
         limit: processor seconds.
-        kept: (seconds, W_1, W_2) of shapes (n, n_0 + 1) and (n_L, n + 1), bias columns last.
+        kept: (seconds, [W_1, ..., W_L]) of shapes (n, n_0 + 1) to (n_L, n + 1), bias columns last.
         costs: (seconds, cost) as a method tells them that shows its last network alone; only covopt's.
     """
 
     limit: float
-    kept: list[tuple[float, np.ndarray, np.ndarray]] = field(default_factory=list)
+    kept: list[tuple[float, list[np.ndarray]]] = field(default_factory=list)
     costs: list[tuple[float, float]] = field(default_factory=list)
     _started: float = field(default_factory=time.process_time)
     _next: float = EARLIEST
@@ -39,9 +39,9 @@ class Log:
         """Whether a network shown now would be kept; for methods that have to work to show one."""
         return self.seconds() >= self._next
 
-    def see(self, W1: np.ndarray, W2: np.ndarray, always: bool = False) -> None:
+    def see(self, *weights: np.ndarray, always: bool = False) -> None:
         """Keep this network if it is time, or if it is one of few: `always`."""
         seconds = self.seconds()
         if always or seconds >= self._next or not self.kept:
-            self.kept.append((seconds, np.array(W1), np.array(W2)))
+            self.kept.append((seconds, [np.array(W) for W in weights]))
             self._next = max(EARLIEST, RATIO * seconds)
