@@ -41,7 +41,7 @@ class Settings:
         reference: seconds of the longer runs of `growth`; None makes none.
         device: cpu or cuda, for the benchmarks that take either.
         rows: samples of `soon`, `spread` and `audit-many`.
-        seconds: of each contender of `rivals-...`, instead of those of the race.
+        seconds: a limit on the seconds of each contender; None leaves those of the benchmark.
         number, limits: how many problems of `scales` with each time limit; seed: of the first one.
     """
 
@@ -63,8 +63,8 @@ class Settings:
         return kept / "quick" if self.quick else kept
 
     def limit(self, seconds: float) -> float:
-        """A time limit; short in a quick run."""
-        return min(seconds, 4.0) if self.quick else seconds
+        """A time limit; short in a quick run, and where the command line asks for less."""
+        return min(seconds, 4.0 if self.quick else seconds, seconds if self.seconds is None else self.seconds)
 
 
 @dataclass
@@ -142,7 +142,7 @@ class Benchmark:
 BENCHMARKS: dict[str, Benchmark] = {}
 MODULES = (
     "proofs limits scales spread deep_penalties deep_proofs teachers hostile copositivity modules mutants one_input"
-    " audit sweep cores kernels paths rivals scale costs memory truth signals forgeries two_programs"
+    " audit sweep cores kernels paths rivals scale gpu costs memory truth signals forgeries two_programs"
     " reformulations estimators"
 ).split()
 """Where the benchmarks are, in the order of the list."""

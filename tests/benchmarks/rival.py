@@ -1,7 +1,8 @@
 """One run of a rival in a process of its own: `python -m tests.benchmarks.rival DIRECTORY`, as `contender` runs covopt.
 
 It imports a method only when the job names it, and besides it NumPy alone, so that each method can run in an
-environment of its own. Times are processor seconds of the one thread: they mean the same on a busy machine.
+environment of its own. Times are processor seconds of the one thread: they mean the same on a busy machine. On a GPU
+they are seconds of the wall clock.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ METHODS = {
 def run(X: np.ndarray, Y: np.ndarray, job: dict) -> list[tuple[list[np.ndarray], dict]]:
     """Run the method that the job names."""
     name, options = job["contender"].removeprefix("rival-"), dict(job["options"])
-    seconds, seed = options.pop("seconds"), options.pop("seed")
+    seconds, seed, wall = options.pop("seconds"), options.pop("seed"), options.pop("clock", None) == "wall"
     method = importlib.import_module(f"tests.benchmarks.rival_methods.{METHODS[name]}").run
     warm_up(method, options | {"method": name})
     asked = job["question"]
     question = Question(X, Y, asked["lam"], asked["bias"], asked["depth"], asked.get("loss", "mse"))
-    started, log = time.perf_counter(), Log(seconds)
+    log = Log(seconds, clock=time.monotonic if wall else time.process_time)
+    started = time.perf_counter()
     method(question, log, seed, method=name, **options)
     told = {"seconds": time.perf_counter() - started, "cpu_seconds": log.seconds()}
     history, weights = judged(question, log)

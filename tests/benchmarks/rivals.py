@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from tests.benchmarks import works
+from tests.benchmarks import teachers, works
 from tests.benchmarks.harness import Outcome, Run, Settings, benchmark, repeated, rounded
 from tests.benchmarks.works import Work
 
@@ -24,6 +24,8 @@ SHOWN = (1.0, 3.0, 10.0, 30.0, 60.0)
 """The times of the table."""
 EQUAL = 1e-6
 """Relative: two costs that near are level."""
+ON_DEVICES = ("lbfgs", "adamw", "one-cycle", "muon", "soap", "schedule-free")
+"""The rivals that run on a GPU; the clock is that of the wall there, and covopt on the processor takes part beside."""
 Entry = tuple[str, dict[str, float]]
 
 
@@ -119,14 +121,23 @@ RACES = {
     ),
     "rivals-20000-classes": Race(lambda: replace(works.mixture(20_000), loss="cross_entropy"), 60.0, MANY),
     **{f"rivals-digits-200-depth-{L}": Race(partial(works.digits, 200, 1e-3, L), 30.0, DEEP) for L in (3, 4, 6)},
+    "rivals-training": Race(lambda: teachers.teacher(4, 13), 30.0, DEEP, {"by": "train"}),
     **{f"rivals-teacher-depth-{L}": Race(partial(_deep_teacher, L), 30.0, DEEP) for L in (3, 5)},
 }
 
 
 def run_race(settings: Settings, race: Race) -> Outcome:
     """All contenders on one problem."""
-    work, seconds = race.work(), settings.limit(settings.seconds or race.seconds)
-    asked = [("covopt", race.ours), *race.rivals]
+    work, seconds = race.work(), settings.limit(race.seconds)
+    if settings.quick:
+        work = replace(work, X=work.X[:200], Y=work.Y[:200])
+    rivals = race.rivals[: 1 if settings.quick else None]
+    asked = [("covopt", race.ours), *rivals]
+    if settings.device != "cpu":
+        ours = race.ours | {"clock": "wall"}
+        rivals = [(name, options | {"clock": "wall"}) for name, options in rivals if name in ON_DEVICES]
+        on_device = [(name, options | {"device": settings.device}) for name, options in [("covopt", ours), *rivals]]
+        asked = [on_device[0], ("covopt", ours), *on_device[1:]]
     raced = [repeated(f"rival-{name}", work, settings, seconds=seconds, **options) for name, options in asked]
     ours, theirs = raced[0], [run for runs in raced[1:] for run in runs]
     runs = [*ours, *theirs]

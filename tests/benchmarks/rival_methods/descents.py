@@ -40,11 +40,13 @@ class Network:
         biases: the bias columns of W_l; empty where the bias neuron has size 0.
     """
 
-    def __init__(self, question: Question, rng: np.random.Generator, width: int, scale: float, single: bool) -> None:
-        dtype = torch.float32 if single else torch.float64
-        weights = [torch.from_numpy(W).to(dtype) for W in _start(question, rng, width, scale)]
+    def __init__(
+        self, question: Question, rng: np.random.Generator, width: int, scale: float, single: bool, device: str
+    ) -> None:
         self.question = question
-        self.X, self.Y = (torch.from_numpy(np.ascontiguousarray(Z)).to(dtype) for Z in (question.X, question.Y))
+        kind = {"dtype": torch.float32 if single else torch.float64, "device": device}
+        weights = [torch.from_numpy(W).to(**kind) for W in _start(question, rng, width, scale)]
+        self.X, self.Y = (torch.from_numpy(np.ascontiguousarray(Z)).to(**kind) for Z in (question.X, question.Y))
         self.matrices = [W[:, :-1].clone().requires_grad_() for W in weights]
         self.biases = [W[:, -1].clone().requires_grad_() for W in weights] if question.beta else []
 
@@ -67,7 +69,7 @@ class Network:
         if always or log.due() or not log.kept:
             biases = self.biases or [A.new_zeros(len(A)) for A in self.matrices]
             weights = [torch.column_stack(pair) for pair in zip(self.matrices, biases, strict=True)]
-            log.see(*(W.detach().double().numpy() for W in weights), always=always)
+            log.see(*(W.detach().cpu().double().numpy() for W in weights), always=always)
 
 
 def run(
@@ -83,12 +85,13 @@ def run(
     period: float = 1.0,
     memory: int = 20,
     single: bool = False,
+    device: str = "cpu",
 ) -> None:
     """Until the time is up; `period`: seconds of AdamW's first cosine; `single`: in float32."""
     torch.set_num_threads(1)
     rng = np.random.default_rng(seed)
     while log.running():
-        network = Network(question, rng, width, scale, single)
+        network = Network(question, rng, width, scale, single, device)
         if method == "lbfgs":
             _lbfgs(network, log, memory)
             continue
@@ -103,7 +106,7 @@ def batches(network: Network, batch: int) -> Iterator[Tensor | slice]:
     """Random rows without end; all of them at once for at most 4 batches."""
     generator, N = torch.Generator().manual_seed(0), len(network.Y)
     while True:
-        yield torch.randint(N, (batch,), generator=generator) if 4 * batch < N else slice(None)
+        yield torch.randint(N, (batch,), generator=generator).to(network.Y.device) if 4 * batch < N else slice(None)
 
 
 def step(network: Network, optimiser: torch.optim.Optimizer, rows: Tensor | slice) -> None:

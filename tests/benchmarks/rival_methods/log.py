@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +17,8 @@ class Log:
     """Keeps copies of the networks at times in a geometric progression; judging comes later.
 
     Attributes:
-        limit: processor seconds.
+        limit: seconds, by default of the processor.
+        clock: tells the seconds.
         kept: (seconds, [W_1, ..., W_L]) of shapes (n, n_0 + 1) to (n_L, n + 1), bias columns last.
         costs: (seconds, cost) as a method tells them that shows its last network alone; only covopt's.
     """
@@ -24,12 +26,15 @@ class Log:
     limit: float
     kept: list[tuple[float, list[np.ndarray]]] = field(default_factory=list)
     costs: list[tuple[float, float]] = field(default_factory=list)
-    _started: float = field(default_factory=time.process_time)
+    clock: Callable[[], float] = time.process_time
     _next: float = EARLIEST
 
+    def __post_init__(self) -> None:
+        self._started = self.clock()
+
     def seconds(self) -> float:
-        """Processor seconds since the start."""
-        return time.process_time() - self._started
+        """Seconds since the start."""
+        return self.clock() - self._started
 
     def running(self) -> bool:
         """Whether there is time left."""

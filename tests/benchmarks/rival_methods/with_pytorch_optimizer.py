@@ -33,10 +33,11 @@ def run(
     batch: int = 512,
     period: float = 1.0,
     single: bool = False,
+    device: str = "cpu",
 ) -> None:
     """Until the time is up; `period`: seconds of the first cosine; `single`: in float32."""
     torch.set_num_threads(1)
-    network = Network(question, np.random.default_rng(seed), width, scale, single)
+    network = Network(question, np.random.default_rng(seed), width, scale, single, device)
     if method == "schedule-free":
         _schedule_free(network, log, rate, batch)
         return
