@@ -183,12 +183,15 @@ def _beaten(ours: Sequence[Run], theirs: Sequence[Run], seconds: float) -> tuple
 def _words(ahead: int, behind: list[tuple[float, str, float]]) -> str:
     if not behind:
         return f"lowest at all {ahead} times"
-    names = ", ".join(sorted({name for _, name, _ in behind}))
-    widest = max(distance for _, _, distance in behind)
-    return (
-        f"lowest at {ahead} of {ahead + len(behind)} times; above {names} between {behind[0][0]:.2g} and "
-        f"{behind[-1][0]:.2g} s, by at most {100.0 * widest:.3g} %"
-    )
+    words = [f"lowest at {ahead} of {ahead + len(behind)} times"]
+    above = [part for part in behind if math.isfinite(part[2])]
+    if len(above) < len(behind):
+        words.append(f"no network yet at {max(when for when, _, off in behind if math.isinf(off)):.2g} s")
+    if above:
+        names, widest = ", ".join(sorted({name for _, name, _ in above})), max(off for _, _, off in above)
+        between = f"between {above[0][0]:.2g} and {above[-1][0]:.2g} s"
+        words.append(f"above {names} {between}, by at most {100.0 * widest:.3g} %")
+    return "; ".join(words)
 
 
 def _row(run: Run, shown: Sequence[float], best: float) -> tuple[object, ...]:
