@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from covopt.runtime.interrupts import loading
 from covopt.runtime.waiting import wait_passively
 
 wait_passively()
@@ -121,7 +122,8 @@ def __getattr__(name: str) -> object:
     """Load a public name from its module (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module 'covopt' has no attribute '{name}'")
-    value = getattr(import_module(f"covopt.{_HOMES[name]}"), name)
+    with loading():
+        value = getattr(import_module(f"covopt.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

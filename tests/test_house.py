@@ -77,7 +77,7 @@ def test_a_solve_loads_nothing_heavy_that_it_does_not_use() -> None:
     """Workers of a sweep solve and store nothing themselves."""
     ask = (
         "import sys, covopt; covopt.solve([[1.0], [2.0]], [[1.0], [0.3]], lam=0.1, time_limit=2.0);"
-        "heavy = 'matplotlib', 'jinja2', 'cvxpy', 'sklearn', 'scipy.optimize';"
+        "heavy = 'matplotlib', 'jinja2', 'cvxpy', 'sklearn', 'scipy.optimize', 'scipy.sparse';"
         "print([name for name in heavy if name in sys.modules])"
     )
     assert printed(ask) == "[]\n"

@@ -21,9 +21,8 @@ OPTIONS = {
     "gauss-newton": {"width": 8},
     "varpro": {"width": 8},
     "particles": {"width": 20},
-    "lbfgs": {"width": 20},
     "adamw": {"width": 20, "rate": 3e-2, "period": 0.1},
-}
+} | {name: {"width": 20, "rate": 3e-2} for name in ("lbfgs", "one-cycle", "muon", "soap", "schedule-free")}
 SECONDS, LAM = 0.4, 1e-2
 
 
@@ -44,16 +43,17 @@ def optimum(beta: float) -> tuple[float, float]:
 @pytest.mark.parametrize("beta", [0.0, 1.0])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_rival_lowers_the_objective_and_ends_above_the_proved_optimum(name: str, beta: float) -> None:
-    package = {"adelie": "adelie", "skglm": "skglm"}.get(name)
-    if package is not None and importlib.util.find_spec(package) is None:
+    package = METHODS[name].removeprefix("with_")
+    if package != METHODS[name] and importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} runs in an environment of its own")
     X, Y = tiny(beta)
     method = importlib.import_module(f"tests.benchmarks.rival_methods.{METHODS[name]}").run
     options = OPTIONS.get(name, {}) | {"method": name}
     warm_up(method, options)
     log = Log(20.0 if name == "covopt" else SECONDS)  # covopt ends by itself, and its limit is of the wall clock
-    method(Question(X, Y, LAM, beta), log, 0, **options)
-    history, weights = judged(X, Y, LAM, beta, log)
+    question = Question(X, Y, LAM, beta)
+    method(question, log, 0, **options)
+    history, weights = judged(question, log)
     cost = objective(X, Y, weights, lam=LAM, beta=beta, slope=0.0).cost
     lower, least = optimum(beta)
     zero = float(np.sum(Y**2) / len(X))

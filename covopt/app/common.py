@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -101,8 +102,10 @@ def check_device(device: str) -> None:
 def interruptible(message: str = "Interrupted before there was an answer; nothing is written.") -> Iterator[None]:
     """Exit with this message if Ctrl-C comes twice, or before the solver can answer it."""
     try:
-        with loading():
-            import_module("torch")
+        if "torch" not in sys.modules:
+            with loading():
+                import_module("torch")
+                gc.freeze()  # later collections do not look through it again
         yield
     except KeyboardInterrupt:
         complain(message, exit_code() or INTERRUPTED)

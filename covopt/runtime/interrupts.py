@@ -8,6 +8,7 @@ This module needs the standard library alone, so that signals can be answered be
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import signal
@@ -117,7 +118,7 @@ def ignore() -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Load a large library in this block, without exceptions inside its C++ code.
+    """Load a large library in this block, without exceptions inside its C++ code and without garbage collection.
 
     Unless a `gently` block is open, a signal ends one of covopt's programs at once; other programs get its
     KeyboardInterrupt at the end of the block.
@@ -125,12 +126,15 @@ def loading() -> Iterator[None]:
     if not _in_main_thread():
         yield
         return
-    outer, _state.loading = _state.loading, True
+    outer, _state.loading, collects = _state.loading, True, gc.isenabled()
+    gc.disable()  # a collection while torch loads takes up to 0.1 s, and frees nothing
     try:
         with shielded():
             yield
     finally:
         _state.loading = outer
+        if collects:
+            gc.enable()
 
 
 @contextmanager

@@ -12,7 +12,10 @@ from covopt.runtime.interrupts import loading
 
 
 class LazyModule(ModuleType):
-    """A stand-in for a module, which is loaded when one of its names is first used."""
+    """A stand-in for a module, which is loaded when one of its names is first used.
+
+    The caller also imports the module under `if TYPE_CHECKING`, for the type checker.
+    """
 
     _loaded: ModuleType | None = None
 
@@ -25,9 +28,4 @@ class LazyModule(ModuleType):
         return getattr(self._loaded, name)
 
 
-def lazy(name: str) -> LazyModule:
-    """Return the module `name`, loaded on first use.
-
-    The caller also imports it under `if TYPE_CHECKING`, for the type checker.
-    """
-    return LazyModule(name)
+lazy = LazyModule

@@ -6,12 +6,14 @@ the seconds of the processor.
 
 import math
 import time
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import torch
 
 from covopt.answer.solve import solve
+from covopt.certify.relaxation import signs
 from covopt.model.problem import make_problem
 from covopt.runtime.loop import Budget
 from covopt.solvers.training.batch import Batch
@@ -33,6 +35,9 @@ def run(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
 
 
 def _covopt(X: np.ndarray, Y: np.ndarray, job: dict) -> list[Answer]:
+    nodes = job["options"].pop("nodes", None)
+    if nodes is not None:  # that trees over signs split together
+        signs.BranchOptions = partial(signs.BranchOptions, batch=nodes)
     result = solve(X, Y, **job["question"], **job["options"])
     told = {
         "lower": result.lower,

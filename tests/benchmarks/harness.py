@@ -22,8 +22,11 @@ from tests.benchmarks.works import Work
 sys.path.append(str(machine.ROOT / "tests"))  # for what the tests share and benchmarks run at length
 RESULTS = Path(__file__).resolve().parent / "results"
 KEPT = 60  # points of a history that are stored
-_OWN = {name: os.environ.get(f"COVOPT_{name.upper()}", sys.executable) for name in ("adelie", "skglm")}
-"""The interpreters that have these packages."""
+_PACKAGES = {name: name for name in ("adelie", "skglm")} | dict.fromkeys(
+    ("muon", "soap", "schedule-free"), "optimizers"
+)
+_OWN = {name: os.environ.get(f"COVOPT_{package.upper()}", sys.executable) for name, package in _PACKAGES.items()}
+"""The interpreters that have the packages of these rivals."""
 LATE = 1.05  # times the time limit: a run that ends later has not met a target of so many seconds
 
 
@@ -38,6 +41,7 @@ class Settings:
         reference: seconds of the longer runs of `growth`; None makes none.
         device: cpu or cuda, for the benchmarks that take either.
         rows: samples of `soon`, `spread` and `audit-many`.
+        seconds: a limit on the seconds of each contender; None leaves those of the benchmark.
         number, limits: how many problems of `scales` with each time limit; seed: of the first one.
     """
 
@@ -47,6 +51,7 @@ class Settings:
     reference: float | None = None
     device: str = "cpu"
     rows: int = 60_000
+    seconds: float | None = None
     number: tuple[int, ...] = (330, 140, 30)
     seed: int = 0
     limits: tuple[float, ...] = (0.5, 4.0, 30.0)
@@ -58,8 +63,8 @@ class Settings:
         return kept / "quick" if self.quick else kept
 
     def limit(self, seconds: float) -> float:
-        """A time limit; short in a quick run."""
-        return min(seconds, 4.0) if self.quick else seconds
+        """A time limit; short in a quick run, and where the command line asks for less."""
+        return min(seconds, 4.0 if self.quick else seconds, seconds if self.seconds is None else self.seconds)
 
 
 @dataclass
@@ -137,7 +142,7 @@ class Benchmark:
 BENCHMARKS: dict[str, Benchmark] = {}
 MODULES = (
     "proofs limits scales spread deep_penalties deep_proofs teachers hostile copositivity modules mutants one_input"
-    " audit sweep cores kernels paths rivals scale costs memory truth signals forgeries two_programs"
+    " audit sweep cores kernels paths rivals scale gpu costs memory truth signals forgeries two_programs"
     " reformulations estimators"
 ).split()
 """Where the benchmarks are, in the order of the list."""

@@ -1,6 +1,6 @@
 """The data that the benchmarks solve; NumPy only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
@@ -39,10 +39,11 @@ def one_input() -> Work:
     return Work("one-input", x[:, None], np.column_stack([np.sin(2 * x), np.cos(3 * x)]), 1e-4, 1.0)
 
 
-def digits(rows: int, lam: float) -> Work:
+def digits(rows: int, lam: float, depth: int = 2, loss: str | None = None) -> Work:
     """The first rows of the digits, X / 16, one-hot targets, no bias."""
     pixels, classes = load_digits(return_X_y=True)
-    return Work(f"digits-{rows}", np.asarray(pixels)[:rows] / 16.0, np.eye(10)[classes[:rows]], lam, 0.0)
+    X, Y = np.asarray(pixels)[:rows] / 16.0, np.eye(10)[classes[:rows]]
+    return Work(f"digits-{rows}", X, Y, lam, 0.0, depth, loss)
 
 
 def teacher(seed: int, inputs: int = 5) -> Work:
@@ -78,6 +79,17 @@ def table(name: str, rows: int | None, lam: float) -> Work:
     X = (features - np.mean(features, axis=0)) / np.std(features, axis=0)
     Y = targets[:, None] if name == "diabetes" else np.eye(int(targets.max()) + 1)[targets.astype(int)]
     return Work(name, X[:rows], Y[:rows], lam, 1.0)
+
+
+def two_classes(lam: float) -> Work:
+    """Breast cancer, all rows, columns standardised, classes -1 and 1, logistic loss."""
+    work = table("breast-cancer", None, lam)
+    return replace(work, Y=work.Y[:, 1:] - work.Y[:, :1], loss="logistic")
+
+
+def standardised(work: Work, loss: str) -> Work:
+    """The work with targets of mean 0 and deviation 1, and this loss."""
+    return replace(work, Y=(work.Y - np.mean(work.Y, axis=0)) / np.std(work.Y, axis=0), loss=loss)
 
 
 def random_sets(b: float, count: int = 100) -> list[Work]:

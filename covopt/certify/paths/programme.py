@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sparse
+import scipy
 from jaxtyping import Float
 
 from covopt.certify.paths.branching import Neurons
@@ -65,19 +65,19 @@ class Programme:
             np.concatenate([np.broadcast_arrays(*block)[k].ravel() for block in blocks]) for k in range(3)
         )
         size = (m + 1) * count
-        cone_rows = sparse.csc_array((values, (rows, columns)), shape=(size, m * N + 1))
-        last = sparse.csc_array(([-1.0], ([0], [m * N])), shape=(1, m * N + 1))
+        cone_rows = scipy.sparse.csc_array((values, (rows, columns)), shape=(size, m * N + 1))
+        last = scipy.sparse.csc_array(([-1.0], ([0], [m * N])), shape=(1, m * N + 1))
         offsets = np.zeros(size + 1)
         offsets[: size : m + 1] = path * neurons.weights
         curved = instance.output_bias**2 + np.diag(instance.curvature + CURVED)
-        quadratic = sparse.block_diag([*[np.triu(2.0 * curved)] * m, np.array([[2.0 * scale]])], format="csc")
+        quadratic = scipy.sparse.block_diag([*[np.triu(2.0 * curved)] * m, np.array([[2.0 * scale]])], format="csc")
         if instance.is_homogeneous:
             quadratic = 0.0 * quadratic
         linear = np.append(-2.0 * instance.targets.T.ravel(), 0.0)
         settings = clarabel.DefaultSettings()
         settings.verbose, settings.max_threads = False, 1
         cones = [*[clarabel.SecondOrderConeT(m + 1)] * count, clarabel.NonnegativeConeT(1)]
-        matrix = sparse.vstack([cone_rows, last]).tocsc()
+        matrix = scipy.sparse.vstack([cone_rows, last]).tocsc()
         solution = clarabel.DefaultSolver(quadratic, linear, matrix, offsets, cones, settings).solve()
         x, z = np.array(solution.x), np.array(solution.z)
         if not np.isfinite(x).all():

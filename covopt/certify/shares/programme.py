@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sparse
+import scipy
 from jaxtyping import Float, Int
 
 from covopt.certify.shares.cells import Cell
@@ -102,8 +102,8 @@ def solve(
     merged = Merged.of(instance, cell, signs)
     S = np.column_stack([instance.atoms.values[:, neurons], np.full(len(signs), instance.hidden_bias)])
     layout = Layout(len(S), S.shape[1], len(merged.signs), cell.classes)
-    below = sparse.csr_array(sparse.vstack([layout.signs(signs), layout.bounds(merged), layout.steepness(merged, S)]))
-    count = len(below.indptr) - 1
+    below = scipy.sparse.vstack([layout.signs(signs), layout.bounds(merged), layout.steepness(merged, S)], format="csr")
+    count = below.shape[0]
     corners, offsets, sizes = layout.corners(cell.corners)
     linear, square, curved = np.zeros(layout.root + 1), np.zeros(layout.root + 1), np.zeros((layout.N, layout.N))
     linear[: layout.N] = -instance.targets[:, 0]
@@ -111,8 +111,8 @@ def solve(
         linear[: layout.N] *= 2.0 / math.sqrt(scale)
         curved = 2.0 / scale * (instance.output_bias**2 + np.diag(instance.curvature))
         square[layout.root] = 2.0
-    quadratic = sparse.block_diag([np.triu(curved), sparse.diags(square[layout.N :])], format="csc")
-    matrix = sparse.vstack([below, corners]).tocsc()
+    quadratic = scipy.sparse.block_diag([np.triu(curved), scipy.sparse.diags(square[layout.N :])], format="csc")
+    matrix = scipy.sparse.vstack([below, corners]).tocsc()
     cones = [clarabel.NonnegativeConeT(count), *map(clarabel.SecondOrderConeT, sizes)]
     settings = clarabel.DefaultSettings()
     settings.verbose, settings.max_threads = False, 1
@@ -151,12 +151,12 @@ class Layout:
         """Return the place of omega."""
         return self.first_pi + self.K * self.J
 
-    def signs(self, signs: Float[np.ndarray, " N"]) -> sparse.csr_array:
+    def signs(self, signs: Float[np.ndarray, " N"]) -> scipy.sparse.csr_array:
         """Return the rows of the signs of L."""
         samples = np.flatnonzero(signs)
         return self._rows(len(samples), (np.arange(len(samples)), samples, -signs[samples]))
 
-    def bounds(self, merged: Merged) -> sparse.csr_array:
+    def bounds(self, merged: Merged) -> scipy.sparse.csr_array:
         """Return the rows of Z_ri <= 0 where r may be off, and of e_r L_i <= Z_ri where it may be on."""
         (off, i), (on, j) = np.nonzero(merged.states != ON), np.nonzero(merged.states != OFF)
         low, high = len(off), len(off) + len(on)
@@ -168,7 +168,7 @@ class Layout:
             (below, self.N + on * self.N + j, np.array(-1.0)),
         )
 
-    def steepness(self, merged: Merged, S: Float[np.ndarray, "N J"]) -> sparse.csr_array:
+    def steepness(self, merged: Merged, S: Float[np.ndarray, "N J"]) -> scipy.sparse.csr_array:
         """Return the rows of Z_r . s_j <= pi_Aj, then of -Z_r . s_j <= pi_Aj."""
         r, j, i = np.ogrid[: self.R, : self.J, : self.N]
         row, price = r * self.J + j, self.N + r * self.N + i
@@ -179,7 +179,7 @@ class Layout:
             2 * half, (row, price, products), (half + row, price, -products), (row, pi, minus), (half + row, pi, minus)
         )
 
-    def corners(self, corners: Float[np.ndarray, "V K"]) -> tuple[sparse.csr_array, Float[np.ndarray, " _"], list[int]]:
+    def corners(self, corners: Float[np.ndarray, "V K"]) -> tuple[scipy.sparse.csr_array, np.ndarray, list[int]]:
         """Return the cones |(tau_A^(1/2) pi_Aj)_A| <= 1, for the bias <= omega: their rows, offsets and sizes."""
         entries, offsets, sizes = [], [], []
         start, neurons = 0, np.arange(self.J)[:, None]
@@ -196,8 +196,8 @@ class Layout:
             start += size * self.J
         return self._rows(start, *entries), np.concatenate(offsets), sizes
 
-    def _rows(self, count: int, *entries: tuple[np.ndarray, np.ndarray, np.ndarray]) -> sparse.csr_array:
+    def _rows(self, count: int, *entries: tuple[np.ndarray, np.ndarray, np.ndarray]) -> scipy.sparse.csr_array:
         """Return this number of rows; the rows, columns and values of each entry are broadcast."""
         blocks = [np.broadcast_arrays(*entry) for entry in entries]
         rows, columns, values = (np.concatenate([block[k].ravel() for block in blocks]) for k in range(3))
-        return sparse.csr_array((values, (rows, columns)), shape=(count, self.root + 1))
+        return scipy.sparse.csr_array((values, (rows, columns)), shape=(count, self.root + 1))

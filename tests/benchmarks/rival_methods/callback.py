@@ -20,7 +20,7 @@ class CallbackLog(Log):
         """Whether the callback still wants more."""
         return self._going
 
-    def see(self, W1: np.ndarray, W2: np.ndarray, always: bool = False) -> None:
+    def see(self, *weights: np.ndarray, always: bool = False) -> None:
         """Hand this network over."""
-        self._weights.update(W1=np.array(W1), W2=np.array(W2))
+        self._weights.update(W1=np.array(weights[0]), W2=np.array(weights[1]))
         self._going = self._callback()

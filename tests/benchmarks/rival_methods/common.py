@@ -11,19 +11,23 @@ TINY = 1e-300
 
 @dataclass(frozen=True)
 class Question:
-    """min (1/N) |F - Y|^2 + lam (|W_1|^2 + |W_2|^2) over two-layer networks.
+    """min C(F) + lam (|W_1|^2 + ... + |W_L|^2), by most rivals for L = 2 and C = (1/N) |F - Y|^2 alone.
 
     Attributes:
         X: inputs (N, n_0).
         Y: targets (N, n_L).
         lam: strength of the penalty.
         beta: the size of the bias neuron.
+        depth: L.
+        loss: mse, cross_entropy, huber or logistic.
     """
 
     X: np.ndarray
     Y: np.ndarray
     lam: float
     beta: float
+    depth: int = 2
+    loss: str = "mse"
 
     @property
     def Xt(self) -> np.ndarray:
