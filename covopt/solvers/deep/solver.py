@@ -197,7 +197,7 @@ class DeepSolver:
         return max(1, min(AT_FIRST, round(0.3 / self._share_of_descents(1, budget))))
 
     def _share_of_descents(self, starts: int, budget: Budget) -> float:
-        """Return the part of the time that so many starts take, of 900 turns each, on a CPU."""
+        """Return the part of the time that this number of starts takes, of 900 turns each, on a CPU."""
         widths = self._exploration.starts.widths
         width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * max(widths))
         turns = 900 * work(self.problem, [width] * (self.problem.depth - 1))

@@ -125,8 +125,8 @@ def _least_step(problem: Problem, weights: list[Tensor]) -> list[Tensor]:
     F = preactivations(problem, layers)[-1]
     off = _flat([problem.Y - F])
     if len(off) ** 2 * sum(W.numel() for W in layers) <= DENSE:
-        each = torch.eye(len(off), dtype=F.dtype, device=F.device).reshape(-1, *F.shape)
-        rows = grad(F, layers, each, is_grads_batched=True)
+        unit = torch.eye(len(off), dtype=F.dtype, device=F.device).reshape(-1, *F.shape)
+        rows = grad(F, layers, unit, is_grads_batched=True)
         J = torch.cat([row.flatten(1) for row in rows], dim=1).double().cpu().numpy()
         return _shaped(np.linalg.lstsq(J, off, rcond=ROUNDED)[0], layers)
     options = {"atol": 0.0, "btol": ROUNDED, "conlim": 0.0, "maxiter": PRODUCTS}
