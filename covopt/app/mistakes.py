@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from covopt.runtime.errors import close_match, listed, shown
+from covopt.runtime.options import meant
 
 COMMANDS = {
     "report": "covopt show RUN --report FILE",
@@ -29,28 +30,6 @@ COMMANDS = {
     "help": "covopt --help",
 }
 """Names of commands in other programs, and covopt's own."""
-OPTIONS = {
-    "--lam": ("alpha", "lambda", "l2", "penalty", "reg", "regularization", "strength"),
-    "--lam, which is half of PyTorch's weight_decay": ("wd", "weight-decay", "weight_decay"),
-    "--time-limit": ("epochs", "iterations", "max-iter", "max-iterations", "max-time", "timeout", "seconds"),
-    "--progress": ("verbose", "v", "log", "debug"),
-    "--rate": ("lr", "learning-rate"),
-    "--width": ("hidden", "neurons", "units", "hidden-size"),
-    "--depth": ("layers", "n-layers"),
-    "--out": ("output", "o", "save", "dir", "directory"),
-    "--force": ("overwrite", "f", "replace"),
-    "--device cuda": ("gpu", "cuda"),
-    "--scale standard": ("standardize", "standardise", "normalize", "normalise", "zscore"),
-    "--target": ("label", "labels", "y", "column", "target-column"),
-    "--rows": ("n", "samples", "n-rows", "limit", "subset"),
-    "--net": ("model", "network", "state-dict"),
-    "--seed": ("random-state", "random-seed"),
-    "--gap": ("mip-gap", "epsilon"),
-    "--loss": ("criterion", "objective"),
-    "--json": ("format", "as-json"),
-    "--bias": ("no-bias", "fit-intercept", "intercept"),
-}
-"""Options, and their names in other programs."""
 UNITS = {"SECONDS": "a number of seconds, such as 60", "GB": "a number of GB, such as 4", "SEED": "a whole number"}
 
 
@@ -87,11 +66,8 @@ def _meant(error: Any) -> str:
     """Return the option that is meant by one that does not exist; "" if that is unclear."""
     options = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
     word = error.option_name.lstrip("-")
-    for option, words in OPTIONS.items():
-        if word.lower() in words and option.split()[0].rstrip(",") in options:
-            return f"; did you mean {option}"
     names = [name.lstrip("-") for name in options]
-    close = close_match(word, names, 0.7) or next((name for name in names if name.startswith(word) and word[2:]), None)
+    close = meant(word, names) or next((name for name in names if name.startswith(word) and word[2:]), None)
     if close is None and error.ctx.parent is None:
         return "; give a command first, such as covopt solve"
     return f"; did you mean --{close}" if close else ""

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import numpy as np
 
-from covopt.runtime.errors import ProblemError, shown
+from covopt.runtime.errors import ProblemError, close_match, shown
 from covopt.runtime.loop import check_seed, check_time_limit
 
 Arguments = ParamSpec("Arguments")
@@ -67,13 +67,55 @@ RULES: dict[str, Callable[[object, str], object]] = {
 """The rule of each option, for all functions; NumPy's numbers become Python's."""
 
 
+ELSEWHERE = {
+    "lam": ("alpha", "lambda", "l2", "penalty", "reg", "regularization", "strength"),
+    "lam, which is half of PyTorch's weight_decay": ("wd", "weight-decay"),
+    "time-limit": ("epochs", "iterations", "max-iter", "max-iterations", "max-time", "timeout", "seconds"),
+    "progress": ("verbose", "v", "log", "debug"),
+    "rate": ("lr", "learning-rate"),
+    "width": ("hidden", "neurons", "units", "hidden-size"),
+    "depth": ("layers", "n-layers"),
+    "out": ("output", "o", "save", "dir", "directory"),
+    "force": ("overwrite", "f", "replace"),
+    "device cuda": ("gpu", "cuda"),
+    "scale standard": ("standardize", "standardise", "normalize", "normalise", "zscore"),
+    "target": ("label", "labels", "y", "column", "target-column"),
+    "rows": ("n", "samples", "n-rows", "limit", "subset"),
+    "net": ("model", "network", "state-dict"),
+    "seed": ("random-state", "random-seed"),
+    "gap": ("mip-gap", "epsilon"),
+    "loss": ("criterion", "objective"),
+    "json": ("format", "as-json"),
+    "bias": ("no-bias", "fit-intercept", "intercept"),
+}
+"""Options, and their names in other programs, in lower case."""
+
+
+def meant(word: str, names: Iterable[str]) -> str | None:
+    """Return which of these names of options is meant by a word that is none of them; None if that is unclear.
+
+    The words of a name are joined by hyphens.
+    """
+    options = set(names)
+    plain = word.lower().strip("_-").replace("_", "-")
+    for option, words in ELSEWHERE.items():
+        if plain in words and option.split()[0].rstrip(",") in options:
+            return option
+    return close_match(word, options, 0.7)
+
+
 def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     """Decorate a public function: RULES check its options before it runs."""
     declared = signature(public)
     defaults = {name: parameter.default for name, parameter in declared.parameters.items()}
+    open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in declared.parameters.values())
 
     @wraps(public)
     def wrapper(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+        for unknown in () if open_ended else named.keys() - defaults.keys():
+            option = meant(unknown.replace("_", "-"), (name.replace("_", "-") for name in defaults))
+            hint = "" if option is None else f"; did you mean {option.replace('-', '_')}"
+            raise TypeError(f"{public.__qualname__.removesuffix('.__init__')}() has no argument {unknown}{hint}.")
         bound = declared.bind(*arguments, **named)
         bound.arguments.update(by_rule(bound.arguments, defaults))
         if "Y" in defaults:

@@ -108,7 +108,7 @@ def validate(
         net: an nn.Sequential of Linear and ReLU, LeakyReLU or Identity (Flatten and Dropout do nothing), or a module
             with the outputs of one; its state dict; weights [W_1, ..., W_L] with the bias column last; a Result; a file
             (.pt with a state dict, .npz with W1 ... WL); None trains networks by the method `train`; the best counts.
-        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`.
         lam: strength of the penalty; None means the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate.
         depth: L, that of the network; 2 without one.

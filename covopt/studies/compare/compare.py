@@ -170,7 +170,7 @@ def compare(
     {'cone': 0.162, 'train': 0.162}
 
     Args:
-        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`.
         methods: the methods to run; None takes all of them.
         width: hidden neurons for the methods hidden and train; the others find their own.
         starts: random starts for the methods hidden and train.

@@ -69,7 +69,7 @@ def depth(
     Theorem 1 and 2], [J23b, section 2 and Figure 1].
 
     Args:
-        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`.
         depths: numbers of weight matrices, each at least 2.
         ranks: maximum numbers of neurons in the narrowest hidden layer, one for each family of networks; None: 1, 2, 3
             and the dimensions in the solutions of two and three layers; empty: no families.

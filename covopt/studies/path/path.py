@@ -80,7 +80,7 @@ def path(
     their mixtures bound it closely, without further proofs. Source: derived; MATH.md section 10.
 
     Args:
-        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`.
         lams, points, ratio: the values of lam; None: `points` of them from lam_max down to `ratio` times it, the first
             ones even in log lam, the others where the bounds are widest.
         interpolate: also solve for the representation cost, the limit of L*(lam) / lam for lam -> 0 (mse).

@@ -59,7 +59,7 @@ def ranks(
     1.0
 
     Args:
-        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`.
         lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay; a list is varied; 0 is allowed.
         batch_size: B; a list is varied. Default: 4, 16 and 64.
         rate: the learning rate mu; a list is varied. Default: 0.1.

@@ -211,7 +211,7 @@ def plateau(
     proved to be the best of its width (`optimal`). Source: [JGHG22, Prop. 6, 7, 14 and 15].
 
     Args:
-        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `TensorDataset` of both.
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`.
         layer: vary the width of this hidden layer only, 1 ... L - 1; None: of all of them together.
         widths: the widths to search; None chooses, from 1 to the width of the solver's network.
         starts: random starts for each width in the first round; four times as many at width 1.
