@@ -42,6 +42,8 @@ RANKS = 6
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
 # The part of the time that a batch may take that descends; where it takes more, a few starts are trained before it.
 CHEAP = 0.1
+# Steps of the first cycle of these few starts; later cycles are longer, so that there is a good network at every time.
+CYCLE = 250
 # Networks of a batch that are refined, at most.
 ELITE = 6
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
@@ -80,6 +82,8 @@ class State:
         costs: of each start so far, the lowest that came of it.
         waiting: networks at full depth that are still to descend, the most promising last.
         ranks: the next ranks to be built outer layers first; none once that is over.
+        early: the starts that are trained before all others, after `cycles` cycles; early_end: the second by which
+            their last cycle ends.
         settled: how many of those that waited have descended.
         pool: starts explored but not refined yet, by their numbers.
         trained: whether the last batch of starts was trained by Adam.
@@ -93,6 +97,9 @@ class State:
     costs: list[float] = field(default_factory=list)
     waiting: list[list[Tensor]] = field(default_factory=list)
     ranks: range = range(0)
+    early: list[list[Tensor]] = field(default_factory=list)
+    cycles: int = 0
+    early_end: float = math.inf
     settled: int = 0
     pool: dict[int, list[Tensor]] = field(default_factory=dict)
     trained: bool = False
@@ -175,7 +182,8 @@ class DeepSolver:
         if state.pool:
             return "refining", f"refining the best of {first} starts", self._refine
         if self._drawing_few(state):
-            return "exploring", "the first starts", partial(self._explore, few=True)
+            step = self._train_first if self._early else partial(self._explore, few=True)
+            return "exploring", "the first starts", step
         if self._building(state):
             ranks = f"{state.ranks.start} to {state.ranks.stop - 1}"
             return "outer layers first", f"networks of ranks {ranks}, outer layers first", self._build
@@ -216,19 +224,36 @@ class DeepSolver:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _explore(self, state: State, budget: Budget, few: bool = False) -> None:
-        first, before = len(state.costs), state.cost
+        first, exploration = len(state.costs), self._exploration
         batch = self._few(budget) if few else self.options.batch if self.options.tol is None else AT_FIRST
-        early = few and self._early > 0
-        exploration = FIRST if early else self._exploration
-        together = self._early if early else self._together(budget, first)
+        together = self._together(budget, first)
         state.trained = together > 0
         numbers = range(first, first + together if together else min(first + batch, self.options.starts))
         draws = [self._draw(k, exploration.starts if state.trained else None) for k in numbers]
         if state.trained:
             networks = exploration.train(self._descents.smooth, draws, budget)
-            elite, promising = exploration.elite, exploration.promising
+            self._choose(state, networks, exploration.elite, exploration.promising, budget)
         else:
-            networks, elite, promising = descend(self._descents.smooth, draws, EXPLORING, budget.pace()), ELITE, 0.03
+            networks = descend(self._descents.smooth, draws, EXPLORING, budget.pace())
+            self._choose(state, networks, ELITE, 0.03, budget)
+
+    def _train_first(self, state: State, budget: Budget) -> None:
+        """Train the first starts for a cycle, twice as long as the one before; after the last, choose among them."""
+        if not state.early:
+            state.early = [self._draw(k, FIRST.starts) for k in range(self._early)]
+            state.early_end = min(budget.time_limit, budget.seconds() + FIRST.share * budget.time_limit)
+        within, steps = replace(budget, time_limit=state.early_end), CYCLE * 2**state.cycles
+        cycle = replace(FIRST, steps=(steps, steps), share=1.0)
+        state.early, state.cycles = cycle.train(self._descents.smooth, state.early, within), state.cycles + 1
+        if within.spent() or steps * 2 > FIRST.steps[1]:
+            state.trained = state.due = True
+            self._choose(state, state.early, FIRST.elite, FIRST.promising, budget)
+        else:
+            self._keep_all(state, [self._descents.completed(weights) for weights in state.early])
+
+    def _choose(self, state: State, networks: list[list[Tensor]], elite: int, promising: float, budget: Budget) -> None:
+        """Keep the best of the networks that explored, and choose those that are refined."""
+        before, numbers = state.cost, range(len(state.costs), len(state.costs) + len(networks))
         values = [evaluate(self._descents.smooth, weights).total for weights in networks]
         for weights in networks:
             fitted = self._descents.completed(weights)
