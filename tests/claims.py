@@ -105,12 +105,10 @@ def of_solve(seed: int) -> Claims:
     problem = problem_of(given)
     if not asked.free:
         yield Claim("spectral", spectral_bound(problem), upper, given.says)
-    certify = ("auto", "full")[seed % 2]
-    found = solved(asked, certify=certify, max_iterations=1 + seed % 7, seed=seed)
+    found = solved(asked, certify=("auto", "full")[seed % 2], max_iterations=1 + seed % 7, seed=seed)
     if seed % 3 == 0:
         methods = ["cone"] + ["train"] * (asked.loss != "interpolate") + ["hidden"] * (not asked.free)
-        method = str(rng.choice(methods))
-        rival = solved(asked, certify="none", method=method, seed=seed + 1, time_limit=RIVAL)
+        rival = solved(asked, certify="none", method=str(rng.choice(methods)), seed=seed + 1, time_limit=RIVAL)
         upper = min(upper, asked.cost(arrays(rival)))
     own = asked.cost(arrays(found))
     if math.isfinite(found.cost) and asked.loss != "interpolate":
@@ -184,8 +182,7 @@ def of_widths(seed: int) -> Claims:
                 f"width {'0' if n == 0 else 'n'}, {asked.loss.partition(':')[0]}", bound.lower, narrow, given.says
             )
     most = min(bound.width for bound in upper_bounds(problem, layer))
-    ends = needed(bounds, given.upper).width
-    yield Claim("neurons needed", ends, width, given.says)
+    yield Claim("neurons needed", needed(bounds, given.upper).width, width, given.says)
     yield Claim(
         "neurons needed of those that suffice", needed(bounds, least(asked, given.weights)[0]).width, most, given.says
     )
@@ -318,8 +315,7 @@ def of_limit(seed: int) -> Claims:
     if given is None:
         return
     asked, problem = given.question, problem_of(given)
-    planted = [torch.from_numpy(W) for W in given.best]
-    limit = limit_of(problem, [(problem, planted)])
+    limit = limit_of(problem, [(problem, [torch.from_numpy(W) for W in given.best])])
     narrow = min(len(W) for W in given.weights[:-1]) == 1
     if limit is not None and limit.low is not None:
         yield Claim("limit, R1 from below", limit.low + asked.depth, given.upper, given.says)

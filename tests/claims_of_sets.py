@@ -108,8 +108,7 @@ def of_copositivity(seed: int) -> Claims:
         )
         C, known, says = planted.C, planted.copositive, planted.kind
     else:
-        rng = np.random.default_rng(seed)
-        C, says = small(rng), f"seed {seed}, small"
+        C, says = small(np.random.default_rng(seed)), f"seed {seed}, small"
         known = copositive(C)
     told = covopt.copositivity(C, time_limit=SECONDS)
     yield Claim(f"copositivity, {told.verdict}", 0.0, 1.0, says)

@@ -65,8 +65,7 @@ def restated(result: Result, **changes: Any) -> Result:
     cost = evaluate(new.problem.double(), [W.double() for W in new.weights])
     new = replace(new, cost=cost.total, fit=cost.fit, norm=cost.norm, residual=cost.residual)
     optimal = new.target is not None and new.gap is not None and new.gap <= new.target
-    widest = max(new.widths, default=0)
-    ends = Progress(0, 0.0, new.cost, new.lower, widest)
+    ends = Progress(0, 0.0, new.cost, new.lower, max(new.widths, default=0))
     return replace(new, status=Status.OPTIMAL if optimal else Status.CONVERGED, history=[ends])
 
 

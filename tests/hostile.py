@@ -506,8 +506,7 @@ def run_cases() -> Iterator[Case]:
         yield Case(f"{file} with code", "run", run_with(lambda path, f=file: pickled_in(path / f)), VERIFY)
         for name, array in parts.items():
             yield Case(f"{file}: wrong {name}", "run", run_with(holds(file, **{name: array})), VERIFY)
-    complex_parts = {"network.npz": "W1", "problem.npz": "X", "certificate.npz": "Lambda"}
-    for file, name in complex_parts.items():
+    for file, name in {"network.npz": "W1", "problem.npz": "X", "certificate.npz": "Lambda"}.items():
         shape = {"W1": (4, 4), "X": (20, 3), "Lambda": (20, 2)}[name]
         array = np.full(shape, 1j)
         yield Case(f"{file}: complex {name}", "run", run_with(holds(file, **{name: array})), VERIFY)

@@ -44,6 +44,11 @@ def gaussian(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def never() -> bool:
+    """A stop test that never stops a run."""
+    return False
+
+
 @st.composite
 def instances(
     draw: st.DrawFn,

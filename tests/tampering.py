@@ -14,10 +14,7 @@ import covopt
 from covopt.model.wording import CERTIFICATES, STATUSES
 from covopt.records import directories
 
-ALIASES = {
-    "status": "why the search ended",
-    "layers": "stationarity and gap of the layers",
-}
+ALIASES = {"status": "why the search ended", "layers": "stationarity and gap of the layers"}
 """What an entry is called where only a part of it is not checked."""
 ROUNDING = 1e-9
 """Numbers below this are what rounding left, and may be other ones elsewhere."""

@@ -136,8 +136,7 @@ def test_crossings_of_paths_that_are_known() -> None:
     assert symmetry.crossings(cross + np.array([[[0.0, 0.0]], [[3.0, 0.0]]])) == 0
     t = np.linspace(0.0, 2.0 * np.pi, 50)
     wave = np.stack([t, np.sin(t + 1.0)], axis=1)
-    level = np.stack([t, np.zeros(50)], axis=1)
-    assert symmetry.crossings(np.stack([wave, level])) == 2
+    assert symmetry.crossings(np.stack([wave, np.stack([t, np.zeros(50)], axis=1)])) == 2
 
 
 def test_a_network_learns_to_forget_how_samples_are_turned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,8 +77,7 @@ def test_functions_explain_what_they_take_give_and_raise(name: str) -> None:
     assert not parameters(function) - named(text, "Args")
     assert "Returns:\n" in text
     assert "Raises:\n" in text
-    arrays = {"X", "Y", "A", "K", "Ks", "Z"} & parameters(function)
-    for array in arrays:
+    for array in {"X", "Y", "A", "K", "Ks", "Z"} & parameters(function):
         assert re.search(rf"\b{array}\b[^\n]*:[^\n]*\((N|n)", text), f"{array} has no shape"
 
 
@@ -103,8 +102,7 @@ def test_methods_explain_what_they_take_and_raise(name: str, method: str) -> Non
     value = vars(getattr(covopt, name))[method]
     text = told(value.__doc__)
     if inspect.isfunction(value):
-        missing = {parameter for parameter in parameters(value) if not re.search(rf"\b{parameter}\b", text)}
-        assert not missing
+        assert not {parameter for parameter in parameters(value) if not re.search(rf"\b{parameter}\b", text)}
         assert "Raises:\n" in text or not raises(value)
 
 
@@ -145,9 +143,7 @@ def test_examples_in_docstrings_run(examples: Examples, name: str) -> None:
     assert examples[name][0].failed == 0
 
 
-def test_every_public_object_has_an_example(
-    examples: Examples,
-) -> None:
+def test_every_public_object_has_an_example(examples: Examples) -> None:
     """One of its own; a class that functions return, in theirs."""
     assert set(FUNCTIONS) <= set(WITH_EXAMPLES)
     made = {type(value) for _, names in examples.values() for value in names.values()}

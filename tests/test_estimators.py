@@ -51,8 +51,7 @@ def test_the_regressor_is_solve_with_its_bounds() -> None:
     weights = sum(float(W.square().sum()) for W in fitted.result_.weights)
     assert fitted.cost_ == pytest.approx(squared + 0.01 * weights, rel=1e-12)
     assert fitted.predict(X).shape == (12,)
-    both = CovoptRegressor(lam=0.1, max_iter=2).fit(X, np.c_[y, -y])
-    assert both.predict(X).shape == (12, 2)
+    assert CovoptRegressor(lam=0.1, max_iter=2).fit(X, np.c_[y, -y]).predict(X).shape == (12, 2)
 
 
 def test_without_lam_the_network_fits_exactly() -> None:
@@ -82,8 +81,7 @@ def test_it_works_in_a_pipeline_and_a_grid_search_and_survives_pickling() -> Non
     pipeline = make_pipeline(StandardScaler(), CovoptRegressor(max_iter=2))
     search = GridSearchCV(pipeline, {"covoptregressor__lam": [0.03, 1.0]}, cv=2).fit(X, y)
     assert search.best_params_["covoptregressor__lam"] in (0.03, 1.0)
-    again = pickle.loads(pickle.dumps(search))
-    np.testing.assert_array_equal(again.predict(X), search.predict(X))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(search)).predict(X), search.predict(X))
     best = search.best_estimator_[-1]
     assert pickle.loads(pickle.dumps(best)).result_.summary() == best.result_.summary()
     assert len(cross_val_score(clone(best), X, y, cv=2)) == 2
@@ -95,8 +93,7 @@ def test_it_takes_frames_and_remembers_their_columns() -> None:
     fitted = CovoptRegressor(max_iter=2).fit(frame, pd.Series(y))
     assert list(fitted.feature_names_in_) == ["left", "right"]
     assert (fitted.n_features_in_, fitted.result_.columns) == (2, ("left", "right"))
-    chosen = CovoptRegressorCV(**SMALL).fit(frame, pd.Series(y))
-    assert chosen.result_.columns == ("left", "right")
+    assert CovoptRegressorCV(**SMALL).fit(frame, pd.Series(y)).result_.columns == ("left", "right")
     with pytest.raises(ValueError, match="feature names"):
         fitted.predict(frame[["right", "left"]])
     np.testing.assert_array_equal(CovoptRegressor(max_iter=2).fit(X, y).predict(X), fitted.predict(frame))

@@ -48,7 +48,7 @@ def test_every_error_in_the_source_is_made_by_a_row(told: list[dict]) -> None:
     missed = []
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and _name(node.func) in RAISED:
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in RAISED:
                 lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
                 if not any((str(path.resolve()), line) in met for line in lines):
                     missed.append(f"{path.relative_to(SOURCE)}:{node.lineno}")
@@ -80,7 +80,3 @@ def test_wrong_options_are_refused_in_one_sentence(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     wrong = {name: told for name, told in json.loads(ended.stdout.splitlines()[-1]).items() if told}
     assert not wrong, json.dumps(wrong, indent=1)
-
-
-def _name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

@@ -51,8 +51,7 @@ def test_the_archive_holds_license_and_tests(built: Path) -> None:
 
 
 def test_its_description_is_valid(built: Path) -> None:
-    told = ran(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir())
-    assert told.count("PASSED") == 2
+    assert ran(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir()).count("PASSED") == 2
 
 
 def test_the_wheel_works_where_it_is_installed(built: Path, tmp_path: Path) -> None:

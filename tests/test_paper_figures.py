@@ -151,10 +151,8 @@ def test_tripoints_of_pictures_whose_tripoints_are_known() -> None:
     strip = (x > -10).astype(int) + (x > 10)
     assert tripoints.tripoints(strip) == 0
     assert tripoints.adjacent(strip) == [[0, 1], [1, 2]]
-    quarters = 2 * (x > 0) + (y > 0)
-    assert tripoints.tripoints(quarters) == 1
-    two = np.where(x < 0, y > 5, 2 + (y > -5))
-    assert tripoints.tripoints(two) == 2
+    assert tripoints.tripoints(2 * (x > 0) + (y > 0)) == 1
+    assert tripoints.tripoints(np.where(x < 0, y > 5, 2 + (y > -5))) == 2
 
 
 @pytest.fixture(scope="module")

@@ -111,8 +111,7 @@ def test_bounds_are_below_random_networks_and_proved_again() -> None:
                 p = replace(p, Y=p.Y + p.X @ S.T)
             cost = evaluate(p, [net[0], torch.cat([net[1][:, :-1], S, net[1][:, -1:]], dim=1)] if p.skip else net).total
             point = torch.tensor(rng.standard_normal((N, m))) + targets
-            proof = free.prove(p, point, 0.2, 1e-3).proof
-            assert proof.lower <= cost * (1.0 + 1e-9)
+            assert free.prove(p, point, 0.2, 1e-3).proof.lower <= cost * (1.0 + 1e-9)
             for kind in (Exact, free.FreeNorms):
                 if kind.applies(p):
                     assert 0.0 <= kind(0.0, point, 1.0).bound(p) <= cost * (1.0 + 1e-9)
@@ -131,8 +130,7 @@ def test_the_largest_value_lies_at_a_breakpoint() -> None:
     assert float(h.max()) <= answer.upper_bound
     assert float(h.max()) == pytest.approx(answer.upper_bound, rel=1e-3)
     assert answer.upper_bound <= free.spectral_maximum(p, Lambda)
-    values = (torch.relu(p.Xt @ answer.directions.T).T @ Lambda).norm(dim=1)
-    torch.testing.assert_close(values, answer.values)
+    torch.testing.assert_close((torch.relu(p.Xt @ answer.directions.T).T @ Lambda).norm(dim=1), answer.values)
     at, best = best_breakpoints(p.X, p.activation, Lambda, W)
     torch.testing.assert_close((torch.relu(p.X @ W.T + at).T @ Lambda).norm(dim=1), best)
     assert bool((best >= h.amax(dim=1) - 1e-12).all())

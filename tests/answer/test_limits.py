@@ -53,8 +53,7 @@ def question():
     # At 1e-2 the spectral bound may be above what a single tree proves in a few hundred nodes, and is told instead.
     found = solve(X, Y, lam=3e-3, bias=0.0, certify="none", max_iterations=8)
     problem = found.problem
-    Lambda = problem.gradient_at(torch.as_tensor(found.predict(X))) / (-2.0 * problem.lam)
-    return problem, Lambda
+    return problem, problem.gradient_at(torch.as_tensor(found.predict(X))) / (-2.0 * problem.lam)
 
 
 def test_a_tree_ends_early_enough_to_be_proved_again(monkeypatch, question):
@@ -84,8 +83,7 @@ def test_a_proof_that_was_made_again_is_not_made_again_once_more(monkeypatch, qu
     first = relaxed_bound(problem, Lambda, time_limit=400 * TICK)
     assert first.proof.multipliers.leaves > 4
     before = clock.proofs
-    second = relaxed_bound(problem, Lambda, time_limit=TICK, start=first)
-    assert second.proof.lower == first.proof.lower
+    assert relaxed_bound(problem, Lambda, time_limit=TICK, start=first).proof.lower == first.proof.lower
     assert clock.proofs - before < first.proof.multipliers.leaves
 
 

@@ -33,10 +33,8 @@ def test_a_result_says_itself_in_five_lines() -> None:
     result = toy_result(bias=0.7)
     lines = repr(result).splitlines()
     assert len(lines) == 5
-    s = result.summary()
-    assert lines[0] == record.headline(s)
-    shown = float(lines[1].split()[1])
-    assert result.cost <= shown <= result.cost * (1 + 1e-6)
+    assert lines[0] == record.headline(result.summary())
+    assert result.cost <= float(lines[1].split()[1]) <= result.cost * (1 + 1e-6)
     assert lines[3].split(maxsplit=1)[1] == "4 hidden neurons"
     assert str(result.status) in lines[4]
     assert len(repr(Result(result.problem, "cone", "none", 0)).splitlines()) == 5
@@ -44,15 +42,13 @@ def test_a_result_says_itself_in_five_lines() -> None:
 
 def test_a_proved_bound_is_rounded_downwards_in_the_five_lines() -> None:
     result = toy_result(proved=True)
-    shown = float(repr(result).splitlines()[2].split()[2])
-    assert shown <= result.lower
+    assert float(repr(result).splitlines()[2].split()[2]) <= result.lower
     assert str(result.certificate) in repr(result)
 
 
 def test_a_result_draws_itself() -> None:
     line = solve([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5], lam=0.01, time_limit=5)
-    axes = line.plot(Figure().add_subplot())
-    dots, drawn, *_ = axes.get_lines()
+    dots, drawn, *_ = line.plot(Figure().add_subplot()).get_lines()
     np.testing.assert_allclose(drawn.get_ydata(), line.predict(np.asarray(drawn.get_xdata())[:, None])[:, 0])
     np.testing.assert_array_equal(dots.get_xydata(), [[0.0, 0.0], [1.0, 1.0], [2.0, 0.5]])
     plane = toy_result()

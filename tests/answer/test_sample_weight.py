@@ -68,8 +68,7 @@ def test_cost_and_gradient_are_those_of_expanded_rows(loss: str, depth: int) -> 
 @pytest.mark.parametrize("beta", [0.0, 0.7])
 def test_bounds_are_those_of_expanded_rows(loss: str, beta: float) -> None:
     weighted, expanded, rows = both(3, loss, bias=beta)
-    W = drawn(weighted, 2)
-    Lambda = weighted.gradient_at(face.preactivations(weighted, W)[-1]) / (-2.0 * weighted.lam)
+    Lambda = weighted.gradient_at(face.preactivations(weighted, drawn(weighted, 2))[-1]) / (-2.0 * weighted.lam)
     copies = torch.bincount(torch.as_tensor(rows)).double()[:, None]
     split = (Lambda / copies)[rows]
     oracle, other = oracle_of(weighted), oracle_of(expanded)

@@ -95,8 +95,7 @@ def test_a_contradiction_is_an_error_and_rounding_is_not() -> None:
 def test_the_spectral_bound_under_attack(seed: int) -> None:
     found = attack(seed, plain=True)
     if found is not None and min(np.abs(found.X).max(), np.abs(found.Y).max()) >= SMALLEST:  # others are refused
-        problem = make_problem(found.X, found.Y, **found.options)  # type: ignore[arg-type]
-        bound = spectral_bound(problem)
+        bound = spectral_bound(make_problem(found.X, found.Y, **found.options))  # type: ignore[arg-type]
         assert math.isfinite(bound)
         assert bound <= found.upper * (1.0 + 1e-9), found.says
 
@@ -141,8 +140,7 @@ def test_costs_are_those_of_covopt(loss: str) -> None:
             continue
         problem = problem_of(found)
         fit, norm = found.question.parts(found.best)
-        weights = [problem.X.new_tensor(W) for W in found.best]
-        told = evaluate(problem, weights)
+        told = evaluate(problem, [problem.X.new_tensor(W) for W in found.best])
         assert norm == pytest.approx(told.norm, rel=1e-12, abs=1e-300)
         if np.isfinite(fit):
             assert fit == pytest.approx(told.fit, rel=1e-9, abs=1e-12 * float(problem.Y.abs().max()) ** 2 + 1e-14)

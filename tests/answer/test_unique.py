@@ -188,8 +188,7 @@ def test_a_cone_of_neurons_on_orthogonal_samples():
     assert (found.verdict, found.fewest, found.most, found.dimension) == (SEVERAL, (2, 2), None, None)
     for W in result.optima(steps=4):
         assert evaluate(result.problem, [torch.from_numpy(A) for A in W]).total == pytest.approx(result.cost, rel=1e-9)
-    wide = len(result.optima(steps=3)[-1][0])
-    assert wide == 4
+    assert len(result.optima(steps=3)[-1][0]) == 4
     apart = solved(np.eye(2), Y * [[1.0, -1.0], [-1.0, 1.0]], lam=0.1, bias=0.0).unique
     assert (apart.verdict, apart.most) == (UNIQUE, (2, 2))
     # One class: a matrix of rank 1, and one neuron.
@@ -208,8 +207,7 @@ def test_a_cone_of_neurons_has_one_optimum_where_the_outputs_do_not_overlap():
 def test_a_network_that_is_no_optimum_gets_no_verdict():
     """Two orthogonal samples need two neurons; Newton's method cannot bring back the one that is missing."""
     problem = make_problem(np.eye(2), [1.0, -2.0], lam=0.1, bias=0.0)
-    weights = [torch.tensor([[1.0, 0.0, 0.0]]).double(), torch.tensor([[0.8, 0.0]]).double()]
-    found = decide(problem, weights)
+    found = decide(problem, [torch.tensor([[1.0, 0.0, 0.0]]).double(), torch.tensor([[0.8, 0.0]]).double()])
     assert found.verdict == UNDECIDED
     assert "close enough to an optimum" in found.reason
 
@@ -228,8 +226,7 @@ def test_pairs_share_the_linear_part_where_there_are_more_of_them_than_numbers_i
     """M o = B of one output has two rows: its solution is one point for two pairs, and a line for three."""
     angles = np.array([0.0, 2.0, 4.0])
     W = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    several = pairs_of_neurons(W, np.ones(6))
-    assert several.uniqueness.most == (6, 6)
+    assert pairs_of_neurons(W, np.ones(6)).uniqueness.most == (6, 6)
     assert pairs_of_neurons(W[:2], np.ones(4)) is None
     # The line of solutions through the corner o = e, with a direction of both signs: it touches the box there only.
     W[2] = -W[2]
@@ -335,8 +332,7 @@ def test_the_outputs_of_an_optimum_are_located_by_every_dual_point():
     outer = directions * ((1 << BITS) // size)
     for sixteenths in (15, 12, 4):
         Lambda = np.array([[sixteenths, 0], [0, sixteenths]], dtype=object)
-        excess = float(plane.excess(directions, outer, Lambda, 16))
-        located = optimum(plane, Lambda, 16, excess)
+        located = optimum(plane, Lambda, 16, float(plane.excess(directions, outer, Lambda, 16)))
         distance = np.linalg.norm(located.outputs - F.ravel() / size)
         assert distance * size == pytest.approx(2 * lam * (1 - sixteenths / 16) * np.sqrt(2.0))
         assert distance <= located.off
@@ -350,6 +346,5 @@ def test_a_neuron_beside_a_cone_is_certain_only_where_it_gives_something(size, f
     Lambda = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     problem = make_problem([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], F + 3 * lam * Lambda, lam=lam, bias=0.0)
     W, V = np.vstack([CONE, [[-1.0, 0.0]]]), np.vstack([CONE, [[0.0, -size]]])
-    weights = [torch.from_numpy(np.pad(A, ((0, 0), (0, 1)))) for A in (W, V.T)]
-    verdict = decide(problem, weights)
+    verdict = decide(problem, [torch.from_numpy(np.pad(A, ((0, 0), (0, 1)))) for A in (W, V.T)])
     assert (verdict.verdict, verdict.fewest) == (SEVERAL, fewest)

@@ -42,8 +42,7 @@ def trained(problem: Problem, width: int, steps: int, seed: int = 0) -> list[tor
 
 def dual_of(problem: Problem, weights: list[torch.Tensor]) -> torch.Tensor:
     """Lambda = -grad C(F) / (2 lam)."""
-    F = preactivations(problem, weights)[-1]
-    return -problem.gradient_at(F) / (2.0 * problem.lam)
+    return -problem.gradient_at(preactivations(problem, weights)[-1]) / (2.0 * problem.lam)
 
 
 @st.composite
@@ -309,8 +308,7 @@ def test_a_dual_bound_is_the_dual_value_rounded_down(loss: str) -> None:
 def test_the_maximum_pays_for_a_point_that_is_moved() -> None:
     """Cross-entropy asks for rows of sum 0: what is moved is bounded by |Delta|_F |Xt|_F, exactly so for one neuron."""
     problem = make_problem([[1.0]], [[1.0, 0.0]], lam=0.5, loss="cross_entropy", bias=0.0)
-    Lambda = torch.tensor([[0.05, -0.1]]).double()
-    found = dual_bound(problem, Lambda, 0.2)
+    found = dual_bound(problem, torch.tensor([[0.05, -0.1]]).double(), 0.2)
     assert found.maximum >= found.scale * 0.25 * (1.0 - 1e-12)
 
 
@@ -325,5 +323,4 @@ def test_weights_and_biases_are_in_the_dual_value() -> None:
     value = float(q @ (Y[:, 0] - 0.5 * b) ** 2) + 0.3 * b * b
     Lambda = torch.from_numpy(q[:, None] * (Y - 0.5 * b) / 0.3)
     maximum = LinearOracle(problem.Xt)(Lambda).upper_bound
-    free = dual_bound(problem, Lambda, min(1.0, maximum))
-    assert free.lower == pytest.approx(value, rel=1e-12)
+    assert dual_bound(problem, Lambda, min(1.0, maximum)).lower == pytest.approx(value, rel=1e-12)

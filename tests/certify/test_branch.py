@@ -70,8 +70,7 @@ def brute_force(X: Tensor, slope: float, Lambda: Tensor) -> float:
 @given(st.integers(2, 12), st.integers(1, 3), st.sampled_from(SLOPES), st.integers(0, 31), st.integers(0, 10**6))
 def test_rank_two_agrees_with_the_arrangement(samples, outputs, slope, flaws, seed):
     X, Lambda = data(samples, 2, outputs, seed, flaws)
-    exact = ArrangementOracle(X, Activation(slope))(Lambda)
-    value = float(exact.values[0])
+    value = float(ArrangementOracle(X, Activation(slope))(Lambda).values[0])
     answer = branch_and_bound(X, Activation(slope), Lambda, target=value * (1 + 1e-5), time_limit=AMPLE)
     assert value * (1 - 1e-12) <= answer.upper_bound <= value * (1 + 1e-5)
     assert float(answer.values[0]) <= answer.upper_bound
@@ -131,8 +130,7 @@ def test_vertex_values_bound_h_on_the_cone_for_every_t(samples, rank, outputs, s
     assert bool((h <= (theta * D).sum(dim=2) + 1e-9).all())
     # ... and the step from there to a number holds whatever the programme's solver did.
     upper, _ = bounds.largest(V, D)
-    q = torch.einsum("sbr,brd->sbd", theta, V)
-    assert bool((h <= upper * q.norm(dim=2) + 1e-9).all())
+    assert bool((h <= upper * torch.einsum("sbr,brd->sbd", theta, V).norm(dim=2) + 1e-9).all())
 
 
 def test_a_bad_inner_solver_costs_tightness_and_not_truth():
@@ -186,8 +184,7 @@ def test_a_tampered_tree_is_refused_or_proves_what_it_proves():
         replay(X, Activation(), Lambda, np.append(codes, np.uint8(0)), claimed=1.0)
     with pytest.raises(ProblemError, match="does not fit"):
         replay(X, Activation(), Lambda, np.full(8, 9, np.uint8), claimed=1.0)
-    leaves = replay(X, Activation(), Lambda, np.zeros(8, np.uint8), claimed=0.5 * value)
-    assert leaves >= value
+    assert replay(X, Activation(), Lambda, np.zeros(8, np.uint8), claimed=0.5 * value) >= value
     assert replay(X, Activation(), Lambda, answer.tree, claimed=0.5 * value) >= value
 
 

@@ -58,8 +58,7 @@ def iris_40() -> tuple[np.ndarray, np.ndarray]:
 def test_the_bound_meets_the_known_minimum(name: str, depth: int) -> None:
     value = CASES[name]["exact"][str(depth)]
     digits = 1e-6 if CASES[name].get("digits") else 1e-7
-    proof = data_proof(asked(name, depth), 20.0)
-    assert value * (1.0 - 1e-6) <= proof.lower <= value * (1.0 + digits)
+    assert value * (1.0 - 1e-6) <= data_proof(asked(name, depth), 20.0).lower <= value * (1.0 + digits)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -75,8 +74,7 @@ def test_the_bound_of_a_circle(name: str, depth: int) -> None:
 def test_neurons_sharpen_the_edges() -> None:
     """The largest eigenvalue gives 4.42 (an SDP); the oracle's neurons 6.25, with which a conic solver agrees."""
     problem = asked("sine-cosine-20", 3)
-    edges = weigh(problem, problem.Y.double())[0]
-    assert ratio(problem, edges) == pytest.approx(6.2546, rel=1e-3)
+    assert ratio(problem, weigh(problem, problem.Y.double())[0]) == pytest.approx(6.2546, rel=1e-3)
 
 
 def ratio(problem: Problem, edges: Edges) -> float:
@@ -94,11 +92,8 @@ def test_no_layer_loses_rank_for_nothing(seed: int) -> None:
     B = Edges(distinct(rng, samples, count), torch.from_numpy(rng.random((count, 2)))).dense(samples)
     Z = torch.from_numpy(rng.standard_normal((samples, 4)) * rng.exponential(size=4))
     S = B @ Activation(float(rng.uniform(0.0, 1.0)))(Z)
-    assert float(S.square().sum()) <= float(nuclear(B @ Z) * torch.linalg.matrix_norm(S, 2)) * (1.0 + 1e-12)
-
-
-def nuclear(A: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.svdvals(A).sum()
+    nuclear, largest = torch.linalg.matrix_norm(B @ Z, "nuc"), torch.linalg.matrix_norm(S, 2)
+    assert float(S.square().sum()) <= float(nuclear * largest) * (1.0 + 1e-12)
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -56,10 +56,6 @@ def dense(edges: Edges, samples: int) -> Array:
     return B
 
 
-def nuclear(A: Array) -> float:
-    return float(np.linalg.svd(A, compute_uv=False).sum())
-
-
 def product(A: Array) -> float:
     """min (x_1 + x_2) (f_1^2 / x_1 + f_2^2 / x_2)^(1/2) with max x = 1, of two singular values on a grid."""
     x = np.concatenate([[1.0], np.geomspace(1e-6, 1.0, 200_001)])
@@ -95,7 +91,8 @@ def test_edges_of_exact_fits(seed: int, bias: float) -> None:
     lower = Laplacian(0.0, edges).bound(problem)
     assert is_tight(lower, ratio_bound(product(B @ nearest) / reach, problem.depth), FITTED)
     bent = replace(problem, activation=Activation(-0.5))
-    assert is_tight(Laplacian(0.0, edges).bound(bent), ratio_bound(nuclear(B @ nearest) / reach, problem.depth), FITTED)
+    ratio = float(np.linalg.norm(B @ nearest, "nuc")) / reach
+    assert is_tight(Laplacian(0.0, edges).bound(bent), ratio_bound(ratio, problem.depth), FITTED)
     W = np.random.default_rng(seed).standard_normal((problem.samples, 2))
     assert np.allclose(edges.scattered(edges.rows(torch.from_numpy(W)), problem.samples), B.T @ (B @ W))
 
@@ -172,8 +169,7 @@ def test_edges_of_the_squared_error(seed: int, bias: float) -> None:
     costs = lam * f[0] ** 2 / (w + lam * b**2) + lam * f[1] ** 2 / (part * w + lam * b**2)
     costs = costs + (depth - 1) * lam * (w**0.5 * (1.0 + part) / a) ** (2.0 / (depth - 1))
     value = min(float(costs.min()), float((f**2).sum()) / b**2)
-    lower = Laplacian(0.0, edges).bound(problem)
-    assert value * (1.0 - 1e-3) <= lower <= value * (1.0 + 1e-9)
+    assert value * (1.0 - 1e-3) <= Laplacian(0.0, edges).bound(problem) <= value * (1.0 + 1e-9)
     assert Laplacian(0.0, edges).bound(replace(problem, activation=Activation(-0.5))) == 0.0
 
 
@@ -275,18 +271,14 @@ def steepest(problem: Problem, Lambda: Array) -> float:
     return float(np.linalg.norm(Lambda.T @ np.where(Z > 0.0, Z, 0.0), axis=0).max())
 
 
-def of_one_sign(problem: Problem, seed: int) -> Array:
-    rng = np.random.default_rng(seed)
-    return rng.random(problem.Y.shape) * np.where(problem.Y.numpy().sum(axis=0) < 0.0, -1.0, 1.0)
-
-
 def cases_of_convexity(**options: object) -> list[tuple[Problem, Array]]:
     """Inputs in the plane without a bias, or on a line with one; multipliers with a positive product."""
     found = []
     for seed in range(40):
         bias = float(seed % 2)
         problem = drawn(seed, bias=bias, inputs=1 if bias else 2, depth=3 + seed % 2, **options)
-        Lambda = of_one_sign(problem, seed)
+        signs = np.where(problem.Y.numpy().sum(axis=0) < 0.0, -1.0, 1.0)
+        Lambda = np.random.default_rng(seed).random(problem.Y.shape) * signs
         if float((Lambda * problem.Y.numpy()).sum()) > 0.5:
             found.append((problem, Lambda))
     return found
@@ -300,8 +292,7 @@ def test_multipliers_of_one_sign(lam: float | None) -> None:
     for problem, Lambda in cases:
         M = steepest(problem, Lambda)
         added = (problem.beta * float(np.linalg.norm(Lambda.sum(axis=0))) / M) ** 2
-        F = missed(problem, problem.Y.numpy(), Lambda)
-        signal = float((Lambda * F).sum()) / M
+        signal = float((Lambda * missed(problem, problem.Y.numpy(), Lambda)).sum()) / M
         if lam is None:
             value, missing = budget(problem.depth, added, signal**2), 1e-4
         else:
@@ -369,8 +360,7 @@ def test_angles_of_two_samples() -> None:
 
 @pytest.mark.parametrize("options", [{"bias": 1.0}, {"activation": "leaky:0.1"}, {"lam": 0.1, "loss": "mse"}])
 def test_angles_say_nothing_of_other_networks(options: dict) -> None:
-    problem = drawn(0, **{"bias": 0.0, **options})
-    assert angle.Angle(0.0, np.array([0, 1])).bound(problem) == 0.0
+    assert angle.Angle(0.0, np.array([0, 1])).bound(drawn(0, **{"bias": 0.0, **options})) == 0.0
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0])
@@ -387,8 +377,7 @@ def test_linear_networks_have_a_closed_form(bias: float) -> None:
         values = np.linalg.svd(P @ worst, compute_uv=False)
         closed = problem.depth * float((values ** (2.0 / problem.depth)).sum())
         assert is_tight(linear.Linear(0.0).bound(problem), closed, 1e-5)
-        other = replace(problem, activation=drawn(0).activation)
-        assert linear.Linear(0.0).bound(other) == 0.0
+        assert linear.Linear(0.0).bound(replace(problem, activation=drawn(0).activation)) == 0.0
 
 
 def polygon(seed: int, corners: int) -> Array:
@@ -422,7 +411,7 @@ def loop_value(X: Array, Y: Array, depth: int) -> float:
     """min over lam of L (lam^(2/L) + (V(lam) / (A lam))^(2/L)), on a grid."""
     steps, rises = (np.linalg.norm(A - np.roll(A, -1, axis=0), axis=1) for A in (X, Y))
     spokes = X - X.mean(axis=0)
-    fan = sum(area_of_triangle(p, q) for p, q in zip(spokes, np.roll(spokes, -1, axis=0), strict=True))
+    fan = 0.5 * float(np.linalg.norm(np.cross(spokes, np.roll(spokes, -1, axis=0)), axis=1).sum())
     low, found = float((rises / steps).max()), []
     for lam in np.linspace(low, 8.0 * low, 3000):
         off = 0.5 * np.sqrt(np.maximum(0.0, (lam * steps) ** 2 - rises**2))
@@ -431,10 +420,6 @@ def loop_value(X: Array, Y: Array, depth: int) -> float:
         if inner == 0.0:
             break
     return min(found)
-
-
-def area_of_triangle(p: Array, q: Array) -> float:
-    return 0.5 * math.sqrt(max(0.0, float((p @ p) * (q @ q) - (p @ q) ** 2)))
 
 
 @pytest.mark.parametrize(("corners", "depth"), [(8, 3), (12, 4), (12, 6), (24, 4), (24, 8)])

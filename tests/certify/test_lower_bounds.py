@@ -103,8 +103,7 @@ def test_the_evaluation_agrees_with_the_package() -> None:
     F = outputs(X, first, second, 0.5, 0.2)
     problem = make_problem(X, Y, lam=0.1, loss="mse", bias=0.5, activation="leaky:0.2")
     for k in range(3):
-        network = [torch.from_numpy(first[k]), torch.from_numpy(second[k])]
-        cost = evaluate(problem, network)
+        cost = evaluate(problem, [torch.from_numpy(first[k]), torch.from_numpy(second[k])])
         assert cost.fit == pytest.approx(((F[k] - Y) ** 2).sum() / 5, rel=1e-12)
         assert cost.norm == pytest.approx((first[k] ** 2).sum() + (second[k] ** 2).sum(), rel=1e-12)
 

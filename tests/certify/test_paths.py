@@ -49,8 +49,7 @@ def test_the_bound_is_that_of_another_program(name: str, value: float) -> None:
 @pytest.mark.parametrize(("rows", "inputs", "seed"), [(4, 2, 0), (5, 1, 1), (4, 3, 2)])
 def test_the_largest_value_of_a_neuron_is_that_of_mixed_integer_programmes(rows: int, inputs: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    X = torch.from_numpy(rng.standard_normal((rows, inputs)))
-    body = Body(Dictionary.of(X, 0.3), 1.0, 0.7)
+    body = Body(Dictionary.of(torch.from_numpy(rng.standard_normal((rows, inputs))), 0.3), 1.0, 0.7)
     multipliers = rng.standard_normal((rows, 1))
     directions = Directions.of(1, 0).vectors
     branching = Branching(body, multipliers, directions, 0.0, 1e-6)

@@ -53,8 +53,7 @@ def two_samples(X: np.ndarray, y: np.ndarray) -> float:
     a = cp.Variable(S.shape[1], nonneg=True)
     (p, q), r = [cp.sum(cp.multiply(S[i] ** 2, a)) for i in range(2)], cp.sum(cp.multiply(S[0] * S[1], a))
     if y[0] * y[1] >= 0.0:
-        K = cp.bmat([[p, r], [r, q]])
-        value = cp.matrix_frac(y, K)
+        value = cp.matrix_frac(y, cp.bmat([[p, r], [r, q]]))
         cp.Problem(cp.Minimize(value), [cp.sum(a) == 1.0]).solve(solver="CLARABEL")
         return 3.0 * float(value.value) ** (1.0 / 3.0)
     value = sum(abs(t) * cp.power(s - cp.quad_over_lin(r, o), -0.5) for t, s, o in ((y[0], p, q), (y[1], q, p)))
@@ -135,8 +134,7 @@ def instance_and_network(
 def test_no_bound_is_above_a_random_network(seed: int) -> None:
     problem, _, cost = instance_and_network(seed)
     if float(problem.Y.abs().max()) > 1e-3:
-        lower = proof(problem, cost, 1e-3, nodes=12).lower
-        assert 0.0 <= lower <= cost * (1.0 + 1e-9)
+        assert 0.0 <= proof(problem, cost, 1e-3, nodes=12).lower <= cost * (1.0 + 1e-9)
 
 
 def shares_of(cell: Cell, instance: Instance, weights: list[np.ndarray], X: np.ndarray, bias: float) -> Cell | None:
@@ -147,8 +145,7 @@ def shares_of(cell: Cell, instance: Instance, weights: list[np.ndarray], X: np.n
     used = (v != 0.0) & (Z > 0.0).any(axis=0)
     if not used.any():
         return None
-    features = np.vstack([v > 0.0, Z > 0.0])
-    labels = cell.labels(features)
+    labels = cell.labels(np.vstack([v > 0.0, Z > 0.0]))
     splits = []
     for k, split in enumerate(cell.splits):
         new, both = cell.below(k)
@@ -170,8 +167,7 @@ def test_the_bound_of_a_cell_holds_for_networks_with_its_shares() -> None:
         features = len(instance.kinds.features)
         cell = Cell()
         for _ in range(rng.integers(0, 4)):
-            cut = Cut(int(rng.integers(cell.classes)), int(rng.integers(features)), 0.5)
-            cell = cell.halves(cut)[0]
+            cell = cell.halves(Cut(int(rng.integers(cell.classes)), int(rng.integers(features)), 0.5))[0]
         cell = shares_of(cell, instance, weights, problem.X.numpy(), 0.0)
         if cell is None:
             continue
@@ -214,8 +210,7 @@ def test_no_bound_of_a_loss_is_above_networks_that_descend(bias: float, lam: flo
     best = cost([np.zeros((1, X.shape[1] + 1)), np.zeros((1, 2)), np.zeros((1, 2))])
     for _ in range(30):
         best = min(best, descended(network(rng, X.shape[1], bias), cost))
-    lower = proof(problem, best, 0.02, nodes=250).lower
-    assert 0.9 * best <= lower <= best * (1.0 + 1e-9)
+    assert 0.9 * best <= proof(problem, best, 0.02, nodes=250).lower <= best * (1.0 + 1e-9)
 
 
 def test_every_direction_is_near_the_dictionary() -> None:

@@ -50,8 +50,7 @@ def test_below_the_norm_of_networks_that_fit(network) -> None:
     depth = len(weights)
     blank = make_problem(X, np.zeros((len(X), m)), depth=depth, bias=bias, activation=activation)
     weights = balanced(weights, bias)
-    Y = preactivations(blank, weights)[-1]
-    problem = make_problem(X, Y, depth=depth, bias=bias, activation=activation)
+    problem = make_problem(X, preactivations(blank, weights)[-1], depth=depth, bias=bias, activation=activation)
     assert 0.0 <= spectral_bound(problem) <= evaluate(problem, weights).norm * (1 + 1e-9)
 
 
@@ -79,11 +78,9 @@ def test_below_the_loss_of_trained_networks(network, loss: str, lam: float, hard
     if loss == "cross_entropy":
         Y = torch.nn.functional.one_hot(F.argmax(dim=1), m).double() if hard else torch.softmax(F, dim=1)
     problem = make_problem(X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation)
-    options = SpectralOptions(lines=8, refinements=6, ascents=15)
-    bound = spectral_bound(problem, options)
+    bound = spectral_bound(problem, SpectralOptions(lines=8, refinements=6, ascents=15))
     assert 0.0 <= bound <= descended(problem, balanced(weights, bias), 25)
-    zero = [torch.zeros_like(W) for W in weights]
-    assert bound <= evaluate(problem, zero).total
+    assert bound <= evaluate(problem, [torch.zeros_like(W) for W in weights]).total
 
 
 @pytest.mark.parametrize("depth", [2, 3, 6])
@@ -97,8 +94,7 @@ def test_identity_inputs_and_one_positive_target(depth: int) -> None:
 
 @pytest.mark.parametrize("depth", [2, 5])
 def test_linear_networks_with_one_singular_value(depth: int) -> None:
-    rng = np.random.default_rng(depth)
-    U, s, Vh = np.linalg.svd(rng.standard_normal((6, 3)), full_matrices=False)
+    U, s, Vh = np.linalg.svd(np.random.default_rng(depth).standard_normal((6, 3)), full_matrices=False)
     # X^+ Y = 2 v_1 c^T along the top singular direction of X.
     Y = (U * s) @ Vh @ np.outer(Vh[0], [2.0, 0.0])
     problem = make_problem((U * s) @ Vh, Y, depth=depth, bias=0.0, activation="linear")
@@ -207,8 +203,7 @@ def test_more_work_never_hurts(loss: str) -> None:
     X, Y = rng.standard_normal((20, 4)), np.eye(3)[rng.integers(3, size=20)]
     problem = make_problem(X, Y, lam=0.01, loss=loss, depth=3)
     little = spectral_bound(problem, SpectralOptions(lines=3, refinements=0, ascents=10))
-    much = spectral_bound(problem)
-    assert 0.0 < little <= much
+    assert 0.0 < little <= spectral_bound(problem)
 
 
 def test_a_bound_that_is_cut_short_is_one() -> None:

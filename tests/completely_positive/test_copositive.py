@@ -170,8 +170,7 @@ def test_matrices_beyond_the_horn_facet_are_separated(step: float) -> None:
     found = copositive.find(A, 1e-9, 0, forever())
     assert found.check(A)
     # <BOUNDARY, HORN> = 0 and <HORN, HORN> = 25: no witness does better than the Horn matrix, up to its slack.
-    inner = float((A * HORN).sum())
-    assert inner == pytest.approx(-25.0 * step)
+    assert float((A * HORN).sum()) == pytest.approx(-25.0 * step)
     assert not found.check(BOUNDARY)
 
 
@@ -199,10 +198,8 @@ def test_no_witness_against_a_completely_positive_matrix(order: int, atoms: int,
 
 
 def test_cheap_witnesses() -> None:
-    negative = copositive.find_cheap(np.array([[1.0, -0.5], [-0.5, 1.0]]), 1e-9)
-    assert negative.proof == "non-negative"
-    indefinite = copositive.find_cheap(np.array([[1.0, 2.0], [2.0, 1.0]]), 1e-9)
-    assert indefinite.proof == "positive definite"
+    assert copositive.find_cheap(np.array([[1.0, -0.5], [-0.5, 1.0]]), 1e-9).proof == "non-negative"
+    assert copositive.find_cheap(np.array([[1.0, 2.0], [2.0, 1.0]]), 1e-9).proof == "positive definite"
     assert copositive.find_cheap(np.array([[1.0, 1.0], [1.0, 1.0 - 1e-12]]), 1e-9) is None
 
 

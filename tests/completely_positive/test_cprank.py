@@ -69,12 +69,10 @@ def test_complete_bipartite_graphs(p: int, q: int) -> None:
 def test_graphs_with_triangles() -> None:
     # Each clique of the octahedron's smallest cover is needed; the octahedron's own four triangles make it.
     cliques = np.array([[1, 0, 1, 0, 1, 0], [1, 0, 0, 1, 0, 1], [0, 1, 1, 0, 0, 1], [0, 1, 0, 1, 1, 0]], dtype=float)
-    A = cliques.T @ cliques
-    answer = cp_rank(A)
+    answer = cp_rank(cliques.T @ cliques)
     assert answer.lower == answer.upper == 4
     # A triangle with pendant edges: an edge-clique cover of four, rank four.
-    graph = nx.Graph([(0, 1), (0, 2), (1, 2), (0, 3), (1, 4), (2, 5)])
-    answer = cp_rank(edge_gram(graph))
+    answer = cp_rank(edge_gram(nx.Graph([(0, 1), (0, 2), (1, 2), (0, 3), (1, 4), (2, 5)])))
     assert answer.lower == answer.upper == 6
 
 
@@ -293,8 +291,7 @@ def test_small_rows_must_be_symmetric_too() -> None:
 def test_nothing_false_of_matrices_whose_truth_is_known() -> None:
     """A sample of the benchmark `hostile-matrices`."""
     for hostile in hostile_matrices(60, seed=7):
-        answer = cp_rank(hostile.A, time_limit=0.2, **hostile.options)
-        assert not falsehoods(hostile, answer), hostile.kind
+        assert not falsehoods(hostile, cp_rank(hostile.A, time_limit=0.2, **hostile.options)), hostile.kind
 
 
 def test_tensors_and_float32() -> None:

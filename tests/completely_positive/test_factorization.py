@@ -130,8 +130,7 @@ def test_the_fewest_atoms_of_the_literature(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     order, scale = rng.permutation(len(A)), np.exp(rng.uniform(-9.0, 9.0, len(A)))
     moved = (A * np.outer(scale, scale))[np.ix_(order, order)] * 10.0 ** (280 * seed - 140)
-    found = factor_on_boundary(moved, seed, soon())
-    B = found.B
+    B = factor_on_boundary(moved, seed, soon()).B
     assert (B >= 0.0).all()
     assert len(B) == known
     assert residual(moved, B) <= 1e-13
@@ -143,8 +142,7 @@ def test_planted_atoms_are_found_again(name: str) -> None:
     A, known = MATRICES[name]
     rays = factor_on_boundary(A, 0, soon())
     planted = rays.B * np.exp(np.random.default_rng(3).uniform(-2.0, 2.0, known))[:, None]
-    again = factor_on_boundary(planted.T @ planted, 1, soon())
-    B = again.B
+    B = factor_on_boundary(planted.T @ planted, 1, soon()).B
     assert len(B) == known
     found, wanted = B / B.sum(axis=1, keepdims=True), planted / planted.sum(axis=1, keepdims=True)
     distances = np.abs(found[:, None] - wanted[None]).max(axis=2)

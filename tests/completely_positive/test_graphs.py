@@ -61,8 +61,7 @@ def test_clique_bounds_against_brute_force(graph: nx.Graph) -> None:
 
 def test_known_covers() -> None:
     for graph, cover in ((nx.cycle_graph(5), 5), (nx.complete_graph(6), 1), (nx.octahedral_graph(), 4)):
-        found = graphs.clique_cover(graph)
-        assert found.cover_number == cover
+        assert graphs.clique_cover(graph).cover_number == cover
 
 
 def test_weights_that_are_too_heavy_do_not_pass() -> None:
@@ -155,8 +154,7 @@ def triangle_free_graph(order: int, edges: int, seed: int) -> nx.Graph:
 @given(st.integers(2, 12), st.integers(0, 15), st.floats(0.0, 1.0), st.integers(0, 10**6))
 def test_factors_without_triangles(order: int, more: int, diagonal: float, seed: int) -> None:
     graph = triangle_free_graph(order, order - 1 + more, seed)
-    rng = np.random.default_rng(seed)
-    E = incidence(graph) * rng.uniform(0.1, 3.0, (graph.number_of_edges(), order))
+    E = incidence(graph) * np.random.default_rng(seed).uniform(0.1, 3.0, (graph.number_of_edges(), order))
     A = E.T @ E + diagonal * np.eye(order)
     tree = graph.number_of_edges() == order - 1
     rank = order if diagonal > 1e-6 or not tree else order - 1

@@ -18,10 +18,7 @@ def covariances(Z: np.ndarray, slope: float = 0.0, bias: float = 0.0) -> tuple[n
     return Z @ Z.T, V @ V.T + bias**2
 
 
-@pytest.mark.parametrize(
-    ("K", "S", "rank"),
-    [(1.0, 1.0, 1), (1.0, 0.0, 1), (1.0, 0.5, 2), (0.0, 0.0, 0)],
-)
+@pytest.mark.parametrize(("K", "S", "rank"), [(1.0, 1.0, 1), (1.0, 0.0, 1), (1.0, 0.5, 2), (0.0, 0.0, 0)])
 def test_one_sample(K: float, S: float, rank: int) -> None:
     """K = sum z^2, S = sum over positive z: one sign takes one neuron, both take two."""
     answer = sigma_rank([[K]], [[S]])
@@ -50,8 +47,7 @@ def test_the_units_of_the_neurons_decide_nothing(scale: float) -> None:
 
 def test_two_neurons_of_opposite_sign() -> None:
     # X = (1, -1), Y = (1, 1): the optimal neurons e_1 and e_2 before the ReLU are (1, -1) and (-1, 1) [Prop. 19].
-    Z = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    answer = sigma_rank(*covariances(Z))
+    answer = sigma_rank(*covariances(np.array([[1.0, -1.0], [-1.0, 1.0]])))
     assert answer.lower == answer.upper == 2
     assert answer.lower_reason
 
@@ -75,8 +71,7 @@ def test_intervals_of_random_neurons(samples: int, neurons: int, activation: str
 
 @pytest.mark.parametrize("activation", ["relu", "leaky:0.1"])
 def test_neurons_are_found_without_being_given(activation: str) -> None:
-    Z = np.random.default_rng(0).standard_normal((5, 3))
-    K, Ks = covariances(Z, 0.0 if activation == "relu" else 0.1)
+    K, Ks = covariances(np.random.default_rng(0).standard_normal((5, 3)), 0.0 if activation == "relu" else 0.1)
     answer = sigma_rank(K, Ks, activation=activation)
     assert answer.lower == answer.upper == 3
     assert answer.residual <= 1e-9
@@ -111,8 +106,7 @@ def test_merging_and_choosing_keep_the_pair() -> None:
     assert pairs.residual(*covariances(Z), less, 0.0) <= 1e-12
     # Among six directions on a line through two samples, two positive ones are enough.
     angles = np.linspace(0.1, 1.4, 6)
-    many = np.stack([np.cos(angles), np.sin(angles)])
-    assert pairs.fewer(many, 0.0).shape[1] <= 3
+    assert pairs.fewer(np.stack([np.cos(angles), np.sin(angles)]), 0.0).shape[1] <= 3
     assert pairs.fewer(np.zeros((2, 3)), 0.0).shape == (2, 0)
 
 

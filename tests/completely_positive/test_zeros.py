@@ -155,8 +155,7 @@ def test_two_ends_where_the_zeros_are_dependent() -> None:
 
 
 def test_a_stored_proof_is_checked_again(tmp_path: Path) -> None:
-    answer = cp_rank(MATRICES["seven-b"], time_limit=60.0)
-    answer.save(tmp_path / "run")
+    cp_rank(MATRICES["seven-b"], time_limit=60.0).save(tmp_path / "run")
     again = load(tmp_path / "run")
     assert isinstance(again.parts[0].lower.proof, ByZeros)
     assert again.lower == again.upper == 14

@@ -231,8 +231,7 @@ def test_odd_cells_are_no_numbers(tmp_path: Path, cell: str) -> None:
 
 @pytest.mark.parametrize("cell", ["-0", "+3", ".5", "5.", "1e5", "-1.25E-3", "007"])
 def test_ways_to_write_a_number(tmp_path: Path, cell: str) -> None:
-    got = read_data(table(tmp_path / "a.csv", f"a,y\n{cell},0.5\n2,1\n"), target="y")
-    assert got.X[0, 0] == float(cell)
+    assert read_data(table(tmp_path / "a.csv", f"a,y\n{cell},0.5\n2,1\n"), target="y").X[0, 0] == float(cell)
 
 
 def test_shipped_sets_keep_their_names() -> None:

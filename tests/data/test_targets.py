@@ -100,8 +100,7 @@ def test_a_task_decides_against_the_rule() -> None:
         assert labels_of(THREE, "Y", "regression") is None
         assert labels_of(THREE, "Y", "regression", "cross_entropy") is None
         for y in (np.arange(N), MANY, MANY[:, None], MANY.astype(float)):
-            labels = labels_of(y, "Y", "classification")
-            np.testing.assert_array_equal(labels.codes, np.ravel(y))
+            np.testing.assert_array_equal(labels_of(y, "Y", "classification").codes, np.ravel(y))
         for study in (covopt.plateau, covopt.depth):
             with pytest.raises(covopt.DataError, match="the task is"):
                 study(X, THREE, task="the task is")  # type: ignore[operator]

@@ -3,12 +3,9 @@
 import pytest
 import scipy.optimize
 import torch
+from instances import never
 
 from covopt.linalg.lbfgs import DescentOptions, Memory, descend, lbfgs
-
-
-def never() -> bool:
-    return False
 
 
 def test_minimises_the_rosenbrock_function() -> None:

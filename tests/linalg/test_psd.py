@@ -100,8 +100,7 @@ def test_tall_factors_form_no_square_matrix() -> None:
 
 # ---- batches of symmetric (3, 3) matrices, equal and zero eigenvalues included
 def batch(kind: str) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    A = torch.randn(400, 3, 3, generator=generator).double()
+    A = torch.randn(400, 3, 3, generator=torch.Generator().manual_seed(0)).double()
     V = torch.linalg.qr(A)[0]
     spectrum = {
         "random": A.square().sum(dim=2),

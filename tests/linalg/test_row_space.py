@@ -40,8 +40,7 @@ def test_both_numbers_are_bounds(seed: int) -> None:
 
 
 def test_rows_that_are_dropped_are_paid_for() -> None:
-    X = torch.tensor([[3.0, 4.0, 0.0], [0.0, 0.0, 1e-13]], dtype=torch.float64)
-    space = RowSpace.of(X)
+    space = RowSpace.of(torch.tensor([[3.0, 4.0, 0.0], [0.0, 0.0, 1e-13]], dtype=torch.float64))
     P = torch.where(torch.tensor([[False], [True]]), 0.0, space.P)
     assert neglected(space.X, P, space.Q) * space.size >= 1e-13
 
@@ -61,8 +60,6 @@ def test_it_is_the_same_at_every_scale(scale: float) -> None:
 
 def test_many_coordinates_are_paid_for() -> None:
     """Beyond 8 coordinates the rounding of Q Q^T grows with their number."""
-    X = torch.from_numpy(np.random.default_rng(1).standard_normal((60, 40)))
-    space = RowSpace.of(X)
+    space = RowSpace.of(torch.from_numpy(np.random.default_rng(1).standard_normal((60, 40))))
     assert _exactly_left(space.X[:5], space.P[:5], space.Q) <= Fraction(space.neglected) ** 2
-    largest = float(np.linalg.norm(space.Q.numpy(), 2))
-    assert largest * (1.0 - 1e-13) <= space.stretch <= 1.0 + 1e-10
+    assert float(np.linalg.norm(space.Q.numpy(), 2)) * (1.0 - 1e-13) <= space.stretch <= 1.0 + 1e-10

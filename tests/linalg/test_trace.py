@@ -66,8 +66,7 @@ def test_gradients_along_directions_that_keep_a_deficient_rank(seed: int, feasib
     Z = P @ gaussian(3, 2, seed=seed + 2) if feasible else gaussian(7, 2, seed=seed + 2)
     Dp, Dq, D = gaussian(7, 3, seed=seed + 3), gaussian(5, 3, seed=seed + 4), gaussian(7, 2, seed=seed + 5)
     difference = slope(lambda t: trace_quotient(Z + t * D, (P + t * Dp) @ (Q + t * Dq).T), step=1e-4)
-    expected = predicted(Z, Zs, D, Dp @ Q.T + P @ Dq.T, RankRule())
-    assert difference == pytest.approx(expected, rel=1e-7, abs=1e-8)
+    assert difference == pytest.approx(predicted(Z, Zs, D, Dp @ Q.T + P @ Dq.T, RankRule()), rel=1e-7, abs=1e-8)
 
 
 def test_the_range_term_vanishes_on_the_feasible_set_and_only_there() -> None:
@@ -209,8 +208,7 @@ def test_the_callers_rank_rule_decides() -> None:
 
 @pytest.mark.parametrize("scale", [0.0, 1e-200, 1e200])
 def test_zero_and_extreme_scales(scale: float) -> None:
-    Z = scale * gaussian(6, 4, seed=0)
-    assert int(factorize(Z).rank) == (4 if scale else 0)
+    assert int(factorize(scale * gaussian(6, 4, seed=0)).rank) == (4 if scale else 0)
     assert factorize(torch.zeros(3, 0, dtype=torch.float64)).project(torch.ones(3, 1, dtype=torch.float64)).norm() == 0
 
 

@@ -37,8 +37,7 @@ def try_row(row: Row, here: Path) -> dict[str, object]:
     prepare(row, here)
     code: object = None
     if isinstance(row.what, str):
-        words = [word.replace("HERE", str(here)) for word in row.what.split()]
-        code, out, err = command(main, words)
+        code, out, err = command(main, [word.replace("HERE", str(here)) for word in row.what.split()])
         text = (err or out).removesuffix("\n").removeprefix("covopt: ")
     else:
         try:

@@ -29,8 +29,7 @@ def data(seed: int, inputs: int, rows: int, loss: str) -> tuple[NDArray, NDArray
 
 def patterns(Xt: NDArray) -> NDArray:
     """All sign patterns of Xt w, one by one (rows), from the directions between and along the edges of the cells."""
-    rng = np.random.default_rng(0)
-    W = rng.standard_normal((200_000, Xt.shape[1]))
+    W = np.random.default_rng(0).standard_normal((200_000, Xt.shape[1]))
     return np.unique(Xt @ W.T > 0.0, axis=1).T
 
 
@@ -95,8 +94,7 @@ def test_no_network_is_below_the_bound_of_any_dual_point(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     for size in (1e-3, 0.1, 1.0, 10.0, 1e150):
         W = [size * torch.randn(n, k, generator=generator, dtype=torch.float64) for n, k in ((5, 2), (1, 6))]
-        proof = network_proof(problem, W)
-        assert 0.0 <= proof.lower <= found.cost
+        assert 0.0 <= network_proof(problem, W).lower <= found.cost
         random = size * torch.randn(9, 1, generator=generator, dtype=torch.float64)
         assert 0.0 <= dual_bound(problem, random, 1e-3 * size).lower < np.inf
 
@@ -175,8 +173,7 @@ def test_logistic_takes_classes_in_every_form() -> None:
     p = found.predict_proba(X)
     np.testing.assert_allclose(np.log(p[:, 1] / p[:, 0]), found.decision_function(X), rtol=1e-9, atol=1e-9)
     assert list(found.predict(X)) == ["yes" if each > 0.5 else "no" for each in p[:, 1]]
-    fit = -np.log(np.where(Y[:, 0] > 0, p[:, 1], p[:, 0])).mean()
-    assert found.result_.fit == pytest.approx(fit, rel=1e-9)
+    assert found.result_.fit == pytest.approx(-np.log(np.where(Y[:, 0] > 0, p[:, 1], p[:, 0])).mean(), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["huber:0.7", "logistic"])

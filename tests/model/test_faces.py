@@ -12,7 +12,7 @@ from torch import Tensor
 import covopt
 from covopt.linalg.psd import RankRule, thin
 from covopt.model import weights
-from covopt.model.problem import Problem, make_problem
+from covopt.model.problem import make_problem
 from covopt.model.weights import inputs_from, preactivations
 
 TIKHONOV = RankRule(tikhonov=0.2)
@@ -24,17 +24,12 @@ def directions(Z: Sequence[Tensor], seed: int) -> list[Tensor]:
     return [d / d.norm() for d in D]
 
 
-def full_rank(problem: Problem, Z: Sequence[Tensor]) -> bool:
-    return all(int(thin(Zs).rank) == min(Zs.shape) for Zs in inputs_from(problem, Z))
-
-
 # ---------------------------------------------------------------------------------------------------- costs
 @given(instances())
 def test_the_costs_agree_at_weights_of_least_norm(instance: Instance) -> None:
     problem, Z = instance.problem, instance.Z
     assume(condition(problem, Z) < 300.0)
-    W = hidden_loss.to_weights(problem, Z)
-    first = weights.evaluate(problem, W).total
+    first = weights.evaluate(problem, hidden_loss.to_weights(problem, Z)).total
     assert float(hidden_loss.objective(problem, Z)) == pytest.approx(first, rel=1e-10)
     assert first <= weights.evaluate(problem, instance.weights).total * (1 + 1e-12)
 
@@ -117,7 +112,7 @@ def test_hidden_gradient_against_differences(rule: RankRule, instance: Instance)
     # Off the feasible set too: the formula is exact wherever the ranks are locally constant.
     Z = [gaussian(*z.shape, seed=instance.seed + 7 * k) for k, z in enumerate(instance.Z)]
     assume(distance_to_kinks(Z) > 1e-2 and condition(problem, Z) < 30.0)
-    assume(rule.tikhonov > 0 or full_rank(problem, Z))
+    assume(rule.tikhonov > 0 or all(int(thin(Zs).rank) == min(Zs.shape) for Zs in inputs_from(problem, Z)))
     gradients = hidden_loss.gradient(problem, Z, rule)
     scale = 1.0 + float(hidden_loss.objective(problem, Z, rule))
     for layer, D in enumerate(directions(Z, instance.seed)):
@@ -135,5 +130,4 @@ def test_forces_sum_to_zero_at_a_minimum() -> None:
     Y = torch.nn.functional.one_hot(torch.tensor([0, 0, 1])).double()
     problem = make_problem(torch.eye(3, dtype=torch.float64), Y, bias=0.0)
     Z = [Y * Y.sum(dim=0) ** -0.25, Y]
-    force = hidden_loss.gradient(problem, Z)[0]
-    assert float((force * (Z[0] > 0)).abs().max()) < 1e-14
+    assert float((hidden_loss.gradient(problem, Z)[0] * (Z[0] > 0)).abs().max()) < 1e-14

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from instances import gaussian
-from torch import Tensor
 
 from covopt.linalg.psd import thin
 from covopt.model.feasible import check_interpolation
@@ -64,8 +63,7 @@ def test_the_verdict_is_brute_force_s(problem: Problem, seed: int) -> None:
 @given(st.integers(0, 10**6), st.integers(2, 7), st.sampled_from((0.0, 0.1, -0.5)))
 def test_the_span_of_the_atoms_has_the_derived_form(seed: int, samples: int, slope: float) -> None:
     # rank [sigma(X w) for many w] = rank [X, E], and the two ranges are equal.
-    generator = torch.Generator().manual_seed(seed)
-    X = torch.randint(-2, 3, (samples, 2), generator=generator).double()
+    X = torch.randint(-2, 3, (samples, 2), generator=torch.Generator().manual_seed(seed)).double()
     problem = make_problem(X, X, bias=0.0, activation=f"leaky:{slope}")
     atoms = thin(problem.activation(X @ gaussian(2, 300, seed=seed)))
     lines: dict[tuple[int, int], list[int]] = {}
@@ -131,8 +129,7 @@ def test_the_span_needs_more_than_pairs() -> None:
     X = torch.cat([lines, -lines])
     odd = torch.tensor([1.0, 5.0, 2.0], dtype=torch.float64)
     Y = torch.cat([odd, -odd])
-    message = message_of(X, Y, bias=0.0)
-    assert message.startswith("Y is outside the span of the atoms")
+    assert message_of(X, Y, bias=0.0).startswith("Y is outside the span of the atoms")
     check_interpolation(make_problem(X, Y, bias=0.0, depth=3))
     check_interpolation(make_problem(X, Y))
     linear = X @ torch.tensor([1.0, 2.0], dtype=torch.float64) + X.norm(dim=1)
@@ -159,15 +156,10 @@ def test_lengths_far_apart_keep_their_direction() -> None:
     assert feasible(make_problem(X, 0.0 * Y, bias=0.0))
 
 
-def large(samples: int) -> tuple[Tensor, Tensor]:
-    X = gaussian(samples, 64, seed=0)
-    X[samples // 2 :] = -2.0 * X[: samples // 2]
-    return X, gaussian(samples, 2, seed=1)
-
-
 def test_many_rows_form_no_square_matrix() -> None:
     # 20,000 rows that all share a line: the (N, N) matrix would take 3.2 GB, and so would E.
-    X, Y = large(20_000)
+    X, Y = gaussian(20_000, 64, seed=0), gaussian(20_000, 2, seed=1)
+    X[10_000:] = -2.0 * X[:10_000]
     assert "span of the atoms" in message_of(X, Y, bias=0.0)
     linear = X @ gaussian(64, 2, seed=2) + X.norm(dim=1, keepdim=True)
     check_interpolation(make_problem(X, linear, bias=0.0))

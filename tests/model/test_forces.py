@@ -51,8 +51,7 @@ def test_they_cancel_at_a_minimum_of_full_row_rank() -> None:
         assert found.full_rank
         assert found.imbalance < 1e-12
         assert np.linalg.norm(found.attraction) > 0.1
-    moved = [1.2 * Z[0], *Z[1:]]
-    assert layer_forces(problem, moved, 1).imbalance > 0.1
+    assert layer_forces(problem, [1.2 * Z[0], *Z[1:]], 1).imbalance > 0.1
 
 
 def test_forces_of_a_trained_network_are_shown_with_tikhonov() -> None:

@@ -25,8 +25,7 @@ def network(seed: int, depth: int, loss: str | None = "mse", samples: int = 6, w
     dims = [3, *(rng.integers(1, 2 * samples, size=depth - 1) if widths is None else widths), outputs]
     X, Y = rng.normal(size=(samples, 3)), rng.normal(size=(samples, outputs))
     Y = np.sign(Y) if loss == "logistic" else np.eye(3)[rng.integers(3, size=samples)] if outputs == 3 else Y
-    W = [rng.normal(size=(n, m + 1)) for m, n in pairwise(dims)]
-    return X, Y, W, rng.uniform(0.2, 2.0, size=samples)
+    return X, Y, [rng.normal(size=(n, m + 1)) for m, n in pairwise(dims)], rng.uniform(0.2, 2.0, size=samples)
 
 
 def condition(Z: Sequence[np.ndarray], bias: float | str, slope: float = 0.0) -> float:
@@ -51,8 +50,7 @@ def on_segment(X: Any, Y: Any, pairs: list, ZL: Any, layer: int, ends: Sequence[
     if layer == len(pairs):
         return covopt.loss_of_covariances(X, Y, pairs, (1 - t) * ends[0] + t * ends[1], lam=0.1).total
     mixed = tuple((1 - t) * A + t * B for A, B in zip(*ends, strict=True))
-    K = [*pairs[:layer], mixed, *pairs[layer + 1 :]]
-    return covopt.loss_of_covariances(X, Y, K, ZL, lam=0.1).total
+    return covopt.loss_of_covariances(X, Y, [*pairs[:layer], mixed, *pairs[layer + 1 :]], ZL, lam=0.1).total
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -65,8 +63,7 @@ def test_the_three_losses_agree(loss: str | None, bias: float | str) -> None:
         how: dict[str, Any] = {"bias": bias, "activation": activation}
         ask = how | {"loss": loss, "lam": None if loss is None else 0.1, "sample_weight": s if seed % 3 else None}
         Z = covopt.preactivations(X, W, **how)
-        lightest = covopt.weights_of(X, Z, **how)
-        by_weights = covopt.loss_of_weights(X, Y, lightest, **ask)
+        by_weights = covopt.loss_of_weights(X, Y, covopt.weights_of(X, Z, **how), **ask)
         by_Z = covopt.loss_of_representations(X, Y, Z, **ask)
         assert by_Z.total == pytest.approx(by_weights.total, rel=1e-10)
         assert by_Z.fit == pytest.approx(by_weights.fit, rel=1e-10)
@@ -111,8 +108,7 @@ def test_rows_of_weight_zero_are_left_out() -> None:
 def test_neurons_that_no_sample_activates_cost_nothing_with_free_biases() -> None:
     X, Y = np.array([[1.0], [2.0], [3.0]]), np.full((3, 1), 0.7)
     Z = [-np.ones((3, 2)), Y]
-    loss = covopt.loss_of_representations(X, Y, Z, bias="free")
-    assert loss.norm == pytest.approx(0.0, abs=1e-20)
+    assert covopt.loss_of_representations(X, Y, Z, bias="free").norm == pytest.approx(0.0, abs=1e-20)
     by_K = covopt.loss_of_covariances(X, Y, [covopt.covariances_of(Z[0], bias="free")], Y, bias="free")
     assert by_K.norm == pytest.approx(0.0, abs=1e-12)
 
@@ -147,8 +143,7 @@ def test_a_batch_is_a_loop() -> None:
     alone = [covopt.preactivations(X, w) for w in networks]
     totals = covopt.loss_of_representations(X, Y, Z, lam=0.1).total
     by_weights = covopt.loss_of_weights(X, Y, W, lam=0.1).total
-    pairs = [covopt.covariances_of(z) for z in Z[:-1]]
-    by_K = covopt.loss_of_covariances(X, Y, pairs, Z[-1], lam=0.1).total
+    by_K = covopt.loss_of_covariances(X, Y, [covopt.covariances_of(z) for z in Z[:-1]], Z[-1], lam=0.1).total
     for k, (z, w) in enumerate(zip(alone, networks, strict=True)):
         one = covopt.loss_of_representations(X, Y, z, lam=0.1).total
         assert totals[k] == pytest.approx(one, rel=1e-9)
@@ -320,8 +315,7 @@ def test_a_local_minimum_of_the_weights_that_is_none_of_the_covariances() -> Non
     ask: dict[str, Any] = {"lam": lam, "bias": 0.0}
     stuck = covopt.loss_of_weights(X, Y, W, **ask).total
     assert stuck == pytest.approx((1 + 2 * paper_lam - paper_lam**2) / 2)
-    rng = np.random.default_rng(0)
-    for step in 1e-3 * rng.normal(size=(200, 2, 2)):
+    for step in 1e-3 * np.random.default_rng(0).normal(size=(200, 2, 2)):
         moved = [W[0] + [[s, 0.0] for s in step[0]], W[1] + [*step[1], 0.0]]
         assert covopt.loss_of_weights(X, Y, moved, **ask).total >= stuck - 1e-12
         Z = covopt.preactivations(X, moved, bias=0.0)
@@ -356,8 +350,7 @@ def test_pairs_of_neurons_are_in_the_cone(activation: str, bias: float | str) ->
 
 @pytest.mark.parametrize("bias", BIASES)
 def test_pairs_of_no_neurons_are_outside_the_cone(bias: float | str) -> None:
-    Z = np.random.default_rng(0).normal(size=(4, 3))
-    K, Ks = covopt.covariances_of(Z, bias=bias)
+    K, Ks = covopt.covariances_of(np.random.default_rng(0).normal(size=(4, 3)), bias=bias)
     column = 0.0 if bias == 0.0 else 1.0
     negative = np.diag([1.0, 1.0, 1.0, -0.1])
     outside = [

@@ -76,8 +76,7 @@ def test_distinct_keeps_the_best_of_each_group_and_nothing_without_value() -> No
     rows = torch.nn.functional.normalize(
         torch.tensor([[1.0, 0.0], [1.0, 1e-5], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64), dim=1
     )
-    values = torch.tensor([1.0, 2.0, 3.0, 0.0], dtype=torch.float64)
-    assert distinct(rows, values, 1e-6).tolist() == [2, 1]
+    assert distinct(rows, torch.tensor([1.0, 2.0, 3.0, 0.0], dtype=torch.float64), 1e-6).tolist() == [2, 1]
 
 
 def test_zero_data_and_zero_dual_points_have_no_answer() -> None:

@@ -222,8 +222,7 @@ def test_cells_are_kept_by_the_norms_of_their_matrices(seed: int) -> None:
 def test_cells_are_counted_right() -> None:
     """G circles in general position cut the sphere into G (G - 1) + 2 cells, each with its own matrix."""
     normal, even = directions(7), gaussian(7, 3, seed=1)
-    circles = Circles.of(normal, 1e-14)
-    cells = Arcs(circles, slice(0, 7), gaussian(3, 3, seed=2), even).cells(0.0)
+    cells = Arcs(Circles.of(normal, 1e-14), slice(0, 7), gaussian(3, 3, seed=2), even).cells(0.0)
     inner = (cells.A.mT @ cells.frame).flatten(1)
     assert len(torch.unique(inner.mul(1e6).round(), dim=0)) == 7 * 6 + 2
 

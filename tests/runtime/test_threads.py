@@ -40,8 +40,7 @@ def _after(*lines: str, **environment: str) -> str:
     ],
 )
 def test_threads_sleep_where_covopt_is_first_and_nobody_says_otherwise(lines, said, passive):
-    path = "import sys; sys.path[:] = " + repr(sys.path)
-    assert _after(path, *lines, **said) == passive
+    assert _after("import sys; sys.path[:] = " + repr(sys.path), *lines, **said) == passive
 
 
 def test_small_solves_have_one_thread_and_the_others_come_back(two):

@@ -23,8 +23,7 @@ from tests.conftest import Run
 
 
 def planned(samples: int = 30, inputs: int = 3, **options: object) -> SolvePlan:
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((samples, inputs))
+    X = np.random.default_rng(0).standard_normal((samples, inputs))
     return covopt.plan(X, np.maximum(X[:, 0], 0.0), **{"lam": 0.1} | options)
 
 

@@ -57,8 +57,7 @@ def test_networks_cost_the_same_in_other_units(loss: str, depth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "options"),
-    [(1e20, {"lam": 1e-3}), (1e20, {"lam": 1e-5}), (1e70, {"lam": 1e60}), (1e-60, {"lam": 1e60})],
+    ("scale", "options"), [(1e20, {"lam": 1e-3}), (1e20, {"lam": 1e-5}), (1e70, {"lam": 1e60}), (1e-60, {"lam": 1e60})]
 )
 def test_what_never_ended_ends(scale: float, options: dict) -> None:
     result = covopt.solve(LINE, scale * ENDS, time_limit=2, **options)
@@ -159,8 +158,7 @@ def test_a_bound_of_a_block_is_not_said_of_another() -> None:
     """Targets that a constant meets, and so little time that a block's solve may end without an exact fit."""
     X, Y = np.array([[1.0], [0.0]]), np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     for limit in (0.1, 0.2, 0.3, 0.4):
-        result = covopt.solve(X, Y, lam=1e-4, depth=4, time_limit=limit, seed=383)
-        assert result.cost <= 1.0001e-4
+        assert covopt.solve(X, Y, lam=1e-4, depth=4, time_limit=limit, seed=383).cost <= 1.0001e-4
 
 
 def test_inputs_of_zero_without_bias_cost_the_targets() -> None:

@@ -86,8 +86,7 @@ def test_two_processes_give_the_answer_of_one(tmp_path: Path) -> None:
         cost, residual, weights = found[name]
         assert (cost, residual) == other[name][:2]
         assert all(torch.equal(a, b) for a, b in zip(weights, other[name][2], strict=True))
-        problem = make_problem(X, Y, **QUESTIONS[name])  # type: ignore[arg-type]
-        whole = evaluate(problem, weights)
+        whole = evaluate(make_problem(X, Y, **QUESTIONS[name]), weights)  # type: ignore[arg-type]
         assert (cost, residual) == pytest.approx((whole.total, whole.residual), rel=1e-12)
         with group(0, 1, str(tmp_path / name)):
             one = solve(0, 1, X, Y, **QUESTIONS[name])
@@ -343,8 +342,7 @@ def test_two_processes_descend_on_all_rows(tmp_path: Path) -> None:
     assert cost == other["solve"][0]
     assert all(torch.equal(a, b) for a, b in zip(weights, other["solve"][1], strict=True))
     assert cost == pytest.approx(evaluate(problem, weights).total, rel=1e-12)
-    zeros = [torch.zeros_like(W) for W in weights]
-    assert cost < 0.2 * evaluate(problem, zeros).total
+    assert cost < 0.2 * evaluate(problem, [torch.zeros_like(W) for W in weights]).total
 
 
 def test_one_process_of_a_group_goes_on_from_a_network(tmp_path: Path) -> None:

@@ -72,8 +72,7 @@ ONCE_ACCEPTED = {
 @pytest.mark.parametrize("name", ONCE_ACCEPTED)
 def test_what_once_was_accepted_is_refused(stored: Path, tmp_path: Path, name: str) -> None:
     run, seal, change = ONCE_ACCEPTED[name]
-    write = changed(stored / run, change, seal=seal)
-    assert accepted(Forgery(name, write), tmp_path / "forged") == []
+    assert accepted(Forgery(name, changed(stored / run, change, seal=seal)), tmp_path / "forged") == []
 
 
 def test_the_history_of_a_comparison_is_that_of_its_runs(stored: Path, tmp_path: Path) -> None:
@@ -116,8 +115,7 @@ def test_the_cost_of_a_network_that_misses_its_targets_is_refused(stored: Path, 
     honest = covopt.load(stored / FIT)
     larger = restated(honest, weights=[1.1 * W for W in honest.weights])
     assert larger.residual > 0.1
-    forgery = Forgery("no fit", lambda path: larger.save(path, others=PLAIN))
-    assert accepted(forgery, tmp_path / "forged") == []
+    assert accepted(Forgery("no fit", lambda path: larger.save(path, others=PLAIN)), tmp_path / "forged") == []
     assert "misses the targets" in covopt.verify(tmp_path / "forged").message
 
 

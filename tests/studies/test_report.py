@@ -300,8 +300,7 @@ def test_one_is_no_plural() -> None:
         "start": {"0.01": [1, 1]}, "estimate": {"0.01": 1}, "layer": None, "depth": 2, "level": 2.0, "lower": None,
     }  # fmt: skip
     assert width_words.answer(told).startswith("To come within 1 % of the minimum, 1 neuron is needed and enough")
-    several = told | {"start": {"0.01": [1, 9]}, "estimate": {"0.01": 2}}
-    assert width_words.answer(several).startswith(
+    assert width_words.answer(told | {"start": {"0.01": [1, 9]}, "estimate": {"0.01": 2}}).startswith(
         "To come within 1 % of the minimum, at least 1 and at most 9 neurons are needed (proved); the narrowest"
         " network found within 1 % of the lowest cost known has 2."
     )
@@ -422,8 +421,7 @@ def test_a_plateau_without_a_network_has_a_page(runs: Path, tmp_path: Path) -> N
     told |= {"level": None, "gap": None, "estimate": dict.fromkeys(told["estimate"])}
     told["curve"] = [point | {"cost": None} for point in told["curve"]]
     file.write_text(json.dumps(told))
-    page = read(covopt.write_report(tmp_path / "run", force=True))
-    assert "needed (proved)." in page.text
+    assert "needed (proved)." in read(covopt.write_report(tmp_path / "run", force=True)).text
     assert "no network was found" in dict(width_words.pairs(told))["lowest cost"]
 
 

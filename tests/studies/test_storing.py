@@ -51,8 +51,7 @@ def test_a_run_as_it_was_stored_is_replaced(tmp_path: Path, kind: str) -> None:
     SAVERS[kind](tmp_path / "run")
     SAVERS[kind](tmp_path / "run", force=True)
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
-    listed = storing.listing(tmp_path / "run")
-    assert sorted(listed) == sorted(content(tmp_path / "run"))
+    assert sorted(storing.listing(tmp_path / "run")) == sorted(content(tmp_path / "run"))
 
 
 def link(path: Path) -> None:

@@ -87,8 +87,7 @@ def test_the_same_seed_gives_the_same_answer_and_a_start_is_improved() -> None:
     problem = make_problem(X, Y, lam=0.01, depth=3)
     first, again, other = (ended(problem, seed=seed) for seed in (5, 5, 6))
     assert first.cost == again.cost != other.cost
-    better = ended(problem, init=first.weights)
-    assert better.cost <= first.cost
+    assert ended(problem, init=first.weights).cost <= first.cost
 
 
 def test_an_exact_fit_is_exact_and_as_cheap_as_that_of_the_method_cone() -> None:

@@ -72,8 +72,7 @@ def test_the_value_is_the_loss_of_representations_with_tikhonov(instance: Instan
     eye, rules = torch.eye(problem.samples).double(), [RankRule(), *(RankRule(tikhonov=t) for t in eps)]
     outputs, expected = Z[-1], 0.0
     for layer, (z, rule) in enumerate(zip(Z, rules, strict=False), start=1):
-        norm = hidden_loss.trace_quotient(z, Zs, rule)
-        expected += problem.lam * float(norm)
+        expected += problem.lam * float(hidden_loss.trace_quotient(z, Zs, rule))
         if layer < problem.depth:
             Zs = problem.appended(z, layer)
     if problem.ridge is None:
@@ -106,8 +105,7 @@ def test_linear_networks_reach_the_schatten_norm(depth: int) -> None:
     X, A = gaussian(6, 4, seed=0), gaussian(4, 2, seed=1)
     problem = make_problem(X, X @ A, depth=depth, bias=0.0, activation="linear")
     state = ended(problem, 7, width=5)
-    expected = depth * float((torch.linalg.svdvals(A) ** (2 / depth)).sum())
-    assert state.cost == pytest.approx(expected, rel=1e-3)
+    assert state.cost == pytest.approx(depth * float((torch.linalg.svdvals(A) ** (2 / depth)).sum()), rel=1e-3)
     assert evaluate(problem, state.weights).residual < 1e-8
 
 
@@ -123,8 +121,7 @@ def test_scalar_targets_on_orthonormal_inputs(depth: int) -> None:
 def test_two_layers_reach_proved_minima(name: str) -> None:
     case = CASES[name]
     problem = make_problem(case["X"], case["Y"], lam=case["lam"], bias=case["beta"])
-    cost = ended(problem, 25).cost
-    assert case["lower"] * (1 - 1e-9) <= cost <= case["upper"] * 1.01
+    assert case["lower"] * (1 - 1e-9) <= ended(problem, 25).cost <= case["upper"] * 1.01
 
 
 def test_one_start_ends_at_the_cost_of_the_method_cone() -> None:
@@ -145,8 +142,7 @@ def test_the_cost_never_rises(depth: int, loss: str) -> None:
     assert math.isfinite(costs[-1])
     assert problem.allows(evaluate(problem, outcome.state.weights).residual)
     if loss != "interpolate":
-        zero = [torch.zeros_like(W) for W in outcome.state.weights]
-        assert costs[-1] < 0.9 * evaluate(problem, zero).total
+        assert costs[-1] < 0.9 * evaluate(problem, [torch.zeros_like(W) for W in outcome.state.weights]).total
 
 
 def test_starts_from_a_network_and_keeps_the_width() -> None:

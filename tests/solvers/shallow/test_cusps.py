@@ -33,8 +33,7 @@ def test_the_outputs_stay_and_the_norm_never_rises(seed: int, samples: int, acti
         lengths, sizes = np.linalg.norm(U, axis=1), np.abs(v)
         root = np.sqrt(np.divide(sizes, lengths, where=lengths > 0.0, out=np.zeros_like(lengths)))
         W = [torch.from_numpy(A) for A in (U * root[:, None], np.append(np.sign(v) * root * lengths, 0.0)[None])]
-        F = problem.activation(problem.Xt @ torch.from_numpy(U).T).numpy() @ v
-        return F, evaluate(problem, W).norm
+        return problem.activation(problem.Xt @ torch.from_numpy(U).T).numpy() @ v, evaluate(problem, W).norm
 
     rays = merged(x, U, v)
     (F, norm), (again, less) = found(U, v), found(rays[:, :2], rays[:, 2])

@@ -4,6 +4,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import torch
+from instances import never
 
 import covopt
 from covopt.model.problem import Problem, make_problem
@@ -17,10 +18,6 @@ def instance(seed: int, N: int = 12, n: int = 30, m: int = 3) -> tuple[torch.Ten
     g = torch.Generator().manual_seed(seed)
     Phi = torch.relu(torch.randn(N, n, generator=g, dtype=torch.float64))
     return Phi, torch.randn(N, m, generator=g, dtype=torch.float64)
-
-
-def never() -> bool:
-    return False
 
 
 def group_lasso(Phi: np.ndarray, beta: float, fit: object, lam: float, V: cp.Variable, b: cp.Variable) -> float:
@@ -47,8 +44,7 @@ def test_mse_agrees_with_a_conic_solver(seed: int, beta: float, lam: float) -> N
 
 def test_cross_entropy_agrees_with_a_conic_solver() -> None:
     Phi, _ = instance(5)
-    labels = torch.arange(12) % 3
-    Y = torch.eye(3, dtype=torch.float64)[labels]
+    Y = torch.eye(3, dtype=torch.float64)[torch.arange(12) % 3]
     problem = make_problem(Phi, Y, lam=1e-2, loss="cross_entropy")
     fit = ConvexDatafit(problem)
     eta = torch.zeros(30, dtype=torch.float64)
@@ -66,8 +62,7 @@ def test_cross_entropy_agrees_with_a_conic_solver() -> None:
 
 def test_interpolation_agrees_with_a_conic_solver() -> None:
     Phi, Y = instance(7)
-    problem = make_problem(Phi, Y, bias=1.0)
-    fit = ExactDatafit(problem)
+    fit = ExactDatafit(make_problem(Phi, Y, bias=1.0))
     eta = torch.zeros(30, dtype=torch.float64)
     for _ in range(40):
         mixture = fit.solve(Phi, eta, 1e-12, never)
@@ -100,8 +95,7 @@ def test_derivatives_of_the_covariance_form() -> None:
     first = torch.autograd.functional.jacobian(lambda e: covariance_value(Phi, T, mu, 0.7, e), eta)
     second = torch.autograd.functional.hessian(lambda e: covariance_value(Phi, T, mu, 0.7, e), eta)
     A = torch.diag(mu) + 0.49 + (Phi * eta.detach()) @ Phi.T
-    Lambda = torch.linalg.solve(A, T)
-    q = Phi.T @ Lambda
+    q = Phi.T @ torch.linalg.solve(A, T)
     assert torch.allclose(first, 1.0 - q.square().sum(dim=1), rtol=1e-9)
     assert torch.allclose(second, 2.0 * (Phi.T @ torch.linalg.solve(A, Phi)) * (q @ q.T), rtol=1e-9)
 
@@ -162,14 +156,12 @@ def test_the_same_seed_gives_the_same_directions() -> None:
 
 def test_a_first_descent_from_there_ends_lower(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs far from zero, whose kinks are all at one end with directions from anywhere."""
-    draws = torch.Generator().manual_seed(1)
-    X = 4.0 + torch.randn(80, 6, generator=draws, dtype=torch.float64)
+    X = 4.0 + torch.randn(80, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     Y = (X - 4.0).abs().sum(dim=1, keepdim=True)
     options = {"lam": 1e-4, "certify": "none", "max_iterations": 1, "time_limit": 60}
     between = [covopt.solve(X, Y, seed=seed, **options).cost for seed in range(3)]
     monkeypatch.setattr(Starts, "between", Starts.anywhere)
-    anywhere = [covopt.solve(X, Y, seed=seed, **options).cost for seed in range(3)]
-    assert max(between) < min(anywhere)
+    assert max(between) < min([covopt.solve(X, Y, seed=seed, **options).cost for seed in range(3)])
 
 
 # ---- Newton's method on the outputs of fixed neurons under cross_entropy

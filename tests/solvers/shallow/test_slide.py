@@ -2,20 +2,13 @@
 
 import pytest
 import torch
+from instances import gaussian, never
 
 from covopt.model.activation import Activation, Smoothed
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import objective
 from covopt.solvers.shallow.datafits import make_datafit
 from covopt.solvers.shallow.sliding import Eliminated, Joint, Parts, SlideOptions, slide
-
-
-def never() -> bool:
-    return False
-
-
-def gaussian(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def small(loss: str = "mse", slope: float = 0.0, bias: float = 1.0) -> Problem:
@@ -73,8 +66,7 @@ def test_the_eliminated_outputs_are_the_best_ones(neurons: int, bias: float) -> 
 
 @pytest.mark.parametrize("activation", [Activation(), Smoothed(mu=0.3), Smoothed(slope=0.2, mu=0.3)])
 def test_gradients_are_those_of_finite_differences(activation: Activation) -> None:
-    problem = small()
-    for goal in objectives(problem):
+    for goal in objectives(small()):
         goal = type(goal)(**(vars(goal) | {"activation": activation}))
         x = goal.at(gaussian(6, 5, seed=1), gaussian(6, 3, seed=2), gaussian(3, seed=3))
         direction = gaussian(len(x), seed=9)
@@ -103,7 +95,8 @@ def test_the_inverse_curvature_is_that_of_finite_differences() -> None:
 def test_the_fit_knows_its_curvature(loss: str) -> None:
     """Half of the mean second derivative of S, by finite differences of its gradient."""
     lam = None if loss == "interpolate" else 1e-2
-    fit = make_datafit(make_problem(gaussian(8, 4), torch.eye(2, dtype=torch.float64).repeat(4, 1), loss=loss, lam=lam))
+    X, Y = gaussian(8, 4, seed=0), torch.eye(2, dtype=torch.float64).repeat(4, 1)
+    fit = make_datafit(make_problem(X, Y, loss=loss, lam=lam))
     F, step = gaussian(8, 2, seed=3), 1e-5
     second = []
     for place in range(F.numel()):
@@ -135,7 +128,7 @@ def test_float32_is_dropped_where_it_does_not_lower_the_value() -> None:
 
 def test_stops_when_told() -> None:
     goal = objectives(small())[1]
-    directions, outputs = torch.nn.functional.normalize(gaussian(4, 5), dim=1), gaussian(4, 3, seed=1)
+    directions, outputs = torch.nn.functional.normalize(gaussian(4, 5, seed=0), dim=1), gaussian(4, 3, seed=1)
     found = list(slide(goal, directions, outputs, torch.zeros(3, dtype=torch.float64), lambda: True))
     assert len(found) == 1
     assert torch.allclose(torch.nn.functional.normalize(found[0][0], dim=1), directions)

@@ -26,8 +26,7 @@ FEW = StreamOptions(neurons=12, batch=16, first=1)
 
 
 def made(samples: int, loss: str = "mse", activation: str = "relu", device: str = "cpu") -> Problem:
-    generator = torch.Generator().manual_seed(0)
-    X = torch.randn(samples, 5, generator=generator, dtype=torch.float64)
+    X = torch.randn(samples, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     Y = torch.nn.functional.one_hot((X[:, 0] * X[:, 1] > 0).long() + (X[:, 2] > 0).long(), 3).double()
     return make_problem(X.to(device), Y.to(device), lam=1e-2, loss=loss, bias=0.7, activation=activation)
 
@@ -62,8 +61,7 @@ def test_the_best_outputs_leave_no_slope(chunk: int, neurons: int, device: str) 
     problem = made(23, device=device)
     U, V, b = parts_of(problem, neurons)
     streamed = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, chunk=chunk))
-    best = streamed.best_outputs(U)
-    value, slopes = streamed.gradient(U, *best)
+    value, slopes = streamed.gradient(U, *streamed.best_outputs(U))
     assert float(value) < float(streamed.value(U, V, b))
     assert all(float(slope.abs().max()) <= 1e-11 for slope in slopes[1:])
 
@@ -72,8 +70,7 @@ def test_the_best_outputs_leave_no_slope(chunk: int, neurons: int, device: str) 
 def test_cycles_come_near_the_minimum(loss: str) -> None:
     problem = made(400, loss)
     best = covopt.solve(problem.X, problem.Y, lam=problem.lam, loss=loss, bias=0.7, time_limit=2, certify="none")
-    options = replace(FEW, neurons=40, batch=100, first=16)
-    outcome = run(StreamSolver(problem, options), Budget(1e6, 4))
+    outcome = run(StreamSolver(problem, replace(FEW, neurons=40, batch=100, first=16)), Budget(1e6, 4))
     costs = [line.cost for line in outcome.history]
     assert costs == sorted(costs, reverse=True)
     assert best.cost * (1 - 1e-6) <= outcome.state.cost <= 1.03 * best.cost
@@ -114,8 +111,7 @@ def test_few_directions_that_tell_nothing_are_left_out() -> None:
 def test_the_leading_directions_are_those_of_the_singular_vectors() -> None:
     problem = made(300)
     X = problem.X * torch.tensor([5.0, 3.0, 0.02, 0.01, 0.0])
-    generator = torch.Generator().manual_seed(2)
-    start = torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    start = torch.randn(6, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     found = leading_directions(Samples(X, problem.Y, chunk=77, beta=0.7), start)
     torch.testing.assert_close(found @ found.T, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-13)
     Xt = torch.cat([X, torch.full((300, 1), 0.7, dtype=torch.float64)], dim=1)
@@ -176,8 +172,7 @@ def test_a_deep_network_of_few_samples_descends_on_all(loss: str, monkeypatch: p
     assert bool((rows.sum(dim=1) == 1).all())
     assert torch.equal(few.Y, problem.Y[rows.int().argmax(dim=1)])
     monkeypatch.setattr(deep_stream, "WHOLE", 0.0)  # or passes over samples as few as these come next
-    solver = DeepStream(problem, DeepOptions(starts=4, batch=4))
-    first = run(solver, Budget(8.0, max_iterations=0)).state
+    first = run(DeepStream(problem, DeepOptions(starts=4, batch=4)), Budget(8.0, max_iterations=0)).state
     last = run(DeepStream(problem, DeepOptions(starts=4, batch=4)), Budget(8.0, max_iterations=2)).state
     assert last.cost == evaluate(problem, last.best).total
     assert last.cost < first.cost == evaluate(problem, first.best).total
@@ -190,8 +185,7 @@ def test_the_spectral_bound_of_tall_data() -> None:
     for centred in (True, False):
         off = root @ (root.T @ (root * X)) / 300.0 * centred
         exact = float(torch.linalg.matrix_norm(root * X - off, 2))
-        bound = spectral.largest_singular_value(problem, X, centred, chunk=64)
-        assert exact <= bound <= exact * (1 + 1e-9)
+        assert exact <= spectral.largest_singular_value(problem, X, centred, chunk=64) <= exact * (1 + 1e-9)
 
 
 def test_solve_streams_many_samples() -> None:
@@ -208,8 +202,7 @@ def test_solve_streams_many_samples() -> None:
 
 @pytest.mark.parametrize("lam", [1e20, 1e45, 1e74])
 def test_a_lam_beyond_float32_leaves_no_network(lam: float) -> None:
-    draws = torch.Generator().manual_seed(0)
-    X = torch.randn(6000, 800, generator=draws, dtype=torch.float64)
+    X = torch.randn(6000, 800, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     Y = X[:, :1].sign()
     assert X.numel() > StreamOptions().entries
     result = covopt.solve(X, Y, lam=lam, bias=0.7, certify="none", time_limit=3)

@@ -141,8 +141,7 @@ def test_pace_judges_by_the_second_half() -> None:
     ],
 )
 def test_the_tightest_proof_there_is(N: int, d: int, depth: int, activation: str, kind: Certificate) -> None:
-    problem = make_problem(*gaussian(N, d), lam=0.1, depth=depth, activation=activation)
-    assert attainable(problem) == kind
+    assert attainable(make_problem(*gaussian(N, d), lam=0.1, depth=depth, activation=activation)) == kind
 
 
 def said(N: int, d: int, **options: object) -> str:
@@ -166,8 +165,7 @@ def test_a_spectral_bound_says_what_would_prove_more() -> None:
 
 def test_the_solver_may_go_on_while_the_cost_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the time, unless the second half of the turn gained more than a percent."""
-    problem = make_problem(*gaussian(8, 9), lam=0.3)
-    work = alternation.Alternation(problem, SolveOptions(Budget(1000.0)))
+    work = alternation.Alternation(make_problem(*gaussian(8, 9), lam=0.3), SolveOptions(Budget(1000.0)))
     outcome = alternation.run(work.solver, Budget(1000.0, 1))
     now = work.solver.cost(outcome.state)
     monkeypatch.setattr(Budget, "seconds", lambda _: 10.0)

@@ -45,8 +45,7 @@ def test_the_batch_has_the_cost_and_the_gradient_of_each_network(case: Instance,
         scale = 1.0 + max(float(G.abs().max()) for G in known)
         for ours, theirs in zip(found, known, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12 * scale)
-        padded = batch.pack([found])[0]
-        assert torch.equal(padded, gradient[i])  # nothing but zeros in the padding
+        assert torch.equal(batch.pack([found])[0], gradient[i])  # nothing but zeros in the padding
 
 
 def test_weights_come_back_from_the_padding() -> None:
@@ -157,8 +156,7 @@ def test_training_comes_near_certified_optima(name: str) -> None:
 def test_cross_entropy_trains() -> None:
     labels = torch.eye(2, dtype=torch.float64)[torch.arange(12) % 2]
     problem = make_problem(gaussian(12, 3, seed=1), labels, lam=1e-3, loss="cross_entropy", depth=3)
-    found = train(problem, [10], seeds=3, options=QUICK)
-    assert found.best.cost.total < 0.5 * np.log(2.0)
+    assert train(problem, [10], seeds=3, options=QUICK).best.cost.total < 0.5 * np.log(2.0)
 
 
 def test_the_same_seed_gives_the_same_network_whatever_trains_beside_it() -> None:

@@ -168,8 +168,7 @@ def test_another_lam(multiple: float, says: str) -> None:
     X, y = _diabetes()
     X = scalings_of(torch.from_numpy(X))["standard"]
     weights = _trained(make_problem(X, y, lam=multiple * 3e-2))
-    said = _hint(make_problem(X, y, lam=3e-2), weights)
-    told = re.search(r"--lam (\S+) \((.*?)\)", said)
+    told = re.search(r"--lam (\S+) \((.*?)\)", _hint(make_problem(X, y, lam=3e-2), weights))
     assert float(told[1]) == pytest.approx(multiple * 3e-2, rel=0.02)
     assert told[2].startswith(says)
 

@@ -16,6 +16,7 @@ from editing import rewritten
 from numpy.typing import NDArray
 from runs import Run
 from tampering import judge, tamperings
+from test_statements import audit as looked_at, without_bias
 from torch import Tensor, nn
 
 import covopt
@@ -23,7 +24,7 @@ from covopt.model.activation import Activation
 from covopt.model.jacobian import Passage
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
-from covopt.studies.audit.function import FunctionAudit, function_of
+from covopt.studies.audit.function import function_of
 from covopt.studies.audit.words import function_pairs, function_sentences
 
 ACTIVATIONS = ("relu", "leaky:0.1", "leaky:-0.7", "linear")
@@ -36,18 +37,10 @@ def drawn(widths: list[int], seed: int, scale: float = 1.0) -> list[Matrix]:
     return [scale * rng.standard_normal((n, m + 1)) for m, n in pairwise(widths)]
 
 
-def without_bias(matrices: list[Matrix]) -> list[Matrix]:
-    return [np.column_stack([A, np.zeros(len(A))]) for A in matrices]
-
-
 def asked(weights: list[Matrix], X: Matrix, **options: Any) -> Problem:
     """A regularised question that such a network answers, badly."""
     given = {"lam": 0.1, "depth": len(weights)} | options
     return make_problem(X, np.zeros((len(X), len(weights[-1]))), **given)
-
-
-def looked_at(weights: list[Matrix], X: Matrix, **options: Any) -> FunctionAudit:
-    return function_of(asked(weights, X, **options), [torch.from_numpy(W) for W in weights])
 
 
 def answer(weights: list[Tensor], x: Tensor, beta: float, sigma: Callable[[Tensor], Tensor]) -> Tensor:
@@ -81,8 +74,7 @@ def test_jacobians_and_kernels_are_those_of_autograd(widths: list[int], name: st
     assert np.abs(theta - expected).max() <= 1e-10 * np.abs(expected).max()
     traces = np.square(V).sum(axis=(1, 2))
     assert np.allclose(np.einsum("iaia->i", theta), traces, rtol=1e-10)
-    found = looked_at(weights, X, **options)
-    assert found.ntk_trace == pytest.approx(traces.mean() / len(weights), rel=1e-10)
+    assert looked_at(weights, X, **options).ntk_trace == pytest.approx(traces.mean() / len(weights), rel=1e-10)
 
 
 def test_on_a_kink_the_slope_is_that_of_negative_inputs() -> None:
@@ -240,8 +232,7 @@ def random_network(seed: int) -> tuple[list[Matrix], Matrix, dict[str, Any]]:
     X = rng.standard_normal((6, widths[0]))
     if seed % 4 == 0:
         weights, X = [(3.0 * W).round() for W in weights], X.round() + (seed % 8 == 0)
-    options = {"bias": float(rng.choice([0.0, 0.3, 1.0])), "activation": str(rng.choice(ACTIVATIONS))}
-    return weights, X, options
+    return weights, X, {"bias": float(rng.choice([0.0, 0.3, 1.0])), "activation": str(rng.choice(ACTIVATIONS))}
 
 
 def test_no_random_network_violates_a_bound() -> None:
@@ -482,8 +473,7 @@ def stored(audit: covopt.Audit, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_validate_says_what_the_network_is_as_a_function() -> None:
-    weights = ridge_network(50, 0.1)
-    audit = covopt.validate(weights, X, ridge(X), certify="none", time_limit=0.5, function=True)
+    audit = covopt.validate(ridge_network(50, 0.1), X, ridge(X), certify="none", time_limit=0.5, function=True)
     assert f"{audit.cost.norm:.5f}" == "155.83441"
     assert f"{audit.function.lower:.4f}" == "150.0347"
     assert f"{audit.function.share:.4f}" == "0.9628"
@@ -514,8 +504,7 @@ def test_a_run_without_the_function_passes_and_says_what_is_unchecked(tmp_path: 
     checked = covopt.verify(tmp_path / "audit")
     assert checked.passed
     assert " function" in checked.message
-    page = covopt.write_report(tmp_path / "audit").read_text(encoding="utf-8")
-    assert "As a function" not in page
+    assert "As a function" not in covopt.write_report(tmp_path / "audit").read_text(encoding="utf-8")
 
 
 def test_the_function_is_looked_at_elsewhere(audit: covopt.Audit, stored: Path) -> None:

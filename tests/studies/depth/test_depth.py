@@ -91,14 +91,12 @@ def test_a_question_in_units_at_another_depth(other: int, depth: int, s: float, 
 
 @pytest.mark.parametrize(("name", "depth"), [("identity-2", 16), ("absolute-value", 9), ("constant-5", 12)])
 def test_known_costs_are_there_at_once(name: str, depth: int) -> None:
-    exact = CASES[name]["exact"][str(depth)]
-    assert solved(name, depth).cost == pytest.approx(exact, rel=1e-6)
+    assert solved(name, depth).cost == pytest.approx(CASES[name]["exact"][str(depth)], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["five-points", "circle-24"])
 def test_the_answer_of_two_layers_bounds_the_cost_at_any_depth(name: str) -> None:
-    case = CASES[name]
-    for depth, most in case["at_most"].items():
+    for depth, most in CASES[name]["at_most"].items():
         if name != "circle-24" and int(depth) > 2 and (name, depth) != ("five-points", "5"):
             problem = question(name, int(depth))
             units = Units.of(problem)
@@ -224,8 +222,7 @@ def test_depth_50_runs() -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((8, 3)), rng.standard_normal((8, 2))
     for lam in (None, 1e-2):
-        result = covopt.solve(X, Y, lam=lam, depth=50, time_limit=1.5, certify="none")
-        assert np.isfinite(result.cost)
+        assert np.isfinite(covopt.solve(X, Y, lam=lam, depth=50, time_limit=1.5, certify="none").cost)
 
 
 def test_an_answer_that_ignores_its_inputs_says_so() -> None:

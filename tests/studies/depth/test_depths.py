@@ -47,8 +47,7 @@ def closed(s: np.ndarray, L: int) -> float:
 @pytest.mark.parametrize("name", ["identity-2", "identity-scalar-5", "absolute-value", "constant-5"])
 def test_closed_forms_at_every_depth(name: str) -> None:
     X, Y, options = asked(name)
-    found = covopt.depth(X, Y, depths=[2, 3, 4, 6], ranks=[], time_limit=1.5, **options)
-    for point in found.curve:
+    for point in covopt.depth(X, Y, depths=[2, 3, 4, 6], ranks=[], time_limit=1.5, **options).curve:
         exact = CASES[name]["exact"][str(point.depth)]
         assert point.cost == pytest.approx(exact, rel=1e-4)
         assert point.result.lower <= exact * (1 + 1e-9)
@@ -201,8 +200,7 @@ def test_the_limit_is_a_theorem(name: str, R0: int) -> None:
     ],
 )
 def test_each_row_of_the_table_of_limits(Y: list, options: dict, R0: int | None) -> None:
-    limit = limit_of(make_problem(np.eye(2), Y, depth=4, **options))
-    assert limit.R0 == R0
+    assert limit_of(make_problem(np.eye(2), Y, depth=4, **options)).R0 == R0
 
 
 def test_the_lower_end_of_R1_is_below_every_cost() -> None:
@@ -280,8 +278,7 @@ def counterexample(L: int) -> float:
 def test_costs_without_an_expansion_are_flagged() -> None:
     assert counterexample(100) - 300.0 == pytest.approx(0.7526, abs=1e-4)
     for depths in (range(6, 25), range(20, 101), range(4, 9)):
-        fit = expansions(list(depths), [counterexample(L) for L in depths], [3] * len(depths))[0]
-        assert not fit.good
+        assert not expansions(list(depths), [counterexample(L) for L in depths], [3] * len(depths))[0].good
 
 
 def test_fits_are_split_where_the_dimension_changes() -> None:

@@ -105,8 +105,7 @@ def test_it_leaves_no_trace() -> None:
     for net in (network(), Own().double(), nn.Sequential(nn.Linear(3, 7), nn.ReLU(), nn.Linear(7, 2)).float()):
         net.train()
         next(net.children()).eval()
-        like = next(net.parameters())
-        net(torch.ones(1, 3).to(like)).sum().backward()
+        net(torch.ones(1, 3).to(next(net.parameters()))).sum().backward()
         modes = [part.training for part in net.modules()]
         before, grads = copy.deepcopy(net.state_dict()), [copy.deepcopy(p.grad) for p in net.parameters()]
         drawn = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002 # pyright: ignore

@@ -216,8 +216,7 @@ def test_dual_points_between_two_bound_what_is_solved_there(loss: str) -> None:
     options = {"loss": loss, "gap": 1e-7, "time_limit": 10}
     solved = [covopt.solve(X, targets, lam=lam, **options) for lam in (0.02, 0.008)]
     points = [(r.problem.lam, r.dual, "exact") for r in solved if r.dual]
-    problem = solved[0].problem
-    found = list(mixed_bounds(problem, points))
+    found = list(mixed_bounds(solved[0].problem, points))
     assert len(found) == 7
     for lam, lower, _ in found[::3]:
         cost = covopt.solve(X, targets, lam=lam, **options).cost

@@ -104,8 +104,7 @@ def test_what_batches_say_of_ranks(name: str) -> None:
         leaves = [W.clone().requires_grad_() for W in weights]
         assert isinstance(network, Normalised)
         F = network.forward(problem, leaves, problem.X[rows], size)
-        loss = nn.functional.cross_entropy(F, problem.Y[rows])
-        gradients = torch.autograd.grad(loss, leaves)
+        gradients = torch.autograd.grad(nn.functional.cross_entropy(F, problem.Y[rows]), leaves)
         chains = network.bounds(problem, weights, rows)
         for layer, (W, G, chain) in enumerate(zip(weights, gradients, chains, strict=True), start=1):
             assert int((torch.linalg.svdvals(G) > 1e-10).sum()) <= chain.rank_bound <= size

@@ -218,8 +218,7 @@ def test_what_no_sample_reaches_is_the_start_times_what_decay_leaves(method: str
     problem, (momentum, nesterov) = small("cross_entropy"), SGD_METHODS[method]
     rate, lam, steps = 0.03, 0.02, 1500
     start = he_start(problem, [6, 5], 0)
-    options = Setting(3, rate, lam, steps, momentum, nesterov)
-    weights = train_sgd(problem, [start], [options])[0][0].weights
+    weights = train_sgd(problem, [start], [Setting(3, rate, lam, steps, momentum, nesterov)])[0][0].weights
     ahead = rate * (1.0 + momentum * nesterov)
     A = [[1.0 - 2.0 * ahead * lam, -rate * momentum * (momentum if nesterov else 1.0)], [2.0 * lam, momentum]]
     kept = float(np.linalg.matrix_power(np.array(A), steps)[0, 0])
@@ -275,16 +274,11 @@ def test_the_records_are_those_of_the_weights() -> None:
         assert set(course.steps) <= {0} | recorded_steps({50, 90})
         assert course.fits[-1] == pytest.approx(cost.fit, rel=1e-12)
         assert course.norms[-1] == pytest.approx(cost.norm, rel=1e-12)
-        assert course.accuracies[-1] == found_accuracy(problem, network.weights)
+        F = as_sequential(network.weights, 1.0, 0.0)(problem.X)  # PyTorch's own network
+        assert course.accuracies[-1] == float((F.argmax(dim=1) == problem.Y.argmax(dim=1)).double().mean())
         for k, weights in ((0, start), (-1, network.weights)):
             for W, values in zip(weights, course.spectra[k], strict=True):
                 torch.testing.assert_close(values, torch.linalg.svdvals(W), rtol=1e-12, atol=1e-12)
-
-
-def found_accuracy(problem: Problem, weights: list[torch.Tensor]) -> float:
-    """By PyTorch's own network."""
-    F = as_sequential(weights, 1.0, 0.0)(problem.X)
-    return float((F.argmax(dim=1) == problem.Y.argmax(dim=1)).double().mean())
 
 
 def test_what_time_ends_comes_back_unfinished() -> None:

@@ -108,12 +108,10 @@ def test_the_floor_is_reached_and_vanishes() -> None:
     W, V = gaussian(3, 5, seed=0), gaussian(2, 4, seed=1)
     W[:, -1] = 0.0
     problem = make_problem(X, Y, lam=0.5, loss="mse", bias=0.0)
-    first = batch_noise(problem, [W, V], 1)[0]
-    assert first.floor == pytest.approx(float(W.norm()) * 0.75**0.5, rel=1e-12)
+    assert batch_noise(problem, [W, V], 1)[0].floor == pytest.approx(float(W.norm()) * 0.75**0.5, rel=1e-12)
     line = make_problem(gaussian(6, 1, seed=2), Y[:1].expand(6, 2), lam=0.5, loss="mse", bias=0.0)
     assert batch_noise(line, [gaussian(3, 2, seed=3) * torch.tensor([1.0, 0.0]), V], 1)[0].floor == 0.0
-    one = make_problem(X[:1], Y[:1], lam=0.5, loss="mse", bias=0.0)
-    assert batch_noise(one, [W, V], 1)[0].spread == 0.0
+    assert batch_noise(make_problem(X[:1], Y[:1], lam=0.5, loss="mse", bias=0.0), [W, V], 1)[0].spread == 0.0
 
 
 @pytest.mark.quick
@@ -133,8 +131,7 @@ def test_zero_has_rank_0() -> None:
     assert threshold_rank(s, 1e-3) == predicted_rank(torch.ones(3), 1.0, 0.0, 1e-3) == 0
     assert stable_rank(s) == tail(s, 0) == 0.0
     problem, weights = network(3)
-    layers = audit_ranks(problem, [0.0 * W for W in weights], batch_size=2, decay=Decay(0.1, problem.lam))
-    for layer in layers:
+    for layer in audit_ranks(problem, [0.0 * W for W in weights], batch_size=2, decay=Decay(0.1, problem.lam)):
         told = json.loads(as_json(layer.summary()))
         assert (told["rank"], told["stable_rank"], told["functional_rank"]) == ({"0.001": 0}, 0.0, 0)
         assert told["noise"] is told["residual"] is told["window"] is None
@@ -187,8 +184,7 @@ def test_an_audit_of_one_network() -> None:
     bare = audit_ranks(problem, weights)
     assert all(each.noise is each.batch_bound is each.gradient_rank is None for each in bare)
     assert [each.residual for each in bare] == pytest.approx([each.residual for each in layers], rel=1e-12)
-    free = replace(problem, lam=0.0)
-    for layer in audit_ranks(free, weights, batch_size=2, decay=Decay(0.1, 0.0)):
+    for layer in audit_ranks(replace(problem, lam=0.0), weights, batch_size=2, decay=Decay(0.1, 0.0)):
         assert layer.window is layer.summary()["noise"] is layer.residual is None
         assert layer.noise.rms > layer.noise.floor == 0.0
 

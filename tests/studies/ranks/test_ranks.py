@@ -53,8 +53,7 @@ def test_what_is_left_of_the_start_is_in_the_weights() -> None:
 
 
 def test_without_decay_the_start_never_fades() -> None:
-    found = small(lam=[0.0, 0.05], epochs=20, batch_size=6, seeds=1)
-    still, decayed = found.cells
+    still, decayed = small(lam=[0.0, 0.05], epochs=20, batch_size=6, seeds=1).cells
     assert still.kept == 1.0
     assert still.steps == decayed.steps == 80
     assert "never fade" in still.summary(None)["verdict"][1]  # type: ignore[index]
@@ -119,8 +118,7 @@ def test_a_stored_grid_comes_back_and_is_verified(tmp_path: Path) -> None:
         *("ranks.json", "cells.csv", "networks.npz", "spectra.npz", "problem.npz", "figure.png", "origin.json"),
         "references",
     }
-    page = covopt.write_report(tmp_path / "run").read_text(encoding="utf-8")
-    assert "Against what remains" in page
+    assert "Against what remains" in covopt.write_report(tmp_path / "run").read_text(encoding="utf-8")
     columns, rows = rank_words.table(found.summary())
     assert len(rows) == 4
     assert columns[:2] == ["batch", "steps"]

@@ -50,8 +50,7 @@ def test_one_output_on_orthogonal_inputs_needs_one_neuron_for_each_sign() -> Non
     # R = 2 (|y_+| + |y_-|): one neuron for the positive targets, one for the negative ones; with one, none fits.
     Y = np.array([1.0, -2.0, 0.5, -1.0])
     found = covopt.plateau(np.eye(4), Y, bias=0.0, time_limit=6.0, starts=2, widths=[1, 2])
-    known = 2.0 * (np.hypot(1.0, 0.5) + np.hypot(2.0, 1.0))
-    assert found.level == pytest.approx(known, rel=1e-6)
+    assert found.level == pytest.approx(2.0 * (np.hypot(1.0, 0.5) + np.hypot(2.0, 1.0)), rel=1e-6)
     assert [s.estimate for s in found.starts] == [2, 2, 2]
     assert all(s.lower.width <= 2 <= s.upper.width for s in found.starts)
 
@@ -91,8 +90,7 @@ def test_the_curve_never_rises_and_holds_what_its_networks_cost(depth: int) -> N
 def test_one_layer_alone() -> None:
     X, Y = gaussian(10, 3, seed=3), gaussian(10, 2, seed=4)
     found = covopt.plateau(X, Y, lam=0.05, depth=3, layer=1, widths=[1, 2], time_limit=1.5, starts=1)
-    top = found.result.widths
-    assert found.summary()["curve"][0]["width"] == [1, top[1]]
+    assert found.summary()["curve"][0]["width"] == [1, found.result.widths[1]]
     assert all(start.lower.width <= 1 for start in found.starts)  # a neuron of the first layer bounds no rank
 
 
@@ -287,8 +285,7 @@ def test_starts_keep_to_their_width() -> None:
 def test_exact_fits_of_six_points_by_fewer_neurons(width: int, cost: float) -> None:
     # Known networks cost 19.4847 and 19.38207; the search of L-BFGS descents at one lam found none that fits.
     problem = make_problem(*six_points())
-    networks = searched(problem, width, 96)
-    best = min(networks, key=lambda weights: cost_of(problem, weights))
+    best = min(searched(problem, width, 96), key=lambda weights: cost_of(problem, weights))
     assert len(best[0]) == width
     assert cost_of(problem, best) <= cost
     assert evaluate(problem, best).residual <= problem.allowed_misfit
