@@ -115,7 +115,7 @@ WITH_EXAMPLES = [name for name in PUBLIC if ">>>" in (getattr(covopt, name).__do
 ERRORS = {name for name in CLASSES if issubclass(getattr(covopt, name), Exception)} - {"CovoptError"}
 """Kinds of errors and warnings, for which the example of their base stands."""
 INSIDE = set("describe describe_data draw files panels rows run_picture sentence stated summary".split())
-INSIDE |= {"carried_out", "certificates", "networks", "proved", "to_parquet"}
+INSIDE |= {"carried_out", "certificates", "networks", "overview", "proved", "to_parquet"}
 """What reports, files and the command line ask of an answer, which users print; and what needs an extra."""
 
 
