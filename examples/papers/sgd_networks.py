@@ -11,9 +11,8 @@ import covopt
 from covopt.answer.held_out import HeldOut
 from covopt.model.problem import make_problem
 from covopt.model.ranks import frobenius, predicted_rank, threshold_rank
-from covopt.studies.ranks import rank_cells
+from covopt.studies.ranks import sgd
 from covopt.studies.ranks.architectures import ARCHITECTURES
-from covopt.studies.ranks.sgd import Descended, he_start, train_sgd
 
 SAMPLES, WIDTH, TOLERANCE = 1000, 50, 1e-3
 MILESTONES, GAMMA = (0.5, 0.75), 0.2
@@ -32,7 +31,7 @@ class Trained:
         train, test: accuracies.
     """
 
-    def __init__(self, setting: rank_cells.Setting, network: Descended) -> None:
+    def __init__(self, setting: sgd.Setting, network: sgd.Descended) -> None:
         decay, course = setting.decay(network.steps), network.course
         assert decay is not None
         assert course is not None
@@ -49,21 +48,21 @@ def train(asked: Asked, name: str, depth: int, choices: Sequence[Choice], epochs
     X, Y = torch.from_numpy(data.X).float(), torch.from_numpy(data.Y).float()
     problem = make_problem(X[:SAMPLES], Y[:SAMPLES], lam=1.0, loss="cross_entropy", depth=depth)
     settings = [
-        rank_cells.Setting(
-            lam,
+        sgd.Setting(
             batch,
             rate,
+            lam,
             steps=epochs * SAMPLES // batch,
             milestones=tuple(round(share * epochs * SAMPLES / batch) for share in MILESTONES),
             gamma=GAMMA,
         )
         for batch, rate, lam in choices
     ]
-    starts = [he_start(problem, [WIDTH] * (depth - 1), asked.seed)] * len(settings)
-    networks, _ = train_sgd(
+    starts = [sgd.he_start(problem, [WIDTH] * (depth - 1), asked.seed)] * len(settings)
+    networks, _ = sgd.train_sgd(
         problem,
         starts,
-        [setting.options() for setting in settings],
+        settings,
         architecture=ARCHITECTURES[name],
         test=HeldOut(X[SAMPLES:], Y[SAMPLES:]),
         seed=asked.seed,
