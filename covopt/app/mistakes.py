@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from covopt.runtime.errors import close_match, listed, shown
-from covopt.runtime.options import meant
+from covopt.runtime.names import meant
 
 COMMANDS = {
     "report": "covopt show RUN --report FILE",

@@ -11,8 +11,9 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import numpy as np
 
-from covopt.runtime.errors import ProblemError, close_match, shown
+from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.loop import check_seed, check_time_limit
+from covopt.runtime.names import meant
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -65,43 +66,6 @@ RULES: dict[str, Callable[[object, str], object]] = {
     "time_limit": lambda value, _: check_time_limit(value),
 }
 """The rule of each option, for all functions; NumPy's numbers become Python's."""
-
-
-ELSEWHERE = {
-    "lam": ("alpha", "lambda", "l2", "penalty", "reg", "regularization", "strength"),
-    "lam, which is half of PyTorch's weight_decay": ("wd", "weight-decay"),
-    "time-limit": ("epochs", "iterations", "max-iter", "max-iterations", "max-time", "timeout", "seconds"),
-    "progress": ("verbose", "v", "log", "debug"),
-    "rate": ("lr", "learning-rate"),
-    "width": ("hidden", "neurons", "units", "hidden-size"),
-    "depth": ("layers", "n-layers"),
-    "out": ("output", "o", "save", "dir", "directory"),
-    "force": ("overwrite", "f", "replace"),
-    "device cuda": ("gpu", "cuda"),
-    "scale standard": ("standardize", "standardise", "normalize", "normalise", "zscore"),
-    "target": ("label", "labels", "y", "column", "target-column"),
-    "rows": ("n", "samples", "n-rows", "limit", "subset"),
-    "net": ("model", "network", "state-dict"),
-    "seed": ("random-state", "random-seed"),
-    "gap": ("mip-gap", "epsilon"),
-    "loss": ("criterion", "objective"),
-    "json": ("format", "as-json"),
-    "bias": ("no-bias", "fit-intercept", "intercept"),
-}
-"""Options, and their names in other programs, in lower case."""
-
-
-def meant(word: str, names: Iterable[str]) -> str | None:
-    """Return which of these names of options is meant by a word that is none of them; None if that is unclear.
-
-    The words of a name are joined by hyphens.
-    """
-    options = set(names)
-    plain = word.lower().strip("_-").replace("_", "-")
-    for option, words in ELSEWHERE.items():
-        if plain in words and option.split()[0].rstrip(",") in options:
-            return option
-    return close_match(word, options, 0.7)
 
 
 def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
