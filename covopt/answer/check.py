@@ -122,11 +122,16 @@ def numbers(result: Result, stated: Summary, rounding: float) -> Sentences:
 def question(result: Result, stated: Summary) -> Sentences:
     """Check options and sizes against problem.npz and the shapes of the weights."""
     p = result.problem
-    recomputed = p.stated() | {"rows": p.samples, "weighted": p.weight is not None, "widths": result.widths}
+    recomputed = p.stated() | {"rows": p.samples, "widths": result.widths}
+    skip = recomputed.pop("skip")
     for name, value in recomputed.items():
         if stated[name] != value:
             own = "none" if value is None else value
             yield f"The stored problem and network have {name} {own}, but result.json states another."
+    if stated["skip"] is not skip:
+        yield "The stored problem and result.json do not agree on whether a linear function is free."
+    if stated["weighted"] is not (p.weight is not None):
+        yield "The stored problem and result.json do not agree on whether the rows have weights."
     if stated["method"] not in METHODS:
         yield "result.json states a method that covopt does not have."
 

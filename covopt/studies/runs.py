@@ -91,7 +91,7 @@ KINDS = (
 )
 """Every kind of answer that covopt stores."""
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, StopIteration)
-"""What reading an entry raises that is missing or of another type."""
+"""The errors that a missing entry, or one of another type, raises where it is read."""
 
 
 def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:

@@ -38,7 +38,7 @@ from covopt.runtime.loop import Certificate
 
 MOST_SAMPLES, MOST_OUTPUTS, MOST_NODES = 32, 2, 1_000_000
 STEP = 0.05
-"""Of the dictionary, which costs step^2 / 12 of the bound of an exact fit at rank 2."""
+"""The step between directions of the dictionary; it costs step^2 / 12 of the bound of an exact fit at rank 2."""
 
 
 @dataclass(frozen=True)

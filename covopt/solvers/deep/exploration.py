@@ -87,6 +87,7 @@ class Exploration:
         call: overhead of a step, in multiplications.
         speed: multiplications per second.
         probe: number of steps that measure the time of a step.
+        cycles: numbers of steps of the cycles of training, where there are several.
         tuning: settings of `fine_tune`.
     """
 
@@ -103,6 +104,7 @@ class Exploration:
     call: float = 2e6
     speed: float = 4e9
     probe: int = 10
+    cycles: tuple[int, ...] = ()
     tuning: FineTuning = FineTuning()
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
@@ -173,16 +175,21 @@ FIRST = Exploration(
     elite=4,
     call=4e6,
     speed=1.5e10,
+    cycles=(250, 500, 1000, 2000),  # so that there is a good network at every time
 )
-"""Of a few starts before all others, where a large batch is not trained: one network that is trained for a third of the
-time, and then refined, ends lower than many short descents (docs/notes/2026-11-first-starts.md)."""
+"""The training of up to four starts before all others, where no large batch is trained.
+
+One network that is trained for a third of the time and then refined ends lower than many short descents
+(docs/notes/2026-11-first-starts.md).
+"""
 
 
 def _packed(problem: Problem, networks: Sequence[Weights], rate: float) -> tuple[Batch, Tensor, float]:
     """Return the batch, its parameters, and `rate` times their root mean square."""
     batch = Batch(problem, [[len(W) for W in weights[:-1]] for weights in networks])
     point = batch.pack([[W.to(problem.X) for W in weights] for weights in networks])
-    return batch, point, rate * float(point[point != 0.0].square().mean().sqrt())
+    used = point[point != 0.0]
+    return batch, point, rate * float(used.square().mean().sqrt()) if len(used) else 0.0
 
 
 def _unpacked(problem: Problem, batch: Batch, adam: Adam) -> list[list[Tensor]]:

@@ -40,10 +40,6 @@ AT_FIRST = 6
 # Ranks that are built outer layers first in one step.
 RANKS = 6
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
-# The part of the time that a batch may take that descends; where it takes more, a few starts are trained before it.
-CHEAP = 0.1
-# Steps of the first cycle of these few starts; later cycles are longer, so that there is a good network at every time.
-CYCLE = 250
 # Networks of a batch that are refined, at most.
 ELITE = 6
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
@@ -116,6 +112,8 @@ class DeepSolver:
         enough: a cost that is within the gap asked for of a proved bound; the search ends there.
     """
 
+    cheap = 0.1  # of the time, for a batch of descents; where it takes more, a few starts are trained before it
+
     def __init__(
         self,
         problem: Problem,
@@ -145,7 +143,7 @@ class DeepSolver:
             self._keep(state, start)
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self._enough and self.options.starts:
-            early = not self._together(budget, 0) and self._share_of_descents(self.options.batch, budget) > CHEAP
+            early = not self._together(budget, 0) and self._share_of_descents(self.options.batch, budget) > self.cheap
             self._early = FIRST.count(self.problem, budget.time_limit, self.options.starts) if early else 0
             with budget.phase("first networks"):
                 self._begin(state, budget)
@@ -202,15 +200,15 @@ class DeepSolver:
 
     def _few(self, budget: Budget) -> int:
         """Return how many starts explore for 0.3 of the time on a CPU."""
-        return max(1, min(AT_FIRST, round(0.3 / self._share_of_descents(1, budget))))
+        share = max(self._share_of_descents(1, budget), 1e-9)  # without a time limit it is 0
+        return max(1, min(AT_FIRST, round(0.3 / share)))
 
     def _share_of_descents(self, starts: int, budget: Budget) -> float:
         """Return the part of the time that this number of starts takes, of 900 turns each, on a CPU."""
-        widths = self._exploration.starts.widths
-        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * max(widths))
+        widest = max(self._exploration.starts.widths)
+        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * widest)
         turns = 900 * work(self.problem, [width] * (self.problem.depth - 1))
-        rate = 3e9  # multiplications in a second
-        return starts * turns / rate / budget.time_limit
+        return starts * turns / 3e9 / budget.time_limit  # multiplications in a second: 3e9
 
     def _building(self, state: State) -> bool:
         first = state.ranks.start == 1 and not self._descents.deepened_first
@@ -226,8 +224,7 @@ class DeepSolver:
     def _explore(self, state: State, budget: Budget, few: bool = False) -> None:
         first, exploration = len(state.costs), self._exploration
         batch = self._few(budget) if few else self.options.batch if self.options.tol is None else AT_FIRST
-        together = self._together(budget, first)
-        state.trained = together > 0
+        state.trained = (together := self._together(budget, first)) > 0
         numbers = range(first, first + together if together else min(first + batch, self.options.starts))
         draws = [self._draw(k, exploration.starts if state.trained else None) for k in numbers]
         if state.trained:
@@ -242,10 +239,10 @@ class DeepSolver:
         if not state.early:
             state.early = [self._draw(k, FIRST.starts) for k in range(self._early)]
             state.early_end = min(budget.time_limit, budget.seconds() + FIRST.share * budget.time_limit)
-        within, steps = replace(budget, time_limit=state.early_end), CYCLE * 2**state.cycles
+        within, steps = replace(budget, time_limit=state.early_end), FIRST.cycles[state.cycles]
         cycle = replace(FIRST, steps=(steps, steps), share=1.0)
         state.early, state.cycles = cycle.train(self._descents.smooth, state.early, within), state.cycles + 1
-        if within.spent() or steps * 2 > FIRST.steps[1]:
+        if within.spent() or state.cycles == len(FIRST.cycles):
             state.trained = state.due = True
             self._choose(state, state.early, FIRST.elite, FIRST.promising, budget)
         else:

@@ -37,7 +37,8 @@ DRAWN, REFINED = 3, 4
 # The part of the time limit that the answer of two layers may take, and its rounds at most: rough, as all layers
 # descend from it, and brief where starts that are trained follow, which end lower.
 ROUGHLY, BRIEFLY = (0.25, 6), (0.05, 3)
-# Rounds after which no exact fit is expected any more; until then there are more of them, in half of the time.
+# Rounds after which no exact fit is expected any more; until then they begin again with four times as many, in half of
+# the time.
 FITTING = 1000
 
 
@@ -55,10 +56,11 @@ def from_two_layers(
     limit = budget.seconds() + min(budget.remaining(), share * budget.time_limit)
     options = SolveOptions(replace(budget, time_limit=limit, max_iterations=rounds), certify="none", seed=seed)
     weights = Alternation(shallow, options).solve().weights
-    while not shallow.allows(evaluate(shallow, weights).residual) and rounds < FITTING and not budget.spent():
+    longer = budget.rest(0.5)
+    while not shallow.allows(evaluate(shallow, weights).residual) and rounds < FITTING and not longer.spent():
         rounds *= 4
-        longer = replace(budget.rest(0.5), max_iterations=rounds)
-        weights = Alternation(shallow, replace(options, budget=longer)).solve().weights
+        more = replace(options, budget=replace(longer, max_iterations=rounds))
+        weights = Alternation(shallow, more).solve().weights
     return deepened(shallow, weights, problem)
 
 
