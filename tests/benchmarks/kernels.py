@@ -1,5 +1,6 @@
 """Tr[K B^+] with its gradients in both factors: ours against dense pseudo-inverses, in turns within one process."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from tests.references.hidden_loss import trace_quotient
 Answer = tuple[float, Tensor, Tensor]
 FULL, DEFICIENT = 10.0, 50.0  # times faster than torch's pinv, the targets
 OUTPUTS = 10
+MOST_SINGULAR = 2000  # rows of the pseudo-inverse by singular values, which takes minutes at 8,192
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,10 @@ def _compare(case: Case, settings: Settings, turns: int) -> tuple[object, ...]:
     Z, Zs = case.factors(settings.device)
     contenders: dict[str, Callable[[], Answer]] = {
         "ours": lambda: _ours(Z, Zs),
-        "pinv": lambda: _pinv(Z, Zs, hermitian=False),
         "hermitian": lambda: _pinv(Z, Zs, hermitian=True),
     }
+    if case.N <= MOST_SINGULAR:
+        contenders["pinv"] = lambda: _pinv(Z, Zs, hermitian=False)
     if settings.device == "cpu":
         contenders["pinvh"] = lambda: _pinvh(Z, Zs)
     times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -109,7 +112,7 @@ def _compare(case: Case, settings: Settings, turns: int) -> tuple[object, ...]:
     exact = answers["hermitian"] if case == double else _ours(*double.factors(settings.device))
     off = _distance(answers["ours"], exact)
     pinvh = ms.get("pinvh")
-    shown = [round(ms[name], 1) for name in ("ours", "pinv", "hermitian")]
+    shown = [round(ms[name], 1) if name in ms else None for name in ("ours", "pinv", "hermitian")]
     return (
         case.name,
         case.N,
@@ -118,7 +121,7 @@ def _compare(case: Case, settings: Settings, turns: int) -> tuple[object, ...]:
         *shown,
         None if pinvh is None else round(pinvh, 1),
         off,
-        round(min(ms["pinv"], ms["hermitian"]) / ms["ours"], 1),
+        round(min(ms.get("pinv", math.inf), ms["hermitian"]) / ms["ours"], 1),
         None if pinvh is None else round(pinvh / ms["ours"], 1),
     )
 
