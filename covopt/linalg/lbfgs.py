@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -67,19 +68,26 @@ class Memory:
         self._pairs.append((step, change, curvature))
 
     def times(self, g: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
-        """Return H g."""
+        """Return H g; on a GPU, the processor asks it for no number on the way."""
         q, weights = g.clone(), []
+
+        def dot(a: Tensor, b: Tensor) -> Any:
+            return a @ b if g.is_cuda else float(a @ b)
+
+        def add(v: Tensor, factor: Any) -> None:
+            q.addcmul_(v, factor) if g.is_cuda else q.add_(v, alpha=factor)
+
         for step, change, curvature in reversed(self._pairs):
-            weights.append(float(step @ q) / curvature)
-            q.sub_(change, alpha=weights[-1])
+            weights.append(dot(step, q) / curvature)
+            add(change, -weights[-1])
         D = self._preconditioner
         if D is not None:
             q.mul_(D)
         if self._pairs:
             _, change, curvature = self._pairs[-1]
-            q.mul_(curvature / float(change @ (change if D is None else D * change)))
+            q.mul_(curvature / dot(change, change if D is None else D * change))
         for (step, change, curvature), weight in zip(self._pairs, reversed(weights), strict=True):
-            q.add_(step, alpha=weight - float(change @ q) / curvature)
+            add(step, weight - dot(change, q) / curvature)
         return q
 
 

@@ -93,16 +93,16 @@ def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], toleranc
 
 def _groups(units: Tensor, sizes: Tensor, tolerance: float) -> Int[Tensor, " n"]:
     """Return greedy groups around the strongest neurons, numbered by strength; -1 for neurons without effect."""
-    alive = sizes > 0
-    close = (units @ units.T >= 1.0 - tolerance) & alive[None, :] & alive[:, None]
-    group = torch.full_like(sizes, -1, dtype=torch.int64)
+    alive = (sizes > 0).cpu()  # on a GPU, each step of the loop would wait for it
+    close = (units @ units.T >= 1.0 - tolerance).cpu() & alive[None, :] & alive[:, None]
+    group = torch.full_like(alive, -1, dtype=torch.int64)
     count = 0
     for k in sizes.argsort(descending=True, stable=True).tolist():
         if alive[k] and group[k] < 0:
             group[close[k] & (group < 0)] = count
             group[k] = count
             count += 1
-    return group
+    return group.to(sizes.device)
 
 
 def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule: RankRule = EXACT_RANK) -> Selected:

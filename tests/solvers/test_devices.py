@@ -15,6 +15,7 @@ from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import ConvexConcaveOracle
 from covopt.solvers.shallow.master import Master
 from covopt.solvers.shallow.newton import refine
+from covopt.solvers.training.descent import Adam, AdamOptions
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CLOSE = {torch.float64: 1e-8, torch.float32: 2e-3}
@@ -94,3 +95,35 @@ def test_the_outputs_under_cross_entropy(device: str, dtype: torch.dtype) -> Non
     for mine, theirs in zip(found, expected, strict=True):
         assert (mine.device.type, mine.dtype) == (device, dtype)
         torch.testing.assert_close(mine.cpu().double(), theirs, rtol=0.0, atol=20.0 * CLOSE[dtype])
+
+
+def test_recorded_steps_of_adam_are_the_steps(device: str, dtype: torch.dtype) -> None:
+    """Steps that a GPU replays, with batches that it draws, against steps on the CPU with the same batches."""
+    X, start = drawn(400, 6), drawn(1, 6)
+    draws = torch.Generator(device=device).manual_seed(3)
+
+    def slope_at(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        inside = X.to(x)[rows.to(x.device)] @ x[0] - 1.0
+        return inside.square().mean()[None], (2.0 * inside @ X.to(x)[rows.to(x.device)] / len(rows))[None]
+
+    taken: list[Tensor] = []
+    counted = torch.zeros((), dtype=torch.int64, device=device)
+    chosen = torch.zeros(60, 16, dtype=torch.int64, device=device)
+
+    def slope(x: Tensor) -> tuple[Tensor, Tensor]:
+        rows = torch.randint(400, (16,), generator=draws, device=device)
+        chosen[counted] = rows
+        counted.add_(1)
+        return slope_at(x, rows)
+
+    adam = Adam(slope, start.to(device, dtype), AdamOptions(steps=60, rate=0.1), [draws])
+    expected = Adam(lambda x: slope_at(x, taken.pop(0)), start, AdamOptions(steps=60, rate=0.1))
+    for _ in range(60):
+        adam.iterate()
+    assert len(torch.unique(chosen, dim=0)) == 60  # other batches at every step
+    taken.extend(chosen.cpu())
+    for _ in range(60):
+        expected.iterate()
+    torch.testing.assert_close(adam.x.cpu().double(), expected.x, rtol=0.0, atol=CLOSE[dtype])
+    torch.testing.assert_close(adam.best.cpu().double(), expected.best, rtol=0.0, atol=CLOSE[dtype])
+    assert adam.steps_taken == 60

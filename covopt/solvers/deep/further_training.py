@@ -68,6 +68,6 @@ def _cycle(
     start = flattened([W.float() for W in weights])[None]
     own, drawn = float(start.square().mean().sqrt()), math.sqrt(2.0 * sum(map(len, weights)) / start.numel())
     size_of_weights = own if own > 1e-3 * drawn else drawn  # a rate for much smaller ones would move nothing
-    adam = Adam(slope, start, AdamOptions(steps=steps, rate=0.03 * size_of_weights))
+    adam = Adam(slope, start, AdamOptions(steps=steps, rate=0.03 * size_of_weights), [generator])
     pace.descend(adam, steps, budget)
     return [W.to(like) for W, like in zip(shaped_like(adam.x[0], weights), weights, strict=True)]

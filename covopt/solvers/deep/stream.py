@@ -196,7 +196,7 @@ class DeepStream:
             return x.new_zeros(len(x)), torch.cat(slopes)
 
         rate = 0.3 * float(start.square().mean().sqrt())
-        adam = LocalAdam(slope, start, AdamOptions(steps=steps, rate=rate), spread)
+        adam = LocalAdam(slope, start, AdamOptions(steps=steps, rate=rate), spread, [self._generator])
         self._pace.descend(adam, steps, budget)
         return [W.to(self.problem.X) for W in batch.unpack(adam.x[0], widths)]
 

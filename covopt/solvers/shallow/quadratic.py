@@ -41,6 +41,9 @@ def nonnegative_quadratic(
     """
     if not len(start) or not bool(torch.isfinite(H).all() and torch.isfinite(g).all()):
         return start
+    if H.is_cuda:  # hundreds of short steps, each of which the processor has to see
+        options = stop, pivots, centering_steps
+        return nonnegative_quadratic(H.cpu(), g.cpu(), start.cpu(), *options).to(start.device)
     # Unit diagonal: gradients and steps of different columns become comparable. Entries below 1e-30 of the largest
     # count as that much, so that their columns do not overflow.
     diagonal = H.diagonal()

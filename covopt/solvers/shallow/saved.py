@@ -5,7 +5,7 @@ What has a row for each sample is kept for all of them, in their order, so that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import Any
@@ -81,9 +81,9 @@ def keeping_cycles(checkpoint: Checkpoint, stage: str, solver: StreamSolver, bud
         if ended or checkpoint.due(seconds):
             keep(state, seconds)
 
-    def within(state: Streamed) -> None:
+    def within(state: Callable[[], Streamed]) -> None:
         if checkpoint.due(seconds := budget.seconds()):
-            keep(state, seconds)
+            keep(state(), seconds)
 
     solver.within = within
     return after

@@ -189,7 +189,7 @@ class StreamSolver:
 
     Attributes:
         judging: seconds that a loss over all samples takes.
-        within: takes the state after each step of a cycle.
+        within: takes a function that returns the state, after each step of a cycle.
     """
 
     parts = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on its own batches
@@ -215,7 +215,7 @@ class StreamSolver:
         self._view: View | None = None
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0
-        self.within: Callable[[Streamed], None] = lambda state: None
+        self.within: Callable[[Callable[[], Streamed]], None] = lambda state: None
 
     def init(self, budget: Budget) -> Streamed:
         """Return a balanced random network after a few steps, or that network itself."""
@@ -269,7 +269,8 @@ class StreamSolver:
         """Return Adam from these parts, on random batches."""
         start, size = torch.cat([part.flatten() for part in parts]), batch or self._batch
         options = AdamOptions(steps=steps, rate=self._rate(parts) if rate is None else rate)
-        return LocalAdam(lambda x: self._slope(x, parts, samples, size), start, options, samples.spread)
+        draws = [self._generator]
+        return LocalAdam(lambda x: self._slope(x, parts, samples, size), start, options, samples.spread, draws)
 
     def _rate(self, parts: Parts) -> float:
         return self.rate * float(parts[0].square().mean().sqrt())
@@ -288,7 +289,7 @@ class StreamSolver:
 
         def each() -> None:
             if adam.met:
-                self.within(replace(state, cycle=(steps, rate, adam.memory())))
+                self.within(lambda: replace(state, cycle=(steps, rate, adam.memory())))
 
         self._pace.descend(adam, steps, budget, each)
         parts = _parts(adam.x[0], state.parts)

@@ -9,7 +9,7 @@ Source: Stich, Local SGD converges fast and communicates little (2019), for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -50,6 +50,8 @@ class CyclePace:
                 break
             adam.iterate()
             after_step()
+        if adam.x.is_cuda:  # which may still be running the last of them
+            torch.cuda.synchronize(adam.x.device)
         self._ended = budget.seconds()
         self._step = (self._ended - began) / max(1, adam.steps_taken - before)
 
@@ -65,11 +67,21 @@ class LocalAdam(Adam):
         function: of the points of these parts (B, P), values (B,) and gradients (B, P).
         start: of all (P,).
         spread: how the rows are; where one process holds all in one part, this is `Adam`.
+        draws: generators that the function draws from.
     """
 
-    def __init__(self, function: Function, start: Float[Tensor, " P"], options: AdamOptions, spread: Alone) -> None:
+    def __init__(
+        self,
+        function: Function,
+        start: Float[Tensor, " P"],
+        options: AdamOptions,
+        spread: Alone,
+        draws: Sequence[torch.Generator] = (),
+    ) -> None:
         self._spread = spread
-        super().__init__(function, start.expand(len(spread.shares()), -1), options)
+        super().__init__(
+            function, start.expand(len(spread.shares()), -1), options, draws if spread.parts == 1 else None
+        )
 
     @property
     def met(self) -> bool:

@@ -6,7 +6,7 @@ All rows go through the same operations at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from covopt.linalg.lbfgs import CURVATURE, DECREASE, TRIALS
+from covopt.solvers.training.recorded import Recorded
 
 _dot = torch.linalg.vecdot
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -39,16 +40,29 @@ class AdamOptions:
 class Adam:
     """Adam with a cosine schedule from each row of `start`.
 
+    Args:
+        draws: generators that the function draws from. On a GPU its steps are recorded, unless this is None.
+
     Attributes:
         best: the lowest points so far (B, P); lowest: their values (B,).
         steps_taken: so far.
     """
 
-    def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions | None = None) -> None:
+    def __init__(
+        self,
+        function: Function,
+        start: Float[Tensor, "B P"],
+        options: AdamOptions | None = None,
+        draws: Sequence[torch.Generator] | None = (),
+    ) -> None:
         self._function, self._options = function, options or AdamOptions()
-        self.x = start.clone()
+        self.x, self.best = start.clone(), start.clone()
         self._first, self._second = torch.zeros_like(start), torch.zeros_like(start)
-        self.best, self.lowest, self.steps_taken = start, torch.full_like(start[:, 0], torch.inf), 0
+        self.lowest, self.steps_taken = torch.full_like(start[:, 0], torch.inf), 0
+        self._recorded: Recorded | None = None
+        if start.is_cuda and draws is not None:
+            self._taken = torch.zeros((), dtype=torch.float64, device=start.device)
+            self._recorded = Recorded(self._advance_there, draws)
 
     def memory(self) -> dict[str, Tensor]:
         """Return what further iterations depend on."""
@@ -59,21 +73,41 @@ class Adam:
         """Restore what `memory` returned."""
         self.x, self._first, self._second = (memory[name] for name in ("x", "first", "second"))
         self.steps_taken = int(memory["steps"])
+        if self._recorded is not None:
+            self._taken.fill_(self.steps_taken)
 
     def iterate(self) -> None:
         """Take one step in each row."""
+        if self._recorded is None:
+            self._advance(self.steps_taken)
+        else:
+            self._recorded()
+        self.steps_taken += 1
+
+    def _advance_there(self) -> None:
+        """Take a step whose number is on the GPU, so that it is another one when the step is replayed."""
+        self._advance(self._taken)
+        self._taken.add_(1.0)
+
+    def _advance(self, taken: int | Float[Tensor, ""]) -> None:
+        """Take the step after `taken` ones, in place."""
         o, slow, slower = self._options, 0.9, 0.999  # Adam's rates of decay
         final = 1e-2  # the part of the first learning rate at which the cosine ends
         f, g = self._function(self.x)
         better = f < self.lowest
-        self.best = torch.where(better[:, None], self.x, self.best)
-        self.lowest = torch.where(better, f, self.lowest)
-        fall = final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * self.steps_taken / o.steps))
-        self.steps_taken += 1
+        torch.where(better[:, None], self.x, self.best, out=self.best)
+        torch.where(better, f, self.lowest, out=self.lowest)
         self._first.lerp_(g, 1.0 - slow)
         self._second.mul_(slower).addcmul_(g, g, value=1.0 - slower)
-        spread = (self._second / (1.0 - slower**self.steps_taken)).sqrt_().add_(1e-8)
-        self.x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - slow**self.steps_taken))
+        spread = (self._second / (1.0 - slower ** (taken + 1))).sqrt_().add_(1e-8)
+        angle = math.pi * taken / o.steps
+        cosine = angle.cos() if isinstance(angle, Tensor) else math.cos(angle)
+        fall = final + (1.0 - final) * 0.5 * (1.0 + cosine)
+        step = -o.rate * fall / (1.0 - slow ** (taken + 1))
+        if isinstance(step, Tensor):
+            self.x.addcmul_(self._first / spread, step.to(spread))
+        else:
+            self.x.addcdiv_(self._first, spread, value=step)
 
 
 class SGD:
@@ -245,8 +279,8 @@ class BatchedLBFGS:
         memory, scale = self._memory, self._scale[:, None]
         if not memory:
             return -scale * self.g
-        oldest_first = [(self._turns + k) % memory for k in range(memory)]
-        both = oldest_first + [memory + slot for slot in oldest_first]
+        oldest_first = (torch.arange(memory, device=self.g.device) + self._turns) % memory
+        both = torch.cat([oldest_first, oldest_first + memory])
         along = torch.bmm(self.g[:, None], self._pairs.mT).mT[:, both]
         products = self._products[:, both][:, :, oldest_first]
         diagonal = torch.diagonal(products[:, :memory], dim1=1, dim2=2)

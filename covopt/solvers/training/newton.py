@@ -84,7 +84,8 @@ def descend_by_newton(
         networks: starting points, of at most this width.
     """
     batch, exact = _Batch(problem, width), problem.interpolates
-    theta, rows = batch.pack(networks), torch.arange(len(networks))
+    theta = batch.pack(networks)
+    rows = torch.arange(len(theta), device=theta.device)
     mu, explored = options.round * size_of_preactivations(problem, networks), usual_penalty(problem)
     last = options.lightest * explored if exact else problem.lam
     lam = max(options.light * explored, last)
@@ -112,9 +113,9 @@ class _Batch:
         self._Xt, self._Y = problem.Xt, problem.Y
         self._d, self._m = self._Xt.shape[1], self._Y.shape[1]
         self._squares = (self._Xt[:, :, None] * self._Xt[:, None]).flatten(1)
-        self._unit = torch.eye(self._m, dtype=torch.float64)
+        self._unit = torch.eye(self._m, dtype=torch.float64, device=self._Y.device)
         self._root = problem.shares.sqrt()[:, None]
-        penalised = [torch.zeros(shape, dtype=torch.float64) for shape in problem.shapes([width])]
+        penalised = [self._Y.new_zeros(shape) for shape in problem.shapes([width])]
         for A in problem.decayed(penalised):
             A.fill_(1.0)
         self._penalised = self.pack([penalised])[0]
@@ -159,7 +160,7 @@ class _Batch:
         """Take the steps of a stage; return the rows and their dampings for the next step."""
         dampings = 0.05, 1.0, 20.0  # candidates of a step, relative to the best damping of the last step
         theta, damping = theta.clone(), damping.clamp(max=lam)
-        going = torch.arange(len(theta))
+        going = torch.arange(len(theta), device=theta.device)
         for _ in range(options.steps):
             if stop() or not len(going):
                 break
@@ -168,7 +169,7 @@ class _Batch:
             candidates = damping[going][:, None] * x.new_tensor(dampings)
             points, values = self._trials(x, targets, lam, mu, (g, H, candidates))
             lowest, best = values.min(dim=1)
-            better, rows = lowest < f, torch.arange(len(x))
+            better, rows = lowest < f, torch.arange(len(x), device=x.device)
             theta[going] = torch.where(better[:, None], points[rows, best], x)
             # If no candidate lowers f, the next ones are all larger.
             next_damping = torch.where(better, candidates[rows, best], dampings[-1] * candidates[:, -1])
@@ -192,7 +193,7 @@ class _Batch:
         damped = H[:, None].repeat(1, count, 1, 1)
         damped.diagonal(dim1=2, dim2=3).add_(dampings[..., None])
         factor, failed = torch.linalg.cholesky_ex(damped)
-        factor[failed > 0] = torch.eye(x.shape[1], dtype=x.dtype)
+        factor[failed > 0] = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
         points = x[:, None] - torch.cholesky_solve(g[:, None, :, None].expand(-1, count, -1, -1), factor)[..., 0]
         values = self.values(points.flatten(0, 1), T.repeat_interleave(count, dim=0), lam, mu).view(-1, count)
         return points, torch.where((failed == 0) & values.isfinite(), values, torch.inf)

@@ -194,5 +194,7 @@ def _directions(problem: Problem, seed: int) -> list[Float[Tensor, " n"]]:
     directions = [torch.randn(X.shape[1], generator=generator, dtype=torch.float64).to(X)]
     if bool(X.any()) and bool(Y.any()):
         first = torch.linalg.svd(Y, full_matrices=False)
-        directions += [torch.linalg.lstsq(X, first.U[:, :1], driver="gelsd").solution[:, 0], torch.linalg.svd(X).Vh[0]]
+        # On a GPU there is no driver for matrices of deficient rank.
+        linear = torch.linalg.lstsq(X.cpu(), first.U[:, :1].cpu(), driver="gelsd").solution[:, 0].to(X)
+        directions += [linear, torch.linalg.svd(X).Vh[0]]
     return [w / w.norm() for w in directions if bool(torch.isfinite(w).all()) and float(w.norm()) > 0.0]

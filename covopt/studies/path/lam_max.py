@@ -233,7 +233,7 @@ def _free_slope(problem: Problem) -> Float[Tensor, "N m"]:
 def _lower_end(problem: Problem, family: _Family, seed: int) -> float:
     """Return the largest lam with |Lambda(lam)^T sigma(Xt w)| = 1 for a neuron of a search."""
     search = ConvexConcaveOracle(problem.Xt, problem.activation)
-    generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     directions, lam, idle = problem.Xt[:0], 0.0, 0
     at = NEAR * family.far(_norms_of(problem))
     while idle < PATIENCE:

@@ -201,18 +201,19 @@ class WidthSearch(Continuation[int, list[Point]]):
         places = (("wider", above), ("exchange", n), ("narrower", below))
         near = [(source, self.best[k]) for source, k in places if k in self.best]
         sources, directions = [], []
+        problem = self.problem.to(torch.device("cpu"))  # thousands of steps on a few numbers
         for k in range(draws or POOL * len(near)):
             if near and (k % 2 or not draws):
                 source, pool = near[k // 2 % len(near)]
                 weights = pool[int(torch.randint(len(pool), (1,), generator=generator))].weights
-                made = neighbours.vary_kinks(self.problem, weights, n, generator)
+                made = neighbours.vary_kinks(problem, [W.cpu() for W in weights], n, generator)
             else:
-                source, made = "draw", neighbours.draw_kinks(self.problem, n, generator)
+                source, made = "draw", neighbours.draw_kinks(problem, n, generator)
             sources.append(source)
             directions.append(made)
         if not directions:
             return []
-        fitted = neighbours.fit_kinks(self.problem, torch.stack(directions))
+        fitted = neighbours.fit_kinks(self.problem, torch.stack(directions).to(self.problem.X))
         return [Point(n, source, weights) for source, weights in zip(sources, fitted, strict=True)]
 
     def _judged(self, candidate: Point) -> Point:
