@@ -16,9 +16,6 @@ from torch import Tensor
 
 from covopt.runtime.errors import ProblemError
 
-SMALL = 512
-"""Columns or rows of a matrix on a GPU, up to which the processor decomposes the triangle of its QR sooner."""
-
 
 @dataclass(frozen=True)
 class RankRule:
@@ -103,19 +100,9 @@ class Factor:
 
 def thin(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> Factor:
     """Decompose the factor Z of B = Z Z^T in O(N n min(N, n)); device and dtype are those of Z."""
-    U, s, Vh = _thin_svd(Z)
+    U, s, Vh = torch.linalg.svd(Z, full_matrices=False)
     significant = rule.keeps(s).to(s.dtype)
     return Factor(U, s, Vh.mT, significant, _inverse(s, significant, rule.tikhonov), rule.tikhonov)
-
-
-def _thin_svd(Z: Float[Tensor, "*b N n"]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return U, s, V^T; on a GPU by way of Z = Q R if R is small, because the processor decomposes R sooner."""
-    if not Z.is_cuda or min(Z.shape[-2:]) > SMALL:
-        return torch.linalg.svd(Z, full_matrices=False)
-    is_tall = Z.shape[-2] >= Z.shape[-1]
-    Q, R = torch.linalg.qr(Z if is_tall else Z.mT)
-    U, s, Vh = (part.to(Z) for part in torch.linalg.svd(R.cpu()))
-    return (Q @ U, s, Vh) if is_tall else (Vh.mT, s, (Q @ U).mT)
 
 
 def triangle(chunks: Iterable[Float[Tensor, "_ n"]]) -> Float[Tensor, "_ n"]:

@@ -166,8 +166,8 @@ def benchmarks() -> dict[str, Benchmark]:
 
 
 def references(settings: Settings, name: str, better: dict | None = None) -> dict:
-    """What earlier runs reached, from NAME-references.json; with `better`, after that has been stored there."""
-    path = settings.directory / f"{name}-references.json"
+    """What earlier runs reached on any device, from NAME-references.json; `better` is stored there first."""
+    path = (settings.directory if settings.quick else RESULTS) / f"{name}-references.json"
     if better is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(better, indent=1) + "\n")

@@ -97,33 +97,31 @@ def test_the_outputs_under_cross_entropy(device: str, dtype: torch.dtype) -> Non
         torch.testing.assert_close(mine.cpu().double(), theirs, rtol=0.0, atol=20.0 * CLOSE[dtype])
 
 
-def test_recorded_steps_of_adam_are_the_steps(device: str, dtype: torch.dtype) -> None:
-    """Steps that a GPU replays, with batches that it draws, against steps on the CPU with the same batches."""
-    X, start = drawn(400, 6), drawn(1, 6)
-    draws = torch.Generator(device=device).manual_seed(3)
+@pytest.mark.parametrize("asks", [False, True], ids=["recorded", "asking"])
+def test_steps_of_adam_that_draw_batches(asks: bool, device: str, dtype: torch.dtype) -> None:
+    """Steps that a GPU records, or cannot record as they ask for a number, are those of the CPU on the same batches."""
+    X, start, draws = drawn(400, 6), drawn(1, 6), torch.Generator(device=device).manual_seed(3)
+    batches, step = (torch.zeros(shape, dtype=torch.int64, device=device) for shape in ((60, 16), 1))
 
-    def slope_at(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        inside = X.to(x)[rows.to(x.device)] @ x[0] - 1.0
-        return inside.square().mean()[None], (2.0 * inside @ X.to(x)[rows.to(x.device)] / len(rows))[None]
+    def slope(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        some = X.to(x)[rows]
+        off = some @ x[0] - 1.0
+        return off.square().mean()[None], (2.0 * off @ some / len(rows))[None]
 
-    taken: list[Tensor] = []
-    counted = torch.zeros((), dtype=torch.int64, device=device)
-    chosen = torch.zeros(60, 16, dtype=torch.int64, device=device)
-
-    def slope(x: Tensor) -> tuple[Tensor, Tensor]:
+    def drawing(x: Tensor) -> tuple[Tensor, Tensor]:
         rows = torch.randint(400, (16,), generator=draws, device=device)
-        chosen[counted] = rows
-        counted.add_(1)
-        return slope_at(x, rows)
+        batches.index_copy_(0, step, rows[None])
+        step.add_(1)
+        value, gradient = slope(x, rows)
+        return (value if not asks or float(value) >= 0.0 else -value), gradient
 
-    adam = Adam(slope, start.to(device, dtype), AdamOptions(steps=60, rate=0.1), [draws])
-    expected = Adam(lambda x: slope_at(x, taken.pop(0)), start, AdamOptions(steps=60, rate=0.1))
+    adam = Adam(drawing, start.to(device, dtype), AdamOptions(steps=60, rate=0.1), [draws])
     for _ in range(60):
         adam.iterate()
-    assert len(torch.unique(chosen, dim=0)) == 60  # other batches at every step
-    taken.extend(chosen.cpu())
+    assert int(step) == len(torch.unique(batches, dim=0)) == adam.steps_taken == 60
+    given = iter(batches.cpu())
+    expected = Adam(lambda x: slope(x, next(given)), start, AdamOptions(steps=60, rate=0.1))
     for _ in range(60):
         expected.iterate()
     torch.testing.assert_close(adam.x.cpu().double(), expected.x, rtol=0.0, atol=CLOSE[dtype])
     torch.testing.assert_close(adam.best.cpu().double(), expected.best, rtol=0.0, atol=CLOSE[dtype])
-    assert adam.steps_taken == 60

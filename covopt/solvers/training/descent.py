@@ -62,7 +62,7 @@ class Adam:
         self._recorded: Recorded | None = None
         if start.is_cuda and draws is not None:
             self._taken = torch.zeros((), dtype=torch.float64, device=start.device)
-            self._recorded = Recorded(self._advance_there, draws)
+            self._recorded = Recorded(draws)
 
     def memory(self) -> dict[str, Tensor]:
         """Return what further iterations depend on."""
@@ -81,7 +81,7 @@ class Adam:
         if self._recorded is None:
             self._advance(self.steps_taken)
         else:
-            self._recorded()
+            self._recorded(self._advance_there)
         self.steps_taken += 1
 
     def _advance_there(self) -> None:

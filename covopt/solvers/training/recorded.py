@@ -6,6 +6,7 @@ GPU takes to run them. A CUDA graph starts them all at once.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,39 +16,48 @@ class Recorded:
     """A step that runs as it is at first, and is recorded and replayed from then on.
 
     Args:
-        step: works in place on the same tensors each time, and asks the GPU for no number.
-        draws: the generators that it draws from.
+        draws: the generators that the step draws from.
         before: calls before it is recorded; a short training is not worth it.
     """
 
-    def __init__(self, step: Callable[[], None], draws: Sequence[torch.Generator], before: int = 20) -> None:
-        self._step, self._draws, self._before = step, draws, before
+    def __init__(self, draws: Sequence[torch.Generator], before: int = 20) -> None:
+        self._draws, self._before = draws, before
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self) -> None:
-        """Take the step."""
+    def __call__(self, step: Callable[[], None]) -> None:
+        """Take the step, which works in place on the same tensors each time, and asks the GPU for no number."""
         if self._graph is not None:
             self._graph.replay()
             return
-        self._step()
+        step()
         self._before -= 1
         if self._before == 0:
-            self._graph = self._record()
+            self._graph = self._record(step)
 
-    def _record(self) -> torch.cuda.CUDAGraph | None:
+    def _record(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
         """Return the step as a graph, without running it; None if it asks for a number, as a user's loss may."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        before = [generator.get_state() for generator in self._draws]
         for generator in self._draws:
             graph.register_generator_state(generator)
         stream.wait_stream(torch.cuda.current_stream())
+        collects = gc.isenabled()
+        gc.disable()  # memory that is freed meanwhile would end the recording
         try:
             with torch.cuda.stream(stream):
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    self._step()
+                    step()
                 finally:
                     graph.capture_end()
         except RuntimeError:
             graph = None
+            for generator, state in zip(self._draws, before, strict=True):  # they would wait for the graph for ever
+                fresh = torch.Generator(device=generator.device)
+                fresh.set_state(state)
+                generator.graphsafe_set_state(fresh)
+        finally:
+            if collects:
+                gc.enable()
         torch.cuda.current_stream().wait_stream(stream)
         return graph
