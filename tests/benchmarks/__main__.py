@@ -39,7 +39,7 @@ def main() -> None:
         return
     for name in options.names:
         print(f"{name}: {BENCHMARKS[name].says}", file=sys.stderr)
-        before = machine.describe(settings.threads)
+        before = machine.describe(settings.threads) | gpu.named(settings.device)
         outcome = BENCHMARKS[name].run(settings)
         path = write(name, outcome, settings, before)
         met = {True: "met", False: "not met", None: "undecided"}[outcome.met]

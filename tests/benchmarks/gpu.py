@@ -123,15 +123,19 @@ def _carry_out(part: Slice, settings: Settings, limit: float) -> dict[str, objec
         "done": end == "done",
         "end": end,
         "seconds": round(time.monotonic() - started, 1),
-        "device": torch.cuda.get_device_name() if settings.device != "cpu" else "cpu",
         "commit": machine.commit(),
-        "machine": machine.describe(settings.threads),
+        "machine": machine.describe(settings.threads) | named(settings.device),
         "printed": text.splitlines()[-20:],
     }
 
 
 def _shown(path: Path) -> Path:
     return path.relative_to(machine.ROOT) if path.is_relative_to(machine.ROOT) else path
+
+
+def named(device: str) -> dict[str, str]:
+    """Return the name of the GPU, for what a result says of the machine."""
+    return {} if device == "cpu" else {"gpu": torch.cuda.get_device_name()}
 
 
 def run_sign_trees(settings: Settings, name: str) -> Outcome:

@@ -13,7 +13,7 @@ import torch
 
 
 class Recorded:
-    """A step that runs as it is at first, and is recorded and replayed from then on.
+    """A step that runs as it is at first, and is recorded and replayed after that.
 
     Args:
         draws: the generators that the step draws from.
