@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.linalg.cholesky import lower_gram, solve_lower
-from covopt.model.loss import Weight, mean_gradient, mean_loss
+from covopt.model.loss import Likelihood, Weight, mean_gradient, mean_loss
 from covopt.model.passes import Samples
 from covopt.model.problem import Problem
 from covopt.oracles.exact import problem_has_exact_oracle
@@ -56,6 +56,8 @@ class StreamOptions:
         batch: samples of a step; of each part, where rows are spread.
         first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
         directions: of the inputs that the first cycles see, where that is few enough.
+        for_classes: for losses of classes, whose minima have fewer neurons: neurons, neurons for each output, and on a
+            CPU samples of a step. 20,000 samples of ten classes had a cost of 0.0555 after 3 s, with the others after 11.
     """
 
     entries: int = 2**22
@@ -63,6 +65,15 @@ class StreamOptions:
     batch: int = 512
     first: int = 2
     directions: int = 64
+    for_classes: tuple[int, int, int] = (150, 15, 256)
+
+    def fitted(self, problem: Problem) -> StreamOptions:
+        """Return the options for this problem's loss."""
+        if not isinstance(problem.loss, Likelihood):
+            return self
+        fewest, each, batch = self.for_classes
+        neurons = min(self.neurons, max(fewest, each * problem.Y.shape[1]))
+        return replace(self, neurons=neurons, batch=self.batch if problem.X.is_cuda else min(self.batch, batch))
 
 
 def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
@@ -207,7 +218,7 @@ class StreamSolver:
     finishing = 2.0  # losses over all samples that take as long as the best outputs
 
     def __init__(self, problem: Problem, options: StreamOptions | None = None, seed: int = 0) -> None:
-        self.problem, self.options = problem, options or StreamOptions()
+        self.problem, self.options = problem, (options or StreamOptions()).fitted(problem)
         spread = problem.spread.in_parts(max(self.parts, problem.spread.processes))
         chunk = self.chunk_of_gpu if problem.X.is_cuda else self.chunk
         self._all = Samples(problem.X, problem.Y, problem.weight, chunk, spread, problem.beta)
