@@ -52,7 +52,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.proof import Proof, Proved, Target
-from covopt.linalg.rounding import to_unit_scale
+from covopt.linalg.rounding import unit_scale
 from covopt.model.loss import CrossEntropy, Interpolation, MeanSquaredError
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Certificate
@@ -151,33 +151,39 @@ def _singular_values(A: Tensor) -> tuple[Float[Tensor, " r"], float]:
     return values, max(A.shape) * CHARGED * float(A.norm())
 
 
-def largest_singular_value(problem: Problem, X: Tensor, centred: bool, chunk: int = 8192) -> float:
-    """Return an upper bound on |H D X|_op.
+def largest_singular_value(problem: Problem, X: Float[Tensor, "N n"], centred: bool, chunk: int = 2048) -> float:
+    """Return an upper bound on |H D X|_op, for X in float64.
 
-    Tall X go through their Gram matrix, whose largest eigenvalue loses no digits.
+    X is scaled by a power of two, so that no square underflows. Tall X, of which there is no second copy, go through
+    their Gram matrix, whose largest eigenvalue loses no digits.
     """
-    if len(X) <= chunk:
-        values, moved = _singular_values(weighted_rows(problem, X, centred))
-        return float(values[0]) + moved
-    mean = problem.mean(X) if centred else X.new_zeros(X.shape[1])
-    gram, total = X.new_zeros(X.shape[1], X.shape[1]), 0.0
-    for start in range(0, len(X), chunk):
-        rows = torch.arange(start, min(start + chunk, len(X)), device=X.device)
-        moved_rows = problem.weighted(X[rows] - mean, rows)
-        gram.addmm_(moved_rows.T, moved_rows)
-        total += float(moved_rows.square().sum())
-    # Each entry of the Gram matrix is off by at most len(X) roundings of the product of two columns' norms.
-    return math.sqrt(float(torch.linalg.eigvalsh(gram)[-1]) + max(X.shape) * CHARGED * total)
+    size, N = unit_scale(X), len(X)
+    if chunk >= N:
+        scaled = X / size
+        values, moved = _singular_values(weighted_rows(problem, scaled, centred))
+        top, total = float(values[0]) + moved, float(problem.weighted(scaled).norm())
+    else:
+        mean = problem.mean(X) / size if centred else X.new_zeros(X.shape[1])
+        gram, squares, squares_moved = X.new_zeros(X.shape[1], X.shape[1]), 0.0, 0.0
+        for start in range(0, N, chunk):
+            rows = torch.arange(start, min(start + chunk, N), device=X.device)
+            scaled = X[start : start + chunk] / size
+            squares += float(problem.weighted(scaled, rows).square().sum())
+            moved_rows = problem.weighted(scaled - mean, rows)
+            gram.addmm_(moved_rows.T, moved_rows)
+            squares_moved += float(moved_rows.square().sum())
+        # Each entry of the Gram matrix is off by at most N roundings of the product of two columns' norms.
+        top = math.sqrt(float(torch.linalg.eigvalsh(gram)[-1]) + max(X.shape) * CHARGED * squares_moved)
+        total = math.sqrt(squares)
+    # Centring loses digits relative to X, not to what is left.
+    return size * (top + N * CHARGED * total)
 
 
 def _nuclear_bound(
     problem: Problem, centred: bool, options: SpectralOptions, rank: int | None, stop: Callable[[], bool]
 ) -> tuple[float, list[Line]]:
-    X, Y = problem.X.double(), problem.Y.double()
-    # Scaled by a power of two, so that no square underflows. Centring loses digits relative to X, not to what is left.
-    X, size = to_unit_scale(X)
-    largest = largest_singular_value(problem, X, centred)
-    largest = size * (largest + len(X) * CHARGED * float(problem.weighted(X).norm()))
+    Y = problem.Y.double()
+    largest = largest_singular_value(problem, problem.X.double(), centred)
     targets, moved = _singular_values(weighted_rows(problem, Y, centred))
     # The largest |F - Y|_F that is allowed, 0 but for `interpolate`.
     misfit = problem.allowed_misfit * math.sqrt(problem.Y.numel()) * (1.0 + SLACK)

@@ -15,7 +15,15 @@ EPS = 2.0 * UNIT_ROUNDOFF
 
 def largest(values: Tensor) -> float:
     """Return the largest absolute entry, or 0 if there are none."""
-    return float(values.abs().max()) if values.numel() else 0.0
+    if not values.numel():
+        return 0.0
+    least, most = values.aminmax()  # abs() would be a copy
+    return max(float(most), -float(least))
+
+
+def unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda size: size) -> float:
+    """Return s of `to_unit_scale`, without a copy of the values."""
+    return 2.0 ** (math.frexp(agreed(largest(values)))[1] - 1)
 
 
 def to_unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda size: size) -> tuple[Tensor, float]:
@@ -24,5 +32,5 @@ def to_unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda size
     The division is exact, and squares neither overflow nor underflow. If `values` are part of a larger array, `agreed`
     returns the largest magnitude of the whole from that of this part.
     """
-    scale = 2.0 ** (math.frexp(agreed(largest(values)))[1] - 1)
+    scale = unit_scale(values, agreed)
     return values / scale, scale

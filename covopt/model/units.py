@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.linalg.rounding import largest
 from covopt.model.loss import Scalable
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
@@ -82,7 +83,9 @@ class Units:
 def unit_of_inputs(problem: Problem) -> float:
     """Return s; where it is 1, the inputs are not copied."""
     faint = 1e-3  # inputs below this part of the bias stay small in these units, in which the bias would be huge
-    return _power(max(problem.spread.largest(_largest(problem.X)), faint * problem.beta))
+    s = _power(max(problem.spread.largest(largest(problem.X)), faint * problem.beta))
+    many, near = 2**22, 16.0  # so many inputs are left as they are if their size is so near to 1: a copy is as large
+    return 1.0 if problem.samples * problem.X.shape[1] >= many and 1.0 / near <= s <= near else s
 
 
 def at_depth(problem: Problem, depth: int) -> Problem:
@@ -113,16 +116,8 @@ def check_strength(problem: Problem) -> None:
 def _units(problem: Problem) -> tuple[float, float, float]:
     """Return s, t and c; nothing is copied."""
     s = unit_of_inputs(problem)
-    t = _power(problem.spread.largest(_largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
+    t = _power(problem.spread.largest(largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
     return s, t, 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
-
-
-def _largest(values: Tensor) -> float:
-    """Return the largest magnitude; 0 for a layer without neurons."""
-    if not values.numel():
-        return 0.0
-    least, most = values.aminmax()  # abs() would be a copy
-    return max(float(most), -float(least))
 
 
 def _power(size: float) -> float:

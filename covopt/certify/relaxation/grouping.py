@@ -53,7 +53,7 @@ class Grouped(DualProof):
     @classmethod
     def suits(cls, problem: Problem) -> bool:
         """Return True if the arrays, which grow with the samples, are small enough."""
-        entries = problem.samples * (problem.Xt.shape[1] + problem.Y.shape[1])
+        entries = problem.samples * (problem.X.shape[1] + 1 + problem.Y.shape[1])  # Xt would be a copy
         return is_provable(problem) and entries <= 4_000_000
 
     @classmethod

@@ -68,7 +68,7 @@ class MiniBatches(Stage):
         if proof is None and options.certify != "none":
             incumbent.prove(bound_from_data(problem, options), proofs.network_proof(problem, weights))
         incumbent.prove(proof)
-        simple = cheapest_simple(problem, linear=not late)
+        simple = cheapest_simple(problem, linear=not late, units=units)
         if simple is not None:
             incumbent.offer(simple)
         incumbent.starts, incumbent.status = [incumbent.cost], outcome.status

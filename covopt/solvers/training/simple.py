@@ -55,9 +55,9 @@ def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tens
         yield _linear(problem, A)
 
 
-def cheapest_simple(problem: Problem, linear: bool = True) -> list[Tensor] | None:
+def cheapest_simple(problem: Problem, linear: bool = True, units: Units | None = None) -> list[Tensor] | None:
     """Return the constant, linear or zero network of lowest cost, in the units of the data; None if none is a fit."""
-    units, zero = Units.of(problem), [0] * (problem.depth - 1)
+    units, zero = units or Units.of(problem), [0] * (problem.depth - 1)
     networks = [units.outward(weights) for weights in simple_networks(units.problem, linear)]
     networks.append([problem.X.new_zeros(shape) for shape in problem.shapes(zero)])
     costs = [evaluate(problem, weights) for weights in networks]
