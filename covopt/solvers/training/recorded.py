@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.distributed as dist
 
 
 class Recorded:
@@ -35,7 +36,12 @@ class Recorded:
             self._graph = self._record(step)
 
     def _record(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-        """Return the step as a graph, without running it; None if it asks for a number, as a user's loss may."""
+        """Return the step as a graph, without running it.
+
+        None if it asks for a number, as a user's loss may, and where processes solve together.
+        """
+        if dist.is_available() and dist.is_initialized():
+            return None
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         before = [generator.get_state() for generator in self._draws]
         for generator in self._draws:
