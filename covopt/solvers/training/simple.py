@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.linalg.psd import RankRule, thin, triangle
+from covopt.linalg.rounding import unit_scale
 from covopt.model.passes import parts_of
 from covopt.model.problem import Problem, with_bias
 from covopt.model.spread import ALONE
@@ -165,7 +166,9 @@ def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
         both = problem.spread.condensed(problem.X, problem.Y, made=rows)[0]
     Xt, Y = both[:, :d], both[:, d:]
     size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
-    return thin(Xt, RankRule(tikhonov=max(problem.ridge or 0.0, FULL * size) if size > 0.0 else 1.0)).solve(Y)
+    # The ridge suits inputs of size 1; many inputs may be larger (model/units.py).
+    ridge = (problem.ridge or 0.0) * max(1.0, unit_scale(problem.X, problem.spread.largest))
+    return thin(Xt, RankRule(tikhonov=max(ridge, FULL * size) if size > 0.0 else 1.0)).solve(Y)
 
 
 def _weighted_rows(problem: Problem) -> Float[Tensor, "N k"]:
