@@ -28,13 +28,16 @@ class Browser:
 
     def open(self, page: Path, width: int = DESKTOP, dark: bool = False) -> None:
         """Show a page from disk in a window of this width in CSS pixels."""
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width <= PHONE}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.resize(width)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         for log in ("browser", "performance"):
             self.driver.get_log(log)  # what earlier pages said
         self.driver.get(page.resolve().as_uri())
+
+    def resize(self, width: int, height: int = 900) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width <= PHONE}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def run(self, script: str, *arguments: object) -> Any:
         """What a function body in JavaScript returns."""
@@ -52,10 +55,7 @@ class Browser:
 
     def screenshot(self, file: Path) -> None:
         """The whole page, to its end, as a PNG."""
-        height = self.run("return document.documentElement.scrollHeight")
-        width = self.run("return window.innerWidth")
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width <= PHONE}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.resize(self.run("return window.innerWidth"), self.run("return document.documentElement.scrollHeight"))
         self.driver.save_screenshot(str(file))
 
 
