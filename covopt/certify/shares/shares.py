@@ -81,8 +81,8 @@ class Shares(DeepProof):
         def aim(cost: float) -> float:
             return cost * (1.0 - 0.99 * gap) / instance.unit
 
-        search = Search(instance, min(1e-3, 0.1 * gap), target.worth, target.steps, meet)
-        root = search.run(aim(target.cost), target.stop)
+        search = Search(instance, min(1e-3, 0.1 * gap), target.worth, target.steps, meet, target.stop)
+        root = search.run(aim(target.cost))
         return cls._of(root, step).proved(problem)
 
     @classmethod
