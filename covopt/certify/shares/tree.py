@@ -2,7 +2,7 @@
 
 A cell is cut where the neurons of the first layer disagree most on the shares: in the network that the programme's
 multipliers describe, each of them has shares of its own, by its paths. The cut is at their mean. Of the few cuts with
-the largest disagreement the one counts whose halves have the best bounds.
+the largest disagreement the one is taken whose halves' bounds rise the most, with the disagreement as a weight.
 """
 
 from __future__ import annotations
@@ -113,16 +113,15 @@ class Search:
         return root
 
     def _halve(self, node: Node, goal: float) -> bool:
-        """Cut a node where the bounds of its halves rise the most; return False if it cannot be cut."""
+        """Cut a node where its halves' bounds rise and neurons disagree the most; return False if it has no cut."""
         most, room = 0.0, goal - node.bound
-        for cut in self._cuts(node, goal):
+        for score, cut in self._cuts(node, goal):
             cells = node.cell.halves(cut)
             if cells is None or (most and self.stop()):
                 continue
             halves = tuple(self._node(cell, node.prices, goal, node.held) for cell in cells)
             gains = [min(max((half.bound - node.bound) / room, 1e-4), 1.0) for half in halves]
-            # 0.7: a split has one more class, whose programmes take longer.
-            gain = gains[0] * gains[1] * (0.7 if cut.feature >= 0 else 1.0)
+            gain = gains[0] * gains[1] * score
             if gain > most:
                 most, node.cut, node.halves = gain, cut, halves
             if gain > ENOUGH**2:
@@ -138,16 +137,13 @@ class Search:
         return 1.0 if math.isinf(high) else math.sqrt(low * high) if low > 0.0 else high
 
     def _node(self, cell: Cell, prices: Prices, goal: float, held: Held | None = None) -> Node:
-        """Return a cell with the best prices of its own, or those of the cell that it came from.
-
-        The prices need not be the best while the bound is far from the goal: the cell will be cut.
-        """
+        """Return a cell with the best prices of its own, or those of the cell that it came from."""
         node = Node(cell, self.instance.value(cell, prices), prices)
         if node.bound >= goal:
             return node
         programme = Programme(self.instance, cell, prices, self._scale(cell), 0.1 * self.precision)
         if held is None:
-            programme.hold_all(self.neurons)
+            programme.steep[:, :, [*self.neurons, -1]] = programme.cones[:, [*self.neurons, -1]] = True
         else:
             programme.inherit(held, self.neurons)
         for _ in range(12):
@@ -158,7 +154,7 @@ class Search:
             unproved = math.isinf(cell.scale[1]) and not self.instance.is_homogeneous  # by any prices
             if bound > node.bound or unproved:
                 node.bound, node.prices = bound, own
-            lacks = 0.0 if math.isinf(goal) else min(0.1, 1.0 - node.bound / goal)
+            lacks = 0.0 if math.isinf(goal) else min(0.1, 1.0 - node.bound / goal)  # where it is large, a cut follows
             if node.bound >= goal or not programme.extend(max(self.precision, 0.1 * lacks)) or self.stop():
                 break
         node.paths, node.held = Paths(programme.merged, programme.weights), programme.tight()
@@ -167,26 +163,26 @@ class Search:
 
     # -- where a cell is cut ------------------------------------------------------------------------------------
 
-    def _cuts(self, node: Node, goal: float) -> list[Cut]:
-        """Return the cuts that settle the largest disagreements, the largest first."""
+    def _cuts(self, node: Node, goal: float) -> list[tuple[float, Cut]]:
+        """Return the cuts that settle the largest disagreements, with their parts of the largest, which comes first."""
         cell, (low, high) = node.cell, node.cell.scale
         if not self.instance.is_homogeneous:
             if math.isinf(high):
-                return [Cut(0, SCALE, goal)]
+                return [(1.0, Cut(0, SCALE, goal))]
             middle = self._scale(cell)
             near = replace(cell, scale=(middle * (1.0 - 1e-9), middle * (1.0 + 1e-9)))
             if low == 0.0 or self.instance.value(near, node.prices) - node.bound > 0.3 * (goal - node.bound):
-                return [Cut(0, SCALE, 0.25 * high if low == 0.0 else middle)]
+                return [(1.0, Cut(0, SCALE, 0.25 * high if low == 0.0 else middle))]
         if node.paths is not None:
             cuts = [*self._interval_cuts(cell, node.paths), *self._new_splits(cell, node.paths)]
             cuts = sorted(cuts, key=lambda scored: -scored[0])[:CUTS]
-            likely = [cut for score, cut in cuts if score > LIKELY * cuts[0][0]]
+            likely = [(score / cuts[0][0], cut) for score, cut in cuts if score > LIKELY * cuts[0][0]]
             if likely:
                 return likely
         widest = max(cell.splits, key=lambda split: split.high - split.low, default=None)
         if widest is None or widest.high - widest.low < 1e-6:
             return []
-        return [Cut(cell.splits.index(widest), INTERVAL, 0.5 * (widest.low + widest.high))]
+        return [(1.0, Cut(cell.splits.index(widest), INTERVAL, 0.5 * (widest.low + widest.high)))]
 
     def _interval_cuts(self, cell: Cell, paths: Paths) -> Iterator[tuple[float, Cut]]:
         """Yield cuts of the intervals so far, with the disagreement on them."""
