@@ -121,7 +121,7 @@ class Search:
                 continue
             halves = tuple(self._node(cell, node.prices, goal, node.held) for cell in cells)
             gains = [min(max((half.bound - node.bound) / room, 1e-4), 1.0) for half in halves]
-            gain = gains[0] * gains[1] * score
+            gain = float(gains[0] * gains[1] * score)
             if gain > most:
                 most, node.cut, node.halves = gain, cut, halves
             if gain > ENOUGH**2:
