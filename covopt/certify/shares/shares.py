@@ -81,23 +81,17 @@ class Shares(DeepProof):
         def aim(cost: float) -> float:
             return cost * (1.0 - 0.99 * gap) / instance.unit
 
-        search = Search(instance, min(1e-3, 0.1 * gap), target.worth, target.steps, meet)
-        root = search.run(aim(target.cost), target.stop)
+        search = Search(instance, min(1e-3, 0.1 * gap), target.worth, target.steps, meet, target.stop)
+        root = search.run(aim(target.cost))
         return cls._of(root, step).proved(problem)
 
     @classmethod
     def _of(cls, root: Node, step: float) -> Shares:
         nodes = list(root.preorder())
         cuts = [node.cut or Cut(0, LEAF, 0.0) for node in nodes]
-        leaves = [node.prices for node in nodes if node.cut is None]
-        return cls(
-            0.0,
-            step,
-            np.array([[cut.place, cut.feature] for cut in cuts]),
-            np.array([cut.at for cut in cuts]),
-            np.array([leaf.multipliers for leaf in leaves]),
-            np.array([leaf.prices for leaf in leaves]),
-        )
+        multipliers, prices = zip(*(node.prices for node in nodes if node.cut is None), strict=True)
+        places = np.array([cut.at for cut in cuts])
+        return cls(0.0, step, np.array([cut[:2] for cut in cuts]), places, np.array(multipliers), np.array(prices))
 
     def bound(self, problem: Problem) -> float:
         """Return the smallest bound of the tree's leaves."""

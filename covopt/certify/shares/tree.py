@@ -1,7 +1,8 @@
 """Branch and bound over cells of shares, best first (MATH.md section 5).
 
 A cell is cut where the neurons of the first layer disagree most on the shares: in the network that the programme's
-multipliers describe, each of them has shares of its own, by its paths. The cut is at their mean.
+multipliers describe, each of them has shares of its own, by its paths. The cut is at their mean. Of the few cuts with
+the largest disagreement the one is taken whose halves' bounds rise the most, with the disagreement as a weight.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +19,10 @@ from jaxtyping import Float, Int
 
 from covopt.certify.shares.cells import INTERVAL, SCALE, Cell, Cut
 from covopt.certify.shares.prices import Instance, Prices
-from covopt.certify.shares.programme import EITHER, ON, Paths, solve
+from covopt.certify.shares.programme import EITHER, ON, Held, Paths, Programme
+
+CUTS, LIKELY, ENOUGH = 4, 0.3, 0.5
+"""Cuts that are tried at most; with this part of the largest disagreement; none after one that gains this part."""
 
 
 @dataclass
@@ -28,7 +33,8 @@ class Node:
         cell: the cell.
         bound: that its prices prove, at least that of the cell it came from.
         prices: its own, or those of the cell it came from.
-        paths: the network of its programme; None if that was not solved.
+        paths: the network of its programme; None if that was not solved, or the cell is cut.
+        held: the rows of its programme that its halves begin with; None like `paths`.
         cut: where it was cut; halves: the two cells.
     """
 
@@ -36,6 +42,7 @@ class Node:
     bound: float
     prices: Prices
     paths: Paths | None = None
+    held: Held | None = None
     cut: Cut | None = None
     halves: tuple[Node, ...] = ()
 
@@ -55,9 +62,11 @@ class Search:
         precision: the relative accuracy of a cell's prices.
         worth: end where twice the nodes would take less than this part off what the bound lacks; 0: never.
         most: nodes at most.
-        meet: takes the network of the lowest bound, early and again after four times the nodes, and returns the goal.
+        meet: takes the network of the lowest bound, at the start, and again where four times the nodes have taken as
+            long as all its calls; returns the goal.
+        stop: end where it returns True.
         splits: of a cell, at most.
-        neurons: of the dictionary that programmes hold so far.
+        neurons: of the dictionary that programmes held so far.
     """
 
     instance: Instance
@@ -65,6 +74,7 @@ class Search:
     worth: float
     most: int
     meet: Callable[[Paths], float] = lambda _: math.inf
+    stop: Callable[[], bool] = lambda: False
     splits: int = 6
     neurons: Int[np.ndarray, " _"] = field(default_factory=lambda: np.zeros(0, dtype=int))
 
@@ -74,17 +84,19 @@ class Search:
         spread = np.arange(0, values.shape[1], max(1, values.shape[1] // 8))
         self.neurons = np.unique(np.concatenate([largest, spread]))
 
-    def run(self, goal: float, stop: Callable[[], bool]) -> Node:
+    def run(self, goal: float) -> Node:
         """Return the tree: its least bound is at least `goal` unless it ends before."""
         N, P = len(self.instance.targets), len(self.instance.kinds.signs)
         root, before = self._node(Cell(), Prices(self.instance.targets[:, 0], np.zeros((P, N))), goal), -1.0
-        while root.bound > before and not stop():  # L often has the signs of Y; where a sign is wrong, L_i ends at 0
+        while root.bound > before and not self.stop():  # L often has the signs of Y; where one is wrong, L_i ends at 0
             root, before = self._node(Cell(), root.prices, goal), root.bound * (1.0 + self.precision)
-        queue, count, lacks, due, met = [(root.bound, 0, root)], 1, math.inf, 64, 0
-        while queue[0][0] < goal and not stop():
-            paths = queue[0][2].paths
-            if count >= 4 * met and paths is not None:
-                goal, met = min(goal, self.meet(paths)), count
+        queue, count, lacks, due, met = [(root.bound, 0, root)], 1, math.inf, 256, 0
+        start, meeting = time.perf_counter(), 0.0
+        while queue[0][0] < goal and not self.stop():
+            node, now = queue[0][2], time.perf_counter()
+            if count >= 4 * met and now - start >= 2.0 * meeting and node.paths is not None:
+                goal, met = min(goal, self.meet(node.paths)), count
+                meeting += time.perf_counter() - now
                 continue
             if count >= self.most:
                 break
@@ -92,17 +104,31 @@ class Search:
                 if goal - queue[0][0] > (1.0 - self.worth) * lacks and self.worth:
                     break
                 lacks, due = goal - queue[0][0], 2 * due
-            node = queue[0][2]
-            cut = self._cut(node, goal)
-            cells = None if cut is None else node.cell.halves(cut)
-            if cells is None:
+            if not self._halve(node, goal):
                 break
             heapq.heappop(queue)
-            node.cut, node.halves = cut, tuple(self._node(cell, node.prices, goal) for cell in cells)
             for half in node.halves:
                 heapq.heappush(queue, (half.bound, count, half))
                 count += 1
         return root
+
+    def _halve(self, node: Node, goal: float) -> bool:
+        """Cut a node where its halves' bounds rise and neurons disagree the most; return False if it has no cut."""
+        most, room = 0.0, goal - node.bound
+        for score, cut in self._cuts(node, goal):
+            cells = node.cell.halves(cut)
+            if cells is None or (most and self.stop()):
+                continue
+            halves = tuple(self._node(cell, node.prices, goal, node.held) for cell in cells)
+            gains = [min(max((half.bound - node.bound) / room, 1e-4), 1.0) for half in halves]
+            gain = float(gains[0] * gains[1] * score)
+            if gain > most:
+                most, node.cut, node.halves = gain, cut, halves
+            if gain > ENOUGH**2:
+                break
+        if most:
+            node.paths = node.held = None
+        return most > 0.0
 
     # -- the prices of a cell -----------------------------------------------------------------------------------
 
@@ -110,55 +136,53 @@ class Search:
         low, high = cell.scale
         return 1.0 if math.isinf(high) else math.sqrt(low * high) if low > 0.0 else high
 
-    def _node(self, cell: Cell, prices: Prices, goal: float) -> Node:
+    def _node(self, cell: Cell, prices: Prices, goal: float, held: Held | None = None) -> Node:
         """Return a cell with the best prices of its own, or those of the cell that it came from."""
         node = Node(cell, self.instance.value(cell, prices), prices)
+        if node.bound >= goal:
+            return node
+        programme = Programme(self.instance, cell, prices, self._scale(cell), 0.1 * self.precision)
+        if held is None:
+            programme.steep[:, :, [*self.neurons, -1]] = programme.cones[:, [*self.neurons, -1]] = True
+        else:
+            programme.inherit(held, self.neurons)
         for _ in range(12):
-            if node.bound >= goal:
+            own = programme.solve()
+            if own is None:
                 break
-            signs = _signs(prices.multipliers)
-            solved = solve(self.instance, cell, signs, self.neurons, self._scale(cell), 0.1 * self.precision)
-            if solved is None:
-                break
-            own, node.paths = solved
             bound = self.instance.value(cell, own)
             unproved = math.isinf(cell.scale[1]) and not self.instance.is_homogeneous  # by any prices
             if bound > node.bound or unproved:
                 node.bound, node.prices = bound, own
-            if not self._added(self.instance.asks(cell, own)[:-2]):
+            lacks = 0.0 if math.isinf(goal) else min(0.1, 1.0 - node.bound / goal)  # where it is large, a cut follows
+            if node.bound >= goal or not programme.extend(max(self.precision, 0.1 * lacks)) or self.stop():
                 break
+        node.paths, node.held = Paths(programme.merged, programme.weights), programme.tight()
+        self.neurons = np.union1d(self.neurons, np.flatnonzero(programme.cones[:, :-1].any(axis=0)))
         return node
-
-    def _added(self, asks: Float[np.ndarray, " J"]) -> bool:
-        """Add neurons that the prices do not reach; return False if there are none."""
-        reached = asks[self.neurons].max()
-        large = np.where(asks > (1.0 + self.precision) * reached, asks, 0.0)
-        new = self.instance.atoms.peaks(large, 6)
-        new = np.setdiff1d(new[large[new] > 0.0], self.neurons)
-        self.neurons = np.union1d(self.neurons, new)
-        return len(new) > 0
 
     # -- where a cell is cut ------------------------------------------------------------------------------------
 
-    def _cut(self, node: Node, goal: float) -> Cut | None:
-        """Return the cut that settles the largest disagreement; None if there is none."""
+    def _cuts(self, node: Node, goal: float) -> list[tuple[float, Cut]]:
+        """Return the cuts that settle the largest disagreements, with their parts of the largest, which comes first."""
         cell, (low, high) = node.cell, node.cell.scale
         if not self.instance.is_homogeneous:
             if math.isinf(high):
-                return Cut(0, SCALE, goal)
+                return [(1.0, Cut(0, SCALE, goal))]
             middle = self._scale(cell)
             near = replace(cell, scale=(middle * (1.0 - 1e-9), middle * (1.0 + 1e-9)))
             if low == 0.0 or self.instance.value(near, node.prices) - node.bound > 0.3 * (goal - node.bound):
-                return Cut(0, SCALE, 0.25 * high if low == 0.0 else middle)
+                return [(1.0, Cut(0, SCALE, 0.25 * high if low == 0.0 else middle))]
         if node.paths is not None:
             cuts = [*self._interval_cuts(cell, node.paths), *self._new_splits(cell, node.paths)]
-            score, cut = max(cuts, key=lambda scored: scored[0], default=(0.0, None))
-            if score > 0.0:
-                return cut
+            cuts = sorted(cuts, key=lambda scored: -scored[0])[:CUTS]
+            likely = [(score / cuts[0][0], cut) for score, cut in cuts if score > LIKELY * cuts[0][0]]
+            if likely:
+                return likely
         widest = max(cell.splits, key=lambda split: split.high - split.low, default=None)
         if widest is None or widest.high - widest.low < 1e-6:
-            return None
-        return Cut(cell.splits.index(widest), INTERVAL, 0.5 * (widest.low + widest.high))
+            return []
+        return [(1.0, Cut(cell.splits.index(widest), INTERVAL, 0.5 * (widest.low + widest.high)))]
 
     def _interval_cuts(self, cell: Cell, paths: Paths) -> Iterator[tuple[float, Cut]]:
         """Yield cuts of the intervals so far, with the disagreement on them."""
@@ -191,11 +215,6 @@ class Search:
             loose = weights[own & border[:, feature - 1]].sum() / (weights[own].sum() + 1e-12) if feature else 0.0
             # 0.7: a split has one more class, whose programmes take longer.
             yield 0.7 * spread * (1.0 - loose), Cut(place, feature, float(np.clip(mean, 0.2, 0.8)))
-
-
-def _signs(multipliers: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """Return the signs of the multipliers that are not near 0."""
-    return np.sign(multipliers) * (np.abs(multipliers) > 1e-3 * np.abs(multipliers).max())
 
 
 def _parts(weights: Float[np.ndarray, "R J"], new: np.ndarray, both: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
