@@ -1,4 +1,4 @@
-"""Adam, L-BFGS and SGD for a batch of independent functions, one in each row.
+"""Adam, SOAP, L-BFGS and SGD for a batch of independent functions, one in each row.
 
 All rows go through the same operations at once.
 """
@@ -18,6 +18,7 @@ from covopt.linalg.lbfgs import CURVATURE, DECREASE, TRIALS
 _dot = torch.linalg.vecdot
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Rows (b, P) to values (b,) and gradients (b, P)."""
+Views = Callable[[Tensor], list[Tensor]]
 
 PATIENCE = 10
 """Trials of a line search after which any sufficient decrease is taken."""
@@ -25,7 +26,7 @@ PATIENCE = 10
 
 @dataclass(frozen=True)
 class AdamOptions:
-    """Settings of Adam [Kingma, Ba 2015].
+    """Settings of Adam [Kingma, Ba 2015] and SOAP.
 
     Attributes:
         steps: their number.
@@ -62,18 +63,74 @@ class Adam:
 
     def iterate(self) -> None:
         """Take one step in each row."""
-        o, slow, slower = self._options, 0.9, 0.999  # Adam's rates of decay
-        final = 1e-2  # the part of the first learning rate at which the cosine ends
+        o, final = self._options, 1e-2  # the part of the first learning rate at which the cosine ends
         f, g = self._function(self.x)
         better = f < self.lowest
         self.best = torch.where(better[:, None], self.x, self.best)
         self.lowest = torch.where(better, f, self.lowest)
         fall = final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * self.steps_taken / o.steps))
         self.steps_taken += 1
+        self._move(g, o.rate * fall)
+
+    def _move(self, g: Float[Tensor, "B P"], rate: float) -> None:
+        slow, slower = 0.9, 0.999  # Adam's rates of decay
         self._first.lerp_(g, 1.0 - slow)
         self._second.mul_(slower).addcmul_(g, g, value=1.0 - slower)
         spread = (self._second / (1.0 - slower**self.steps_taken)).sqrt_().add_(1e-8)
-        self.x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - slow**self.steps_taken))
+        self.x.addcdiv_(self._first, spread, value=-rate / (1.0 - slow**self.steps_taken))
+
+
+class SOAP(Adam):
+    """Adam in the eigenbases of the means of G G^T and G^T G, of each matrix G of the gradient [Vyas et al. 2024].
+
+    Entries whose gradient is exactly 0, as in the padding of a batch, stay. The rate rises over the first steps.
+
+    Args:
+        matrices: views of rows (B, P) as matrices (B, n, k).
+    """
+
+    decay, warm_up = 0.95, 20  # of all means; steps
+    every, largest = 10, 300  # steps between changes of the bases; entries of an axis that gets a basis
+
+    def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions, matrices: Views) -> None:
+        super().__init__(function, start, options)
+        self._matrices, none = matrices, start.new_zeros(())
+        sizes = [W.shape for W in matrices(start)]
+        self._means = {(k, axis): none for k, size in enumerate(sizes) for axis in (1, 2) if size[axis] <= self.largest}
+        self._bases: dict[tuple[int, int], Tensor] = {}  # of the same axes
+
+    def _move(self, g: Float[Tensor, "B P"], rate: float) -> None:
+        decay, taken = self.decay, self.steps_taken
+        self._follow(self._matrices(g))
+        self._first.lerp_(g, 1.0 - decay)
+        rate *= min(1.0, taken / self.warm_up) * math.sqrt(1.0 - decay**taken) / (1.0 - decay**taken)
+        parts = map(self._matrices, (g, self._first, self._second, self.x))
+        for layer, (G, first, second, W) in enumerate(zip(*parts, strict=True)):
+            turned = self._turned(layer, G)
+            second.mul_(decay).addcmul_(turned, turned, value=1.0 - decay)
+            step = self._turned(layer, self._turned(layer, first) / (second.sqrt() + 1e-8), back=True)
+            W.sub_(step.masked_fill_(G == 0.0, 0.0), alpha=rate)
+
+    def _turned(self, layer: int, G: Float[Tensor, "B n k"], back: bool = False) -> Float[Tensor, "B n k"]:
+        """Return G in the bases of its two axes, or from there."""
+        left, right = (self._bases.get((layer, axis)) for axis in (1, 2))
+        G = G if left is None else (left if back else left.mT) @ G
+        return G if right is None else G @ (right.mT if back else right)
+
+    def _follow(self, gradients: list[Tensor]) -> None:
+        """Add the gradients to the means; turn the bases by a step of orthogonal iteration, in falling order."""
+        seconds = self._matrices(self._second)
+        for (layer, axis), mean in self._means.items():
+            G = gradients[layer] if axis == 1 else gradients[layer].mT
+            mean = self._means[layer, axis] = self.decay * mean + (1.0 - self.decay) * (G @ G.mT)
+            if self.steps_taken == 1:
+                self._bases[layer, axis] = torch.linalg.eigh(mean.nan_to_num(0.0, 0.0, 0.0))[1].flip(-1)
+            elif self.steps_taken % self.every == 0:
+                basis, second = self._bases[layer, axis], seconds[layer]
+                product = mean @ basis
+                order = (basis * product).sum(dim=1).argsort(dim=1, descending=True)
+                self._bases[layer, axis] = torch.linalg.qr(torch.take_along_dim(product, order[:, None], 2))[0]
+                second.copy_(torch.take_along_dim(second, order[:, :, None] if axis == 1 else order[:, None], axis))
 
 
 class SGD:
