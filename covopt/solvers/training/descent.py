@@ -113,9 +113,9 @@ class SOAP(Adam):
 
     def _turned(self, layer: int, G: Float[Tensor, "B n k"], back: bool = False) -> Float[Tensor, "B n k"]:
         """Return G in the bases of its two axes, or from there."""
-        left, right = (self._bases.get((layer, axis)) for axis in (1, 2))
-        G = G if left is None else (left if back else left.mT) @ G
-        return G if right is None else G @ (right.mT if back else right)
+        P, Q = (self._bases.get((layer, axis)) for axis in (1, 2))
+        G = G if P is None else (P if back else P.mT) @ G
+        return G if Q is None else G @ (Q.mT if back else Q)
 
     def _follow(self, gradients: list[Tensor]) -> None:
         """Add the gradients to the means; turn the bases by a step of orthogonal iteration, in falling order."""
