@@ -18,7 +18,7 @@ from covopt.model.weights import Weights
 from covopt.runtime.loop import Budget
 from covopt.solvers.training.batch import Batch, work
 from covopt.solvers.training.cycles import CyclePace
-from covopt.solvers.training.descent import Adam, AdamOptions
+from covopt.solvers.training.descent import SOAP, Adam, AdamOptions
 from covopt.solvers.training.exact_fit import usual_penalty
 from covopt.solvers.training.homotopy import in_single
 from covopt.solvers.training.trainer import initial
@@ -49,46 +49,28 @@ class RandomStarts:
 
 
 @dataclass(frozen=True)
-class FineTuning:
-    """Adam at a small rate from the networks at which L-BFGS stopped.
-
-    Sixty races of 8 s against plain Adam: without fine-tuning and longer training of the starts, 6 were lost, by up to
-    0.4 %; with both, 2 were lost, by up to 0.04 % (docs/notes/2026-11-deep-penalties.md).
-
-    Attributes:
-        steps: maximum number of steps. 4,000 steps at a rate of 0.03 ended 0.02 % higher in one race of depth 3.
-        rate: the first learning rate, relative to the root mean square of the weights.
-        share: maximum share of the time limit for the steps of one batch.
-    """
-
-    steps: int = 2000
-    rate: float = 0.02
-    share: float = 0.15
-
-
-@dataclass(frozen=True)
 class Exploration:
     """Adam on the unsmoothed loss from many random starts, all in one batch in float32.
 
+    docs/notes/2026-11-deep-penalties.md has the measurements behind the settings.
+
     Attributes:
-        starts: widths and scales of the starts. With widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 of them
-            refined, five of six solves of depth 4 to 8 ended 0.2 to 1.8 % higher; the sixth did not change.
+        starts: widths and scales of the starts.
         together: starts of a batch. With twice as many, a step on 12 samples takes 1.5 times as long.
         steps: minimum and maximum number of steps. Within the share of time, more starts gain more than more steps.
         rate: first learning rate, relative to the root mean square of the starts' weights; a cosine schedule lowers it.
         share: maximum share of the time limit for one batch.
         shallowest: minimum depth for Adam. At depth 3 it ends between 0.3 % below and 0.3 % above L-BFGS.
-        least: minimum lam for Adam, as a multiple of `usual_penalty`. At smaller lam, Adam stops far from minima: 2 %
-            higher at 0.6 and depth 4, 4 % higher at 0.4 on 100 digits. At larger lam, it ends lower: by 0.7 % at 1.1
-            and depth 5, by 5.6 % at 4 and depth 4 on 30 digits.
+        least: minimum lam for Adam, as a multiple of `usual_penalty`; at smaller lam it stops far from minima.
         fewest: minimum numbers of starts and of steps. If fewer fit into the time, L-BFGS with smoothed kinks explores.
         elite: maximum number of starts that are refined.
         promising: maximum relative excess of the cost of such a start over the lowest.
         call: overhead of a step, in multiplications.
         speed: multiplications per second.
         probe: number of steps that measure the time of a step.
-        cycles: numbers of steps of the cycles of training, where there are several.
-        tuning: settings of `fine_tune`.
+        soap: train by SOAP instead of Adam.
+        cycles: numbers of steps of the cycles of training, where there are several; later starts have the last alone.
+        tuning: of `fine_tune`, the maximum number of steps, the rate and the share of the time limit.
     """
 
     starts: RandomStarts = RandomStarts((1.5, 2.0), (0.5, 0.7, 0.35))
@@ -104,8 +86,9 @@ class Exploration:
     call: float = 2e6
     speed: float = 4e9
     probe: int = 10
+    soap: bool = False
     cycles: tuple[int, ...] = ()
-    tuning: FineTuning = FineTuning()
+    tuning: tuple[int, float, float] = (2000, 0.02, 0.15)
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
         """Return how many starts, up to `most`, can be trained together; 0 if Adam is not used.
@@ -133,11 +116,11 @@ class Exploration:
         batch, point, rate = _packed(in_single(problem), starts, self.rate)
         limit = min(budget.time_limit, budget.seconds() + self.share * budget.time_limit)
         within, pace = replace(budget, time_limit=limit), CyclePace()
-        pace.descend(Adam(batch.evaluate, point, AdamOptions(rate=rate)), self.probe, within)
+        pace.descend(self._method(batch, point, AdamOptions(rate=rate)), self.probe, within)
         fewest, most = self.steps
         most = max(fewest, min(most, self._affordable(problem, batch, self.share * budget.time_limit)))
         steps = min(most, pace.steps(most, within)[0])
-        adam = Adam(batch.evaluate, point, AdamOptions(steps=steps, rate=rate))
+        adam = self._method(batch, point, AdamOptions(steps=steps, rate=rate))
         pace.descend(adam, steps, within)
         return _unpacked(problem, batch, adam)
 
@@ -149,13 +132,19 @@ class Exploration:
         """
         if not any(bool(W.any()) for weights in networks for W in weights):
             return []  # the learning rate is relative to the size of the weights
-        batch, point, rate = _packed(problem, networks, self.tuning.rate)
-        steps = min(self.tuning.steps, self._affordable(problem, batch, self.tuning.share * budget.time_limit))
+        most, rate, share = self.tuning
+        batch, point, rate = _packed(in_single(problem) if self.soap else problem, networks, rate)
+        seconds = min(share * budget.time_limit, budget.remaining())
+        steps = min(most, self._affordable(problem, batch, seconds))
         if steps < self.fewest[1]:
             return []
-        adam = Adam(batch.evaluate, point, AdamOptions(steps=steps, rate=rate))
+        adam = self._method(batch, point, AdamOptions(steps=steps, rate=rate))
         CyclePace().descend(adam, steps, budget)
         return _unpacked(problem, batch, adam)
+
+    def _method(self, batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
+        evaluate = batch.evaluate
+        return SOAP(evaluate, point, options, batch.matrices) if self.soap else Adam(evaluate, point, options)
 
     def _affordable(self, problem: Problem, batch: Batch, seconds: float) -> int:
         """Return the number of steps that fit into the time, estimated from multiplications."""
@@ -165,9 +154,10 @@ class Exploration:
 
 
 FIRST = Exploration(
-    starts=RandomStarts((1.0, 1.5), (0.5,)),
+    starts=RandomStarts((1.25,), (0.5,)),
     together=4,
     steps=(1000, 4000),
+    rate=0.3,
     share=0.35,
     shallowest=3,
     least=0.0,
@@ -175,11 +165,13 @@ FIRST = Exploration(
     elite=4,
     call=4e6,
     speed=1.5e10,
-    cycles=(250, 500, 1000, 2000),  # so that there is a good network at every time
+    soap=True,
+    cycles=(200, 400, 700, 2000),  # so that there is a good network at every time
+    tuning=(1000, 0.3, 0.2),
 )
-"""The training of up to four starts before all others, where no large batch is trained.
+"""The training of one start before all others, and of up to four at a time after it, where no large batch is trained.
 
-One network that is trained for a third of the time and then refined ends lower than many short descents
+A network that is trained by SOAP, widened and trained again ends lower than many short descents
 (docs/notes/2026-11-first-starts.md).
 """
 
@@ -201,6 +193,17 @@ def _unpacked(problem: Problem, batch: Batch, adam: Adam) -> list[list[Tensor]]:
 def usual_width(samples: int, outputs: int) -> int:
     """Return the usual number of neurons of a hidden layer of a random start."""
     return round(max(10.0, 2.0 * outputs, 3.0 * math.sqrt(samples)))
+
+
+def few_starts(problem: Problem, seconds: float) -> int:
+    """Return how many starts explore through smoothed kinks for 0.3 of the time on a CPU, at least 1."""
+    return max(1, round(0.3 / max(share_of_descents(problem, 1, seconds), 1e-9)))  # the share is 0 without a limit
+
+
+def share_of_descents(problem: Problem, starts: int, seconds: float) -> float:
+    """Return the part of the time that this number of starts takes, of 900 turns each, on a CPU."""
+    width = round(usual_width(problem.samples, problem.Y.shape[1]) * max(Exploration().starts.widths))
+    return starts * 900 * work(problem, [width] * (problem.depth - 1)) / 3e9 / seconds  # multiplications in a second
 
 
 def _mixed_seed(seed: int, number: int) -> int:

@@ -22,26 +22,22 @@ from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.runtime.loop import Budget, Progress, Status
+from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
-from covopt.solvers.deep.exploration import FIRST, Exploration, RandomStarts, usual_width
+from covopt.solvers.deep.exploration import FIRST, Exploration, RandomStarts, few_starts, share_of_descents, usual_width
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced, widened
-from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers
+from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers, most_ranks
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
-from covopt.solvers.training.batch import work
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, descend
 from covopt.solvers.training.simple import simple_networks
 
-# Starts of a batch at most, where few come at a time.
-AT_FIRST = 6
-# Ranks that are built outer layers first in one step.
-RANKS = 6
+AT_FIRST = 6  # starts of a batch at most, where few come at a time
+RANKS = 6  # that are built outer layers first in one step
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
-# Networks of a batch that are refined, at most.
-ELITE = 6
+ELITE = 6  # networks of a batch that are refined, at most
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
 LARGE_GAIN = 1e-3
 # A pass over the blocks that lowers the cost by less than this, relative, is stalled: it is the last, all starts drawn.
@@ -78,8 +74,7 @@ class State:
         costs: of each start so far, the lowest that came of it.
         waiting: networks at full depth that are still to descend, the most promising last.
         ranks: the next ranks to be built outer layers first; none once that is over.
-        early: the starts that are trained before all others, after `cycles` cycles; early_end: the second by which
-            their last cycle ends.
+        early: the starts in training, after `cycles` cycles; early_end: the second by which the last cycle ends.
         settled: how many of those that waited have descended.
         pool: starts explored but not refined yet, by their numbers.
         trained: whether the last batch of starts was trained by Adam.
@@ -128,6 +123,7 @@ class DeepSolver:
         self._exploration, self._lowest = Exploration(), math.inf
         self._early = 0  # starts that are trained before all others
         self._descents = descent_for(problem, seed, max_width)
+        self.on_incumbent: OnIncumbent = ignore_incumbent
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
@@ -143,10 +139,12 @@ class DeepSolver:
             self._keep(state, start)
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self._enough and self.options.starts:
-            early = not self._together(budget, 0) and self._share_of_descents(self.options.batch, budget) > self.cheap
+            share = share_of_descents(self.problem, self.options.batch, budget.time_limit)
+            early = share > self.cheap and not self._together(budget, 0)
             self._early = FIRST.count(self.problem, budget.time_limit, self.options.starts) if early else 0
-            with budget.phase("first networks"):
-                self._begin(state, budget)
+            if not self._begins_late:
+                with budget.phase("first networks"):
+                    self._begin(state, budget)
         else:
             self._keep(state, self._descents.nearest(state.best, budget.pace()))
         return state
@@ -159,10 +157,7 @@ class DeepSolver:
         return state
 
     def finished(self, state: State) -> Status | None:
-        """Return OPTIMAL at a proved minimum, CONVERGED after all starts and a stalled pass.
-
-        TOLERANCE after a slow one, whatever starts are left.
-        """
+        """Return OPTIMAL at a proved minimum, CONVERGED after all starts and a stalled pass, TOLERANCE if slow."""
         if state.cost <= self._enough:
             return Status.OPTIMAL
         if state.stalled and not (state.pool or state.waiting or state.ranks or self._drawing(state)):
@@ -177,18 +172,18 @@ class DeepSolver:
     def _next(self, state: State) -> tuple[str, str, Callable[[State, Budget], None]]:
         """Return the phase of the next step, what it does in words, and the step."""
         first, options = len(state.costs), self.options
+        explore = self._train_first if self._early and not self._descents.deepened_first else self._explore
         if state.pool:
             return "refining", f"refining the best of {first} starts", self._refine
         if self._drawing_few(state):
-            step = self._train_first if self._early else partial(self._explore, few=True)
-            return "exploring", "the first starts", step
+            return "exploring", "the first starts", explore if self._early else partial(self._explore, few=True)
         if self._building(state):
             ranks = f"{state.ranks.start} to {state.ranks.stop - 1}"
             return "outer layers first", f"networks of ranks {ranks}, outer layers first", self._build
         if self._settling(state):
             return "refining", "descending from deepened networks", self._settle
         if not state.due and self._drawing(state):
-            return "exploring", f"random starts from number {first + 1} of {options.starts} on", self._explore
+            return "exploring", f"random starts from number {first + 1} of {options.starts} on", explore
         return "improving", "improving the best network", self._improve
 
     def _drawing_few(self, state: State) -> bool:
@@ -198,17 +193,11 @@ class DeepSolver:
             return False
         return self.problem.depth <= 8 or state.settled > 0 or not (state.ranks or state.waiting)
 
-    def _few(self, budget: Budget) -> int:
-        """Return how many starts explore for 0.3 of the time on a CPU."""
-        share = max(self._share_of_descents(1, budget), 1e-9)  # without a time limit it is 0
-        return max(1, min(AT_FIRST, round(0.3 / share)))
-
-    def _share_of_descents(self, starts: int, budget: Budget) -> float:
-        """Return the part of the time that this number of starts takes, of 900 turns each, on a CPU."""
-        widest = max(self._exploration.starts.widths)
-        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * widest)
-        turns = 900 * work(self.problem, [width] * (self.problem.depth - 1))
-        return starts * turns / 3e9 / budget.time_limit  # multiplications in a second: 3e9
+    @property
+    def _begins_late(self) -> bool:
+        """True if a start is trained before the answer of two layers is made deeper."""
+        late = self._early > 0 and self._init is None and self.options.starts > 1
+        return late and self.problem.depth <= 8 and not self._descents.deepened_first
 
     def _building(self, state: State) -> bool:
         first = state.ranks.start == 1 and not self._descents.deepened_first
@@ -223,7 +212,8 @@ class DeepSolver:
 
     def _explore(self, state: State, budget: Budget, few: bool = False) -> None:
         first, exploration = len(state.costs), self._exploration
-        batch = self._few(budget) if few else self.options.batch if self.options.tol is None else AT_FIRST
+        batch = self.options.batch if self.options.tol is None else AT_FIRST
+        batch = min(AT_FIRST, few_starts(self.problem, budget.time_limit)) if few else batch
         state.trained = (together := self._together(budget, first)) > 0
         numbers = range(first, first + together if together else min(first + batch, self.options.starts))
         draws = [self._draw(k, exploration.starts if state.trained else None) for k in numbers]
@@ -235,18 +225,24 @@ class DeepSolver:
             self._choose(state, networks, ELITE, 0.03, budget)
 
     def _train_first(self, state: State, budget: Budget) -> None:
-        """Train the first starts for a cycle, twice as long as the one before; after the last, choose among them."""
+        """Train the first start in cycles, each longer than the one before; later ones in one, a few at a time."""
         if not state.early:
-            state.early = [self._draw(k, FIRST.starts) for k in range(self._early)]
+            first = len(state.costs)
+            if first == 1 and self._begins_late:
+                self._begin(state, budget)
+            numbers = range(first, min(first + self._early, self.options.starts)) if first else range(1)
+            state.early = [self._draw(k, FIRST.starts) for k in numbers]
             state.early_end = min(budget.time_limit, budget.seconds() + FIRST.share * budget.time_limit)
         within, steps = replace(budget, time_limit=state.early_end), FIRST.cycles[state.cycles]
-        cycle = replace(FIRST, steps=(steps, steps), share=1.0)
-        state.early, state.cycles = cycle.train(self._descents.smooth, state.early, within), state.cycles + 1
-        if within.spent() or state.cycles == len(FIRST.cycles):
-            state.trained = state.due = True
-            self._choose(state, state.early, FIRST.elite, FIRST.promising, budget)
-        else:
+        cycle, last = replace(FIRST, steps=(steps, steps), share=1.0), len(FIRST.cycles) - 1
+        state.early = cycle.train(self._descents.smooth, state.early, within)
+        state.cycles = last if within.spent() else min(last, state.cycles + 1)
+        if state.cycles < last:
             self._keep_all(state, [self._descents.completed(weights) for weights in state.early])
+            return
+        state.trained, state.due = True, not state.costs
+        self._choose(state, state.early, FIRST.elite, FIRST.promising, budget)
+        state.early, state.pool = [], {}  # wider copies of the best are trained next
 
     def _choose(self, state: State, networks: list[list[Tensor]], elite: int, promising: float, budget: Budget) -> None:
         """Keep the best of the networks that explored, and choose those that are refined."""
@@ -277,7 +273,7 @@ class DeepSolver:
         self._keep_all(state, narrow)
         state.waiting = narrow[:3][::-1]
         if self.problem.depth > ENDS and not self.problem.activation.is_linear:
-            state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
+            state.ranks = range(1, min(RANKS, most_ranks(self.problem)) + 1)
         if trained:
             return  # random starts that are trained end lower, in less time
         simple = list(filter(self._narrow, simple_networks(self.problem)))
@@ -296,7 +292,7 @@ class DeepSolver:
         state.waiting = sorted([*state.waiting, *complete], key=lambda W: -evaluate(self._descents.smooth, W).total)
         stop = state.ranks.stop
         more = bool(networks) and networks[0].rank == stop - 1 and not budget.spent()
-        state.ranks = range(stop, min(stop + RANKS, self._most_ranks() + 1)) if more else range(0)
+        state.ranks = range(stop, min(stop + RANKS, most_ranks(self.problem) + 1)) if more else range(0)
 
     def _settle(self, state: State, budget: Budget) -> None:
         """One of the waiting networks, down to where its descent ends."""
@@ -314,11 +310,18 @@ class DeepSolver:
         state.pool = {}
 
     def _improve(self, state: State, budget: Budget) -> None:
-        """Descend from the best network and wider copies, pass over its blocks, descend again."""
+        """Train a wider copy by SOAP, if starts are trained; descend, pass over the blocks, descend again."""
         before = state.cost
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        self._keep_all(state, self._descents.descend(self._with_wider_copies(state.best), POLISHING, budget))
-        if not budget.spent():
+        copies = self._with_wider_copies(state.best)
+        if self._early:
+            wider = self._descents.fine_tuned(FIRST, copies[-1:], budget)
+            self._keep_all(state, [reduced(self.problem, weights, budget.pace()) for weights in wider])
+            if self._fell(before, state.cost, LARGE_GAIN):
+                return
+            copies = [state.best]
+        self._keep_all(state, self._descents.descend(copies, POLISHING, budget))
+        if not (budget.spent() or self._early):
             copies = self._with_wider_copies(state.best)
             self._keep_all(state, self._descents.fine_tuned(self._exploration, copies, budget))
         if not self._move_in_turn(state, budget):
@@ -357,6 +360,8 @@ class DeepSolver:
         cost = self._descents.cost(weights)
         if cost < state.cost * (1.0 - STALL_GAIN):
             state.stalled = False
+        if cost < state.cost:
+            self.on_incumbent(cost, max(len(W) for W in weights[:-1]))
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
 
@@ -374,10 +379,6 @@ class DeepSolver:
 
     def _narrow(self, weights: Weights) -> bool:
         return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
-
-    def _most_ranks(self) -> int:
-        """Return the largest useful rank: dimensions of inputs or outputs, and one for the mean."""
-        return min(self.problem.samples, self.problem.X.shape[1], self.problem.Y.shape[1]) + 1
 
     def _draw(self, number: int, starts: RandomStarts | None) -> list[Tensor]:
         """Return random start `number`, one of those for Adam; None: for a descent through smoothed kinks."""

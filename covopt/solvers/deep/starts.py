@@ -103,6 +103,11 @@ def ends_first(
     return [built[number] for _, number in order]
 
 
+def most_ranks(problem: Problem) -> int:
+    """Return the largest useful rank: dimensions of inputs or outputs, and one for the mean."""
+    return min(problem.samples, problem.X.shape[1], problem.Y.shape[1]) + 1
+
+
 def _promise(problem: Problem, short: Problem, weights: Weights) -> float:
     """Return the network's cost at full depth, identity layers included."""
     deep = at_place(short, weights, problem, MIDDLE)

@@ -1,4 +1,4 @@
-"""Adam, L-BFGS and SGD for a batch of independent functions, one in each row.
+"""Adam, SOAP, L-BFGS and SGD for a batch of independent functions, one in each row.
 
 All rows go through the same operations at once.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,6 +20,7 @@ from covopt.solvers.training.recorded import Recorded
 _dot = torch.linalg.vecdot
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Rows (b, P) to values (b,) and gradients (b, P)."""
+Views = Callable[[Tensor], list[Tensor]]
 
 PATIENCE = 10
 """Trials of a line search after which any sufficient decrease is taken."""
@@ -26,7 +28,7 @@ PATIENCE = 10
 
 @dataclass(frozen=True)
 class AdamOptions:
-    """Settings of Adam [Kingma, Ba 2015].
+    """Settings of Adam [Kingma, Ba 2015] and SOAP.
 
     Attributes:
         steps: their number.
@@ -79,35 +81,91 @@ class Adam:
     def iterate(self) -> None:
         """Take one step in each row."""
         if self._recorded is None:
+            self.steps_taken += 1
             self._advance(self.steps_taken)
         else:
             self._recorded(self._advance_there)
-        self.steps_taken += 1
+            self.steps_taken += 1
 
     def _advance_there(self) -> None:
         """Take a step whose number is on the GPU, so that it is another one when the step is replayed."""
-        self._advance(self._taken)
         self._taken.add_(1.0)
+        self._advance(self._taken)
 
-    def _advance(self, taken: int | Float[Tensor, ""]) -> None:
-        """Take the step after `taken` ones, in place."""
-        o, slow, slower = self._options, 0.9, 0.999  # Adam's rates of decay
-        final = 1e-2  # the part of the first learning rate at which the cosine ends
+    def _advance(self, step: Any) -> None:
+        """Take the step with this number, from 1 on, in place."""
+        o, final = self._options, 1e-2  # the part of the first learning rate at which the cosine ends
         f, g = self._function(self.x)
         better = f < self.lowest
         torch.where(better[:, None], self.x, self.best, out=self.best)
         torch.where(better, f, self.lowest, out=self.lowest)
+        angle = math.pi * (step - 1) / o.steps
+        cosine = angle.cos() if isinstance(angle, Tensor) else math.cos(angle)
+        self._move(g, o.rate * (final + (1.0 - final) * 0.5 * (1.0 + cosine)), step)
+
+    def _move(self, g: Float[Tensor, "B P"], rate: Any, step: Any) -> None:
+        slow, slower = 0.9, 0.999  # Adam's rates of decay
         self._first.lerp_(g, 1.0 - slow)
         self._second.mul_(slower).addcmul_(g, g, value=1.0 - slower)
-        spread = (self._second / (1.0 - slower ** (taken + 1))).sqrt_().add_(1e-8)
-        angle = math.pi * taken / o.steps
-        cosine = angle.cos() if isinstance(angle, Tensor) else math.cos(angle)
-        fall = final + (1.0 - final) * 0.5 * (1.0 + cosine)
-        step = -o.rate * fall / (1.0 - slow ** (taken + 1))
-        if isinstance(step, Tensor):
-            self.x.addcmul_(self._first / spread, step.to(spread))
+        spread = (self._second / (1.0 - slower**step)).sqrt_().add_(1e-8)
+        length = -rate / (1.0 - slow**step)
+        if isinstance(length, Tensor):
+            self.x.addcmul_(self._first / spread, length.to(spread))
         else:
-            self.x.addcdiv_(self._first, spread, value=step)
+            self.x.addcdiv_(self._first, spread, value=length)
+
+
+class SOAP(Adam):
+    """Adam in the eigenbases of the means of G G^T and G^T G, of each matrix G of the gradient [Vyas et al. 2024].
+
+    Entries whose gradient is exactly 0, as in the padding of a batch, stay. The rate rises over the first steps.
+
+    Args:
+        matrices: views of rows (B, P) as matrices (B, n, k).
+    """
+
+    decay, warm_up = 0.95, 20  # of all means; steps
+    every, largest = 10, 300  # steps between changes of the bases; entries of an axis that gets a basis
+
+    def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions, matrices: Views) -> None:
+        super().__init__(function, start, options, draws=None)
+        self._matrices, none = matrices, start.new_zeros(())
+        sizes = [W.shape for W in matrices(start)]
+        self._means = {(k, axis): none for k, size in enumerate(sizes) for axis in (1, 2) if size[axis] <= self.largest}
+        self._bases: dict[tuple[int, int], Tensor] = {}  # of the same axes
+
+    def _move(self, g: Float[Tensor, "B P"], rate: float, step: int) -> None:
+        decay = self.decay
+        self._follow(self._matrices(g), step)
+        self._first.lerp_(g, 1.0 - decay)
+        rate *= min(1.0, step / self.warm_up) * math.sqrt(1.0 - decay**step) / (1.0 - decay**step)
+        parts = map(self._matrices, (g, self._first, self._second, self.x))
+        for layer, (G, first, second, W) in enumerate(zip(*parts, strict=True)):
+            turned = self._turned(layer, G)
+            second.mul_(decay).addcmul_(turned, turned, value=1.0 - decay)
+            move = self._turned(layer, self._turned(layer, first) / (second.sqrt() + 1e-8), back=True)
+            W.sub_(move.masked_fill_(G == 0.0, 0.0), alpha=rate)
+
+    def _turned(self, layer: int, G: Float[Tensor, "B n k"], back: bool = False) -> Float[Tensor, "B n k"]:
+        """Return G in the bases of its two axes, or from there."""
+        P, Q = (self._bases.get((layer, axis)) for axis in (1, 2))
+        G = G if P is None else (P if back else P.mT) @ G
+        return G if Q is None else G @ (Q.mT if back else Q)
+
+    def _follow(self, gradients: list[Tensor], step: int) -> None:
+        """Add the gradients to the means; turn the bases by a step of orthogonal iteration, in falling order."""
+        seconds = self._matrices(self._second)
+        for (layer, axis), mean in self._means.items():
+            G = gradients[layer] if axis == 1 else gradients[layer].mT
+            mean = self._means[layer, axis] = self.decay * mean + (1.0 - self.decay) * (G @ G.mT)
+            if step == 1:
+                self._bases[layer, axis] = torch.linalg.eigh(mean.nan_to_num(0.0, 0.0, 0.0))[1].flip(-1)
+            elif step % self.every == 0:
+                basis, second = self._bases[layer, axis], seconds[layer]
+                product = mean @ basis
+                order = (basis * product).sum(dim=1).argsort(dim=1, descending=True)
+                self._bases[layer, axis] = torch.linalg.qr(torch.take_along_dim(product, order[:, None], 2))[0]
+                second.copy_(torch.take_along_dim(second, order[:, :, None] if axis == 1 else order[:, None], axis))
 
 
 class SGD:

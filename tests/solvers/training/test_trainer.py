@@ -14,7 +14,7 @@ from covopt.model.weights import evaluate, gradient as gradient_of, objective, p
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.training import trainer
 from covopt.solvers.training.batch import Batch, buckets, work
-from covopt.solvers.training.descent import Adam, AdamOptions, BatchedLBFGS
+from covopt.solvers.training.descent import SOAP, Adam, AdamOptions, BatchedLBFGS
 from covopt.solvers.training.trainer import TrainerOptions, initial, train, train_best
 
 QUICK = TrainerOptions(adam=AdamOptions(steps=60), iterations=100)
@@ -62,17 +62,18 @@ def test_weights_come_back_from_the_padding() -> None:
 @pytest.mark.parametrize("activation", ["relu", "leaky:-0.3"])
 @pytest.mark.parametrize("depth", [2, 3])
 def test_a_batch_trains_as_its_networks_do_alone(depth: int, activation: str) -> None:
-    """Adam's whole course agrees to rounding, and the padding stays exactly zero in both methods."""
-    problem = small(depth=depth, activation=activation)
-    widths = [[n] * (depth - 1) for n in (1, 4, 9)]
+    """Adam's whole course agrees to rounding, and the padding stays exactly zero in all methods."""
+    problem, widths = small(depth=depth, activation=activation), [[n] * (depth - 1) for n in (1, 4, 9)]
     starts = [initial(problem, each, seed=2) for each in widths]
     batch = Batch(problem, widths)
     together = Adam(batch.evaluate, batch.pack(starts), AdamOptions(steps=100))
     for _ in range(100):
         together.iterate()
     descent = BatchedLBFGS(batch.evaluate, together.best)
+    soap = SOAP(batch.evaluate, batch.pack(starts), AdamOptions(steps=100), batch.matrices)
     for _ in range(30):
         descent.iterate()
+        soap.iterate()
     for i, each in enumerate(widths):
         single = Batch(problem, [each])
         alone = Adam(single.evaluate, single.pack([starts[i]]), AdamOptions(steps=100))
@@ -81,7 +82,7 @@ def test_a_batch_trains_as_its_networks_do_alone(depth: int, activation: str) ->
         assert float(together.lowest[i]) == pytest.approx(float(alone.lowest[0]), rel=1e-10)
         for W, V in zip(batch.unpack(together.best[i], each), single.unpack(alone.best[0], each), strict=True):
             torch.testing.assert_close(W, V, rtol=1e-8, atol=1e-9)
-        for rows in (together.best, descent.x):
+        for rows in (together.best, descent.x, soap.x):
             assert torch.equal(batch.pack([batch.unpack(rows[i], each)])[0], rows[i])
 
 
