@@ -2,9 +2,9 @@
 
 With N samples of d entries a round of Frank-Wolfe costs hundreds of passes of N n d operations, and the first ones need
 no such accuracy. So networks begin here: each cycle is Adam over random batches in float32 with a rate that falls along
-a cosine, twice as long as the cycle before. At its end the outputs of mse become the best ones for the hidden neurons
-(0.7 percent lower than Adam's on 60,000 samples), and the loss of the balanced network is evaluated over all samples in
-the dtype of the data. What the cycles leave is the start of the rounds (solvers/shallow/solver.py).
+a cosine, twice as long as the cycle before. At its end the outputs of mse become the best ones for the hidden neurons,
+and the loss of the balanced network is evaluated over all samples in the dtype of the data. What the cycles leave is
+the start of the rounds (solvers/shallow/solver.py).
 
 Where the inputs have many directions, the first cycles see the few that most of them lies in (leading.py): a step there
 takes an eighth of the time on 784 inputs. When a cycle gains little they see all.
@@ -56,8 +56,6 @@ class StreamOptions:
         batch: samples of a step; of each part, where rows are spread.
         first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
         directions: of the inputs that the first cycles see, where that is few enough.
-        for_classes: for losses of classes, whose minima have fewer neurons: neurons, neurons for each output, and on a
-            CPU samples of a step. 20,000 samples of ten classes: cost 0.0555 after 3 s, with the others after 11 s.
     """
 
     entries: int = 2**22
@@ -65,15 +63,6 @@ class StreamOptions:
     batch: int = 512
     first: int = 2
     directions: int = 64
-    for_classes: tuple[int, int, int] = (150, 15, 256)
-
-    def fitted(self, problem: Problem) -> StreamOptions:
-        """Return the options for this problem's loss."""
-        if not isinstance(problem.loss, Likelihood):
-            return self
-        fewest, each, batch = self.for_classes
-        neurons = min(self.neurons, max(fewest, each * problem.Y.shape[1]))
-        return replace(self, neurons=neurons, batch=self.batch if problem.X.is_cuda else min(self.batch, batch))
 
 
 def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
@@ -92,8 +81,8 @@ def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | N
 def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
     """Return True if 40 turns of a round's descent, fewer than which are not worth beginning, take longer on CPUs."""
     rows_each = problem.samples / problem.spread.processes
-    turn = rows_each * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
-    return not problem.X.is_cuda and 40.0 * turn > RATE_OF_TURNS * seconds
+    turns = 40.0 * rows_each * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
+    return not problem.X.is_cuda and turns > RATE_OF_TURNS * seconds
 
 
 def products_are_long(problem: Problem, seconds: float) -> bool:
@@ -216,9 +205,15 @@ class StreamSolver:
     judged = 1024  # samples whose loss tells how long that of all takes
     tidying = 8.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
     finishing = 2.0  # losses over all samples that take as long as the best outputs
+    # Minima of classes have fewer neurons (docs/notes/2026-11-many-samples.md): of all, of one, and samples on a CPU.
+    of_classes, of_a_class, batch_of_classes = 150, 15, 256
 
     def __init__(self, problem: Problem, options: StreamOptions | None = None, seed: int = 0) -> None:
-        self.problem, self.options = problem, (options or StreamOptions()).fitted(problem)
+        self.problem, self.options = problem, options or StreamOptions()
+        if isinstance(problem.loss, Likelihood):
+            most = max(self.of_classes, self.of_a_class * problem.Y.shape[1])
+            batch = self.options.batch if problem.X.is_cuda else min(self.options.batch, self.batch_of_classes)
+            self.options = replace(self.options, neurons=min(self.options.neurons, most), batch=batch)
         spread = problem.spread.in_parts(max(self.parts, problem.spread.processes))
         chunk = self.chunk_of_gpu if problem.X.is_cuda else self.chunk
         self._all = Samples(problem.X, problem.Y, problem.weight, chunk, spread, problem.beta)
@@ -233,17 +228,14 @@ class StreamSolver:
         basis, parts = self._begun()
         view = self._seen(basis)
         best, cost = self._judged(parts, view)
-        judged, started = self._all.some(self._first, self.judged), budget.seconds()
-        TwoLayerLoss(self.problem, judged).value(*best)
+        started = budget.seconds()
+        TwoLayerLoss(self.problem, self._all.some(self._first, self.judged)).value(*best)
         self.judging = (budget.seconds() - started) * max(1.0, self._all.count() / self.judged)
         self._tidying = min(self.tidying * self.judging, 0.5 * budget.remaining())
         return Streamed(parts, best, cost, self.options.first, basis=basis)
 
     def _begun(self) -> tuple[Basis | None, Parts]:
-        """Return the directions to begin in, and a network after some steps on few samples.
-
-        Takes the leading directions if they are few and the steps lead about as far down in them as in all.
-        """
+        """Return leading directions, if steps on few samples lead as far down in them as in all, and a network."""
         d, k = self.problem.X.shape[1] + 1, self.options.directions
         if k > self.few_directions * d:
             return None, self._drawn(self._seen(None).rough)
@@ -258,7 +250,7 @@ class StreamSolver:
         """Return loss and network after some steps of training; the start if the loss diverges."""
         drawn = self._drawn(samples)
         adam = self._adam(drawn, samples, self.trial, batch=max(1, self._batch // self.smaller))
-        while adam.steps_taken < self.trial:
+        for _ in range(self.trial):
             adam.iterate()
         parts = _parts(adam.x[0], drawn)
         loss = float(TwoLayerLoss(self.problem, samples).value(*parts))
@@ -280,8 +272,8 @@ class StreamSolver:
         """Return Adam from these parts, on random batches."""
         start, size = torch.cat([part.flatten() for part in parts]), batch or self._batch
         options = AdamOptions(steps=steps, rate=self._rate(parts) if rate is None else rate)
-        draws = [self._generator]
-        return LocalAdam(lambda x: self._slope(x, parts, samples, size), start, options, samples.spread, draws)
+        slope, draws = (lambda x: self._slope(x, parts, samples, size)), [self._generator]
+        return LocalAdam(slope, start, options, samples.spread, draws)
 
     def _rate(self, parts: Parts) -> float:
         return self.rate * float(parts[0].square().mean().sqrt())
@@ -359,8 +351,8 @@ class StreamSolver:
         facts = {"cost": state.cost, "passes": state.passes, "converged": converged, "steps": steps, "rate": rate}
         parts = zip(("U", "V", "b", "best_U", "best_V", "best_b"), (*state.parts, *state.best), strict=True)
         basis = {} if state.basis is None else {"basis": state.basis}
-        facts["opening"] = state.opening
-        return facts, {**dict(parts), **adam, **basis, "generator": self._generator.get_state()}
+        arrays = {**dict(parts), **adam, **basis, "generator": self._generator.get_state()}
+        return facts | {"opening": state.opening}, arrays
 
     def recalled(self, facts: Facts, arrays: Mapping[str, Tensor]) -> Streamed:
         """Return the state that `memory` returned."""
@@ -368,16 +360,14 @@ class StreamSolver:
         parts, best = ((arrays[f"{of}U"], arrays[f"{of}V"], arrays[f"{of}b"]) for of in ("", "best_"))
         cycle = (facts["steps"], facts["rate"], dict(arrays)) if facts["steps"] else None
         ended = Status.CONVERGED if facts["converged"] else None
-        where = arrays.get("basis"), facts["opening"]
-        return Streamed(parts, best, facts["cost"], facts["passes"], ended, cycle, *where)
+        basis, opening = arrays.get("basis"), facts["opening"]
+        return Streamed(parts, best, facts["cost"], facts["passes"], ended, cycle, basis, opening)
 
     def _slope(self, x: Float[Tensor, "B P"], like: Parts, samples: Samples, size: int) -> tuple[Tensor, Tensor]:
         """Return L and its gradient on a random batch of each part of the samples."""
         batches = samples.some(self._draw, size).shares()
-        values_and_slopes = [
-            TwoLayerLoss(self.problem, batch).gradient(*_parts(point, like))
-            for batch, point in zip(batches, x, strict=True)
-        ]
+        both = zip(batches, x, strict=True)
+        values_and_slopes = [TwoLayerLoss(self.problem, some).gradient(*_parts(at, like)) for some, at in both]
         gradients = [torch.cat([slope.flatten() for slope in slopes]) for _, slopes in values_and_slopes]
         return torch.stack([value for value, _ in values_and_slopes]), torch.stack(gradients)
 
