@@ -352,7 +352,7 @@ class StreamSolver:
         parts = zip(("U", "V", "b", "best_U", "best_V", "best_b"), (*state.parts, *state.best), strict=True)
         basis = {} if state.basis is None else {"basis": state.basis}
         arrays = {**dict(parts), **adam, **basis, "generator": self._generator.get_state()}
-        return facts | {"opening": state.opening}, arrays
+        return {**facts, "opening": state.opening}, arrays
 
     def recalled(self, facts: Facts, arrays: Mapping[str, Tensor]) -> Streamed:
         """Return the state that `memory` returned."""
