@@ -84,8 +84,13 @@ def unit_of_inputs(problem: Problem) -> float:
     """Return s; where it is 1, the inputs are not copied."""
     faint = 1e-3  # inputs below this part of the bias stay small in these units, in which the bias would be huge
     s = _power(max(problem.spread.largest(largest(problem.X)), faint * problem.beta))
-    many, near = 2**22, 16.0  # so many inputs are left as they are if their size is so near to 1: a copy is as large
-    return 1.0 if problem.samples * problem.X.shape[1] >= many and 1.0 / near <= s <= near else s
+    near = 16.0  # many inputs are left as they are if their size is so near to 1: a copy is as large
+    return 1.0 if has_many_inputs(problem) and 1.0 / near <= s <= near else s
+
+
+def has_many_inputs(problem: Problem) -> bool:
+    """Return True if the inputs of all processes are so many that a copy counts."""
+    return problem.samples * problem.X.shape[1] >= 2**22
 
 
 def at_depth(problem: Problem, depth: int) -> Problem:

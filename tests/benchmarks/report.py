@@ -1,7 +1,6 @@
 """The tables in docs/benchmarks.md, regenerated from the result files."""
 
 import json
-from pathlib import Path
 
 from tests.benchmarks import machine
 from tests.benchmarks.harness import RESULTS, benchmarks
@@ -38,26 +37,22 @@ def _costs() -> str:
 
 
 def _table() -> str:
-    """One row for each benchmark and device; the machines stand below the table, by their letters."""
+    """One row for each benchmark; the machines stand below the table, by their letters."""
     lines = ["| benchmark | to reach | reached | met | date, commit, machine |", "|---|---|---|---|---|"]
     machines: dict[str, str] = {}
     for name in benchmarks():
-        paths = {f"`{name}`": RESULTS / f"{name}.json", f"`{name}` on a GPU": RESULTS / "cuda" / f"{name}.json"}
-        there = {label: path for label, path in paths.items() if path.exists()}
-        lines += [_row(label, path, machines) for label, path in there.items()] or [f"| `{name}` | | not run yet | | |"]
+        path = RESULTS / f"{name}.json"
+        if not path.exists():
+            lines.append(f"| `{name}` | | not run yet | | |")
+            continue
+        stored = json.loads(path.read_text())
+        seen = stored["machine"]
+        met = {True: "yes", False: "no", None: "-"}[stored["met"]]
+        where = f"{seen['processor']}, {seen['threads']} of {seen['cores']} cores, torch {seen['torch']}"
+        letter = machines.setdefault(where, chr(ord("a") + len(machines)))
+        commit = stored["commit"] or "no commit"
+        when = f"{seen['date'][:10]}, {commit[:10]}{'+' * commit.endswith('+')}, {letter}"
+        repeats = f" (median of {stored['repeats']})" if stored["repeats"] > 1 else ""
+        lines.append(f"| `{name}` | {stored['target']} | {stored['reached']}{repeats} | {met} | {when} |")
     footnotes = "; ".join(f"({letter}) {where}" for where, letter in machines.items())
     return "\n".join([*lines, "", f"Machines: {footnotes}."])
-
-
-def _row(label: str, path: Path, machines: dict[str, str]) -> str:
-    """The row of a result; `machines` gets its machine, if that is a new one."""
-    stored = json.loads(path.read_text())
-    seen = stored["machine"]
-    met = {True: "yes", False: "no", None: "-"}[stored["met"]]
-    gpu = f"{seen['gpu']}, " if "gpu" in seen else ""
-    where = f"{gpu}{seen['processor']}, {seen['threads']} of {seen['cores']} cores, torch {seen['torch']}"
-    letter = machines.setdefault(where, chr(ord("a") + len(machines)))
-    commit = stored["commit"] or "no commit"
-    when = f"{seen['date'][:10]}, {commit[:10]}{'+' * commit.endswith('+')}, {letter}"
-    repeats = f" (median of {stored['repeats']})" if stored["repeats"] > 1 else ""
-    return f"| {label} | {stored['target']} | {stored['reached']}{repeats} | {met} | {when} |"

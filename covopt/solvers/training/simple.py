@@ -30,7 +30,7 @@ from covopt.linalg.rounding import unit_scale
 from covopt.model.passes import parts_of
 from covopt.model.problem import Problem, with_bias
 from covopt.model.spread import ALONE
-from covopt.model.units import Units
+from covopt.model.units import Units, has_many_inputs
 from covopt.model.weights import Weights, evaluate, flattened, shaped_like
 from covopt.solvers.training.batch import work
 
@@ -166,8 +166,9 @@ def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
         both = problem.spread.condensed(problem.X, problem.Y, made=rows)[0]
     Xt, Y = both[:, :d], both[:, d:]
     size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
-    # The ridge suits inputs of size 1; many inputs may be larger (model/units.py).
-    ridge = (problem.ridge or 0.0) * max(1.0, unit_scale(problem.X, problem.spread.largest))
+    ridge = problem.ridge or 0.0
+    if has_many_inputs(problem):  # which may be larger than 1, the size that the ridge suits
+        ridge *= max(1.0, unit_scale(problem.X, problem.spread.largest))
     return thin(Xt, RankRule(tikhonov=max(ridge, FULL * size) if size > 0.0 else 1.0)).solve(Y)
 
 
