@@ -68,7 +68,7 @@ class Memory:
         self._pairs.append((step, change, curvature))
 
     def times(self, g: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
-        """Return H g; on a GPU, the processor asks it for no number on the way."""
+        """Return H g; on a GPU all numbers stay there, because the processor would wait for each."""
         q, weights = g.clone(), []
 
         def dot(a: Tensor, b: Tensor) -> Any:

@@ -2,7 +2,7 @@
 
 On a machine without a GPU it finds what CUDA would refuse: an operation on tensors of two devices, a random draw by a
 generator of another device, an array made of a tensor that is not on the processor, and drivers that only LAPACK has.
-It says nothing about speed and rounding. On an H100, it found what `--device cuda` had found.
+It says nothing about speed and rounding. It found the three errors that an H100 had found.
 """
 
 from __future__ import annotations

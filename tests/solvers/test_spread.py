@@ -254,7 +254,7 @@ def test_parts_go_alone_between_meetings(tmp_path: Path, parts: int) -> None:
         spread = replace(Together.of(4), cuts=(0, 4)).in_parts(parts)
         centres = CENTRES[:parts]
         ours = LocalAdam(lambda x: _towards(centres, x), START, OPTIONS, spread)
-        alone = [Adam(lambda x, c=c: _towards(c[None], x), START[None], OPTIONS) for c in centres]
+        alone = [LocalAdam(lambda x, c=c: _towards(c[None], x), START, OPTIONS, ALONE) for c in centres]
         for step in range(1, STEPS + 1):
             ours.iterate()
             for each in alone:

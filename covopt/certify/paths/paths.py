@@ -83,12 +83,16 @@ class PathNorm(DeepProof):
         directions, points = search.run([W / instance.weights for W in target.network])
         if not points:
             return None
-        multipliers, bias = (
+        proof = cls(
+            0.0,
+            STEP,
+            float(directions),
             np.array([point.multipliers for point in points]),
             np.array([point.bias for point in points]),
+            np.concatenate([point.tree.cuts for point in points]),
+            np.concatenate([point.tree.prices for point in points]),
         )
-        cuts, prices = (np.concatenate([getattr(point.tree, k) for point in points]) for k in ("cuts", "prices"))
-        return cls(0.0, STEP, float(directions), multipliers, bias, cuts, prices).proved(problem)
+        return proof.proved(problem)
 
     def bound(self, problem: Problem) -> float:
         """Return the bound that the multipliers prove, with the largest price of a neuron by the tree."""

@@ -40,7 +40,13 @@ class Kinds:
 
 
 class Cut(NamedTuple):
-    """A cut of class `place` by a feature; of split `place`'s INTERVAL, of the SCALE, or none (LEAF); where it is."""
+    """A cut of a cell in two.
+
+    Attributes:
+        place: the class that is divided, or the split whose interval is cut.
+        feature: that divides the class; INTERVAL, SCALE or LEAF.
+        at: where.
+    """
 
     place: int
     feature: int

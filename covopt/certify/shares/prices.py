@@ -147,9 +147,13 @@ class Instance:
     def proved(
         self, multipliers: Float[np.ndarray, "N m"], most: float, biased: float, scale: tuple[float, float]
     ) -> float:
-        """Return the bound that `Multipliers` of these values prove, in units of |W|^2; 0 if nothing is proved.
+        """Return the bound of multipliers whose paths have prices, in units of |W|^2; 0 if nothing is proved.
 
-        `scale` is an interval of |W_3|^2 without the bias of the output.
+        Args:
+            multipliers: L.
+            most: M, the price of a path.
+            biased: omega before it is divided by M, the price of a hidden bias.
+            scale: an interval of |W_3|^2 without the bias of the output.
         """
         size = np.abs(multipliers).sum(axis=1)
         signal = float((multipliers * self.targets).sum())

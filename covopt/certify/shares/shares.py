@@ -89,9 +89,15 @@ class Shares(DeepProof):
     def _of(cls, root: Node, step: float) -> Shares:
         nodes = list(root.preorder())
         cuts = [node.cut or Cut(0, LEAF, 0.0) for node in nodes]
-        multipliers, prices = zip(*(node.prices for node in nodes if node.cut is None), strict=True)
-        places = np.array([cut.at for cut in cuts])
-        return cls(0.0, step, np.array([cut[:2] for cut in cuts]), places, np.array(multipliers), np.array(prices))
+        leaves = [node.prices for node in nodes if node.cut is None]
+        return cls(
+            0.0,
+            step,
+            np.array([[cut.place, cut.feature] for cut in cuts]),
+            np.array([cut.at for cut in cuts]),
+            np.array([leaf.multipliers for leaf in leaves]),
+            np.array([leaf.prices for leaf in leaves]),
+        )
 
     def bound(self, problem: Problem) -> float:
         """Return the smallest bound of the tree's leaves."""

@@ -8,7 +8,7 @@ because the best networks are refined afterwards (docs/notes/2026-11-deep-penalt
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -48,6 +48,37 @@ class RandomStarts:
         return initial(problem, widths, _mixed_seed(seed, number), scale)
 
 
+def by_adam(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
+    """Return the steps of Adam from this point."""
+    return Adam(batch.evaluate, point, options)
+
+
+def by_soap(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
+    """Return the steps of SOAP from this point."""
+    return SOAP(batch.evaluate, point, options, batch.matrices)
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """Further steps from networks at which other methods stopped.
+
+    The defaults are for Adam at a small rate. In sixty races of 8 s against plain Adam, 6 were lost by up to 0.4 %
+    without fine-tuning and longer training of the starts, and 2 by up to 0.04 % with both
+    (docs/notes/2026-11-deep-penalties.md).
+
+    Attributes:
+        steps: maximum number of steps. 4,000 steps at a rate of 0.03 ended 0.02 % higher in one race of depth 3.
+        rate: the first learning rate, relative to the root mean square of the weights.
+        share: maximum share of the time limit for the steps of one batch.
+        single: compute in float32, not in the dtype of the problem.
+    """
+
+    steps: int = 2000
+    rate: float = 0.02
+    share: float = 0.15
+    single: bool = False
+
+
 @dataclass(frozen=True)
 class Exploration:
     """Adam on the unsmoothed loss from many random starts, all in one batch in float32.
@@ -55,22 +86,25 @@ class Exploration:
     docs/notes/2026-11-deep-penalties.md has the measurements behind the settings.
 
     Attributes:
-        starts: widths and scales of the starts.
+        starts: widths and scales of the starts. With widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 of them
+            refined, five of six solves of depth 4 to 8 ended 0.2 to 1.8 % higher; the sixth did not change.
         together: starts of a batch. With twice as many, a step on 12 samples takes 1.5 times as long.
         steps: minimum and maximum number of steps. Within the share of time, more starts gain more than more steps.
         rate: first learning rate, relative to the root mean square of the starts' weights; a cosine schedule lowers it.
         share: maximum share of the time limit for one batch.
         shallowest: minimum depth for Adam. At depth 3 it ends between 0.3 % below and 0.3 % above L-BFGS.
-        least: minimum lam for Adam, as a multiple of `usual_penalty`; at smaller lam it stops far from minima.
+        least: minimum lam for Adam, as a multiple of `usual_penalty`. At smaller lam, Adam stops far from minima: 2 %
+            higher at 0.6 and depth 4, 4 % higher at 0.4 on 100 digits. At larger lam, it ends lower: by 0.7 % at 1.1
+            and depth 5, by 5.6 % at 4 and depth 4 on 30 digits.
         fewest: minimum numbers of starts and of steps. If fewer fit into the time, L-BFGS with smoothed kinks explores.
         elite: maximum number of starts that are refined.
         promising: maximum relative excess of the cost of such a start over the lowest.
         call: overhead of a step, in multiplications.
         speed: multiplications per second.
         probe: number of steps that measure the time of a step.
-        soap: train by SOAP instead of Adam.
+        method: the steps that train: `by_adam` or `by_soap`.
         cycles: numbers of steps of the cycles of training, where there are several; later starts have the last alone.
-        tuning: of `fine_tune`, the maximum number of steps, the rate and the share of the time limit.
+        tuning: settings of `fine_tune`.
     """
 
     starts: RandomStarts = RandomStarts((1.5, 2.0), (0.5, 0.7, 0.35))
@@ -86,9 +120,9 @@ class Exploration:
     call: float = 2e6
     speed: float = 4e9
     probe: int = 10
-    soap: bool = False
+    method: Callable[[Batch, Tensor, AdamOptions], Adam] = by_adam
     cycles: tuple[int, ...] = ()
-    tuning: tuple[int, float, float] = (2000, 0.02, 0.15)
+    tuning: FineTuning = FineTuning()
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
         """Return how many starts, up to `most`, can be trained together; 0 if Adam is not used.
@@ -112,39 +146,35 @@ class Exploration:
         return min(most, self.together, max(fewest_starts, int(with_usual_steps)))
 
     def train(self, problem: Problem, starts: Sequence[Weights], budget: Budget) -> list[list[Tensor]]:
-        """Train the starts by Adam, in fewer steps if time is short; return the lowest of each."""
+        """Train the starts, in fewer steps if time is short; return the lowest of each."""
         batch, point, rate = _packed(in_single(problem), starts, self.rate)
         limit = min(budget.time_limit, budget.seconds() + self.share * budget.time_limit)
         within, pace = replace(budget, time_limit=limit), CyclePace()
-        pace.descend(self._method(batch, point, AdamOptions(rate=rate)), self.probe, within)
+        pace.descend(self.method(batch, point, AdamOptions(rate=rate)), self.probe, within)
         fewest, most = self.steps
         most = max(fewest, min(most, self._affordable(problem, batch, self.share * budget.time_limit)))
         steps = min(most, pace.steps(most, within)[0])
-        adam = self._method(batch, point, AdamOptions(steps=steps, rate=rate))
+        adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
         pace.descend(adam, steps, within)
         return _unpacked(problem, batch, adam)
 
     def fine_tune(self, problem: Problem, networks: Sequence[Weights], budget: Budget) -> list[list[Tensor]]:
-        """Run Adam at a small rate from these networks; return the lowest from each.
+        """Take the steps of `tuning` from these networks; return the lowest from each.
 
         L-BFGS stops at kinks; these steps still lower the cost there. The result is empty if too few steps fit into the
-        time, or if all weights are 0. Computes in the dtype of the problem.
+        time, or if all weights are 0.
         """
         if not any(bool(W.any()) for weights in networks for W in weights):
             return []  # the learning rate is relative to the size of the weights
-        most, rate, share = self.tuning
-        batch, point, rate = _packed(in_single(problem) if self.soap else problem, networks, rate)
-        seconds = min(share * budget.time_limit, budget.remaining())
-        steps = min(most, self._affordable(problem, batch, seconds))
+        own = self.tuning
+        batch, point, rate = _packed(in_single(problem) if own.single else problem, networks, own.rate)
+        seconds = min(own.share * budget.time_limit, budget.remaining())
+        steps = min(own.steps, self._affordable(problem, batch, seconds))
         if steps < self.fewest[1]:
             return []
-        adam = self._method(batch, point, AdamOptions(steps=steps, rate=rate))
+        adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
         CyclePace().descend(adam, steps, budget)
         return _unpacked(problem, batch, adam)
-
-    def _method(self, batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
-        evaluate = batch.evaluate
-        return SOAP(evaluate, point, options, batch.matrices) if self.soap else Adam(evaluate, point, options)
 
     def _affordable(self, problem: Problem, batch: Batch, seconds: float) -> int:
         """Return the number of steps that fit into the time, estimated from multiplications."""
@@ -165,11 +195,11 @@ FIRST = Exploration(
     elite=4,
     call=4e6,
     speed=1.5e10,
-    soap=True,
+    method=by_soap,
     cycles=(200, 400, 700, 2000),  # so that there is a good network at every time
-    tuning=(1000, 0.3, 0.2),
+    tuning=FineTuning(1000, 0.3, 0.2, single=True),
 )
-"""The training of one start before all others, and of up to four at a time after it, where no large batch is trained.
+"""Where no large batch is trained: the training of one start before all others, and of up to four at a time after it.
 
 A network that is trained by SOAP, widened and trained again ends lower than many short descents
 (docs/notes/2026-11-first-starts.md).

@@ -205,14 +205,14 @@ class StreamSolver:
     judged = 1024  # samples whose loss tells how long that of all takes
     tidying = 8.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
     finishing = 2.0  # losses over all samples that take as long as the best outputs
-    # Minima of classes have fewer neurons (docs/notes/2026-11-many-samples.md): of all, of one, and samples on a CPU.
-    of_classes, of_a_class, batch_of_classes = 150, 15, 256
+    # With classes, minima have fewer neurons (docs/notes/2026-11-many-samples.md): at least so many, so many for each.
+    class_neurons, neurons_of_each, class_batch = 150, 15, 256  # and samples of a step on a CPU
 
     def __init__(self, problem: Problem, options: StreamOptions | None = None, seed: int = 0) -> None:
         self.problem, self.options = problem, options or StreamOptions()
         if isinstance(problem.loss, Likelihood):
-            most = max(self.of_classes, self.of_a_class * problem.Y.shape[1])
-            batch = self.options.batch if problem.X.is_cuda else min(self.options.batch, self.batch_of_classes)
+            most = max(self.class_neurons, self.neurons_of_each * problem.Y.shape[1])
+            batch = self.options.batch if problem.X.is_cuda else min(self.options.batch, self.class_batch)
             self.options = replace(self.options, neurons=min(self.options.neurons, most), batch=batch)
         spread = problem.spread.in_parts(max(self.parts, problem.spread.processes))
         chunk = self.chunk_of_gpu if problem.X.is_cuda else self.chunk

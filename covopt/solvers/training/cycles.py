@@ -96,10 +96,15 @@ class LocalAdam(Adam):
             self.x, self._first, self._second = self._spread.averaged(every).tensor_split(3, dim=1)
 
     def memory(self) -> dict[str, Tensor]:
-        """Return the memory of one part, after an average."""
-        return {name: tensor[:1] if tensor.ndim else tensor for name, tensor in super().memory().items()}
+        """Return what further steps depend on, of one part, after an average."""
+        parts = {"x": self.x[:1], "first": self._first[:1], "second": self._second[:1]}
+        return parts | {"steps": torch.tensor(self.steps_taken, dtype=torch.int64)}
 
     def recall(self, memory: Mapping[str, Tensor]) -> None:
         """Restore all parts from the memory of one."""
-        points = {name: memory[name].expand_as(self.x).clone() for name in ("x", "first", "second")}
-        super().recall(points | {"steps": memory["steps"]})
+        self.x, self._first, self._second = (
+            memory[name].expand_as(self.x).clone() for name in ("x", "first", "second")
+        )
+        self.steps_taken = int(memory["steps"])
+        if self._recorded is not None:
+            self._taken.fill_(self.steps_taken)

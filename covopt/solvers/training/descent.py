@@ -6,7 +6,7 @@ All rows go through the same operations at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,18 +65,6 @@ class Adam:
         if start.is_cuda and draws is not None:
             self._taken = torch.zeros((), dtype=torch.float64, device=start.device)
             self._recorded = Recorded(draws)
-
-    def memory(self) -> dict[str, Tensor]:
-        """Return what further iterations depend on."""
-        steps = torch.tensor(self.steps_taken, dtype=torch.int64)
-        return {"x": self.x, "first": self._first, "second": self._second, "steps": steps}
-
-    def recall(self, memory: Mapping[str, Tensor]) -> None:
-        """Restore what `memory` returned."""
-        self.x, self._first, self._second = (memory[name] for name in ("x", "first", "second"))
-        self.steps_taken = int(memory["steps"])
-        if self._recorded is not None:
-            self._taken.fill_(self.steps_taken)
 
     def iterate(self) -> None:
         """Take one step in each row."""

@@ -18,7 +18,7 @@ class Recorded:
 
     Args:
         draws: the generators that the step draws from.
-        before: calls before it is recorded; a short training is not worth it.
+        before: calls before the step is recorded; a short training is not worth a recording.
     """
 
     def __init__(self, draws: Sequence[torch.Generator], before: int = 20) -> None:
@@ -43,7 +43,7 @@ class Recorded:
         if dist.is_available() and dist.is_initialized():
             return None
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        before = [generator.get_state() for generator in self._draws]
+        states = [generator.get_state() for generator in self._draws]
         for generator in self._draws:
             graph.register_generator_state(generator)
         stream.wait_stream(torch.cuda.current_stream())
@@ -58,7 +58,8 @@ class Recorded:
                     graph.capture_end()
         except RuntimeError:
             graph = None
-            for generator, state in zip(self._draws, before, strict=True):  # they would wait for the graph for ever
+            # A generator of a recording that failed refuses to draw until its state is another one.
+            for generator, state in zip(self._draws, states, strict=True):
                 fresh = torch.Generator(device=generator.device)
                 fresh.set_state(state)
                 generator.graphsafe_set_state(fresh)
