@@ -55,6 +55,9 @@ class Alternation:
     least this part."""
     spectral_share = 0.1
     """The part of the time that the spectral bound may take before the first round."""
+    coarse_gap = 1e-2
+    """From this gap on, the first proof follows as soon as the search finds nothing that matters for the gap. Where it
+    does not reach the gap, the search goes on as for a smaller one."""
     reported_gap = 0.99
     """A bound is reported as soon as the gap that it leaves open is at most this times the one reported last."""
 
@@ -76,9 +79,12 @@ class Alternation:
         self._prover = prover_for(problem, certify) if proving else None
         tol = options.tol if self._oracle is None else None  # an exact oracle bounds the possible gain
         round_options = ShallowOptions(gap=options.gap, tol=tol, entries=options.thrift.entries)
+        hasty = replace(round_options, stall_tolerance=REFUTATION_SLACK, patience=1)
         if self._prover is not None and self._prover.loose and certify == "full":
-            round_options = replace(round_options, stall_tolerance=REFUTATION_SLACK, patience=1)
-        self.solver = search(problem, self._exact_bound, self._oracle, round_options, options.seed, init, wrap)
+            round_options = hasty
+        self._thorough = round_options
+        first = hasty if self._prover is not None and options.gap >= self.coarse_gap else round_options
+        self.solver = search(problem, self._exact_bound, self._oracle, first, options.seed, init, wrap)
         self._worthwhile_gain = self.worthwhile_gain if certify == "auto" else 0.0
         self._stop_when_refuted = True
         self._last: Proved | None = None
@@ -97,7 +103,8 @@ class Alternation:
         else:
             outcome = self._alternate(self._prover)
         network, status = self._network(outcome), outcome.status
-        if status is not Status.INTERRUPTED and self.options.certify == "full" and self.budget.spent():
+        hasty = status in ENDED and not self._searched(outcome)
+        if hasty or (status is not Status.INTERRUPTED and self.options.certify == "full" and self.budget.spent()):
             status = Status.TIME_LIMIT
         dual = self.solver.dual(outcome.state)
         return Attempt(network.weights(), status, outcome.history, self.best, [network.cost], dual)
@@ -110,7 +117,7 @@ class Alternation:
             refutation = self._prove(prover, outcome)
             if interrupted():
                 return replace(outcome, status=Status.INTERRUPTED)
-            refuted, searched = bool((refutation.values > 1.0).any()), outcome.status in ENDED
+            refuted, searched = bool((refutation.values > 1.0).any()), self._searched(outcome)
             missed = bool((refutation.values > 1.0 + self.solver.options.stall_tolerance * self.gap).any())
             if outcome.status is Status.ITERATION_LIMIT or self._gap_reached(outcome) or (searched and not refuted):
                 break
@@ -120,8 +127,13 @@ class Alternation:
             # An interrupted proof is tried once more, without interruption, before the alternation gives it up.
             ended, self._stop_when_refuted = searched and not (pays or self._stop_when_refuted), pays
             state = self.solver.after_proof(outcome.state, refutation if refuted else None, self._lower())
+            self.solver.options = self._thorough
             outcome = self._search(replace(outcome, state=state))
         return outcome
+
+    def _searched(self, outcome: Outcome[State]) -> bool:
+        """Return True if the search has ended, and not only to let the first proof begin."""
+        return outcome.status in ENDED and self.solver.options is self._thorough
 
     def _network(self, outcome: Outcome[State]) -> Network:
         """Return the best network with fewer neurons, at no higher cost."""

@@ -320,7 +320,7 @@ class ShallowSolver(Rounds):
 
     def _most_effort(self) -> int:
         """Return the last usable place in EFFORTS; those for falls below `tol` are left out."""
-        return sum(effort.slow_fall > (self.options.tol or 0.0) for effort in EFFORTS)
+        return sum(effort.slow_fall > max(self.options.tol or 0.0, self._stall_threshold()) for effort in EFFORTS)
 
     def _adapt_effort(self, state: State, last: State) -> None:
         """Raise the effort if a round gains little; without gain at full effort it is stalled."""
