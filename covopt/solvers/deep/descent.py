@@ -17,6 +17,7 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
 from covopt.solvers.deep.exploration import Exploration
 from covopt.solvers.deep.pruning import balanced, reduced, widened
+from covopt.solvers.training.batch import KERNELS, work
 from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOptions, descend
 from covopt.solvers.training.simple import short_descents
@@ -137,8 +138,10 @@ class ExactDescent(Descent):
     deepened_first, widens, moves_in_turn = True, False, False
 
     def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
-        """Descend from one network after the other."""
-        return [self._descended(list(weights), options, budget.pace()) for weights in networks]
+        """Descend from these networks, as many at a time as take hardly longer than one."""
+        size = max(1, int(KERNELS / max(work(self.problem, [len(W) for W in weights[:-1]]) for weights in networks)))
+        parts = [networks[k : k + size] for k in range(0, len(networks), size)]
+        return [fitted for part in parts for fitted in self._descended(part, options, budget.pace())]
 
     def at_fixed_widths(self, weights: list[Tensor], stop: Stop) -> list[Tensor]:
         """Descend with a falling penalty, each time followed by an exact fit."""
@@ -186,9 +189,9 @@ class ExactDescent(Descent):
         """Return the network with the smallest W_L for which Z_L = Y."""
         return [*weights[:-1], thin(inputs_of(self.problem, weights, self.problem.depth)).solve(self.problem.Y).T]
 
-    def _descended(self, weights: list[Tensor], first: HomotopyOptions, stop: Stop) -> list[Tensor]:
-        """Return the exact fit of lowest cost found, or the last network brought nearest to a fit."""
-        best: list[Tensor] | None = None
+    def _descended(self, networks: Networks, first: HomotopyOptions, stop: Stop) -> Networks:
+        """Return for each network the exact fit of lowest cost found, or the last network brought nearest to a fit."""
+        current, best, going = list(networks), dict[int, list[Tensor]](), [*range(len(networks))]
         # The penalties, relative to the explored problem's; the neurons that each layer gets before the descent with
         # each, and their relative strength; and how a fit is made after it, at the second one just to have one in time.
         for part, more, strength, fit in (
@@ -198,14 +201,18 @@ class ExactDescent(Descent):
             (1e-3, 6, 0.1, exact_fit),
         ):
             eased, numbers = replace(self.smooth, lam=part * self.smooth.lam), [more] * (self.problem.depth - 1)
-            wider = widened(weights, numbers, strength, self.generator, self._widest)
-            weights = reduced(eased, descend(eased, [wider], first if part == 1.0 else SHIFTING, stop)[0])
-            fitted = None if fit is None else fit(self.problem, weights, stop)
-            if fitted is not None:
-                best = self._lighter(reduced(self.problem, fitted), best)
-            if stop() or (best is not None and part <= 1e-2):
+            wider = [widened(current[k], numbers, strength, self.generator, self._widest) for k in going]
+            descended = descend(eased, wider, first if part == 1.0 else SHIFTING, stop)
+            for k, weights in zip(going, descended, strict=True):
+                current[k] = reduced(eased, weights)
+                fitted = None if fit is None else fit(self.problem, current[k], stop)
+                if fitted is not None:
+                    best[k] = self._lighter(reduced(self.problem, fitted), best.get(k))
+            going = [k for k in going if k not in best or part > 1e-2]
+            if stop() or not going:
                 break
-        return nearest_fit(self.problem, self.completed(weights), stop) if best is None else best
+        ended = range(len(networks))
+        return [best[k] if k in best else nearest_fit(self.problem, self.completed(current[k]), stop) for k in ended]
 
     def _lighter(self, weights: list[Tensor], best: list[Tensor] | None) -> list[Tensor]:
         """Return the exact fit of less |W|^2."""

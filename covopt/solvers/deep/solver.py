@@ -29,7 +29,7 @@ from covopt.solvers.deep.exploration import FIRST, Exploration, RandomStarts, fe
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced, widened
-from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers, most_ranks
+from covopt.solvers.deep.starts import AT_DEPTH_3, BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers, most_ranks
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, descend
 from covopt.solvers.training.simple import simple_networks
@@ -384,9 +384,7 @@ class DeepSolver:
         """Return random start `number`, one of those for Adam; None: for a descent through smoothed kinks."""
         if starts is None:
             # Of the few that come first, at a large depth, the first is not the narrowest.
-            starts = RandomStarts(first=int(self.problem.depth > ENDS))
-            # At depth 3, starts of larger scales reach the lowest minima, of low rank, less often.
-            starts = replace(starts, scales=(0.5, 0.35, 0.2)) if self.problem.depth == 3 else starts
+            starts = AT_DEPTH_3 if self.problem.depth == 3 else RandomStarts(first=int(self.problem.depth > ENDS))
         return starts.draw(self._descents.smooth, number, self._seed, self._max_width)
 
     def _with_wider_copies(self, weights: list[Tensor]) -> list[list[Tensor]]:

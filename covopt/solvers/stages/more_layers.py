@@ -28,6 +28,7 @@ from covopt.solvers.deep.penalty_first import PenaltyFirst
 from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.representations import HiddenSolver
 from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
+from covopt.solvers.deep.starts import lowest_of_random
 from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE, DeepStream, descended, few_count
 from covopt.solvers.incumbent import Incumbent, best_of, cost_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
@@ -128,15 +129,18 @@ class Cases(Stage):
     """Networks and a bound from a tree of cases, for three layers on a few samples.
 
     The programme of a case describes a network near the minimum. A descent from that of the first case alone ends at
-    the lowest cost known on 21 of 24 random sets of 2 to 5 samples (docs/notes/2026-11-shares.md).
+    the lowest cost known on 21 of 24 random sets of 2 to 5 samples (docs/notes/2026-11-shares.md); the best of random
+    starts descend beside it.
 
     Attributes:
+        drawing: the part of its time, at most, in which random starts are explored.
         worth: it ends where twice its cases would take less than this part off the gap.
         cases: at most, and no more than `max_iterations`.
     """
 
     name = "cases"
     why = "For so few samples a tree of cases leads to networks near the minimum, and may prove one of them."
+    drawing: float = 0.4
     worth: float = 0.1
     cases: int = 3_000
 
@@ -161,16 +165,20 @@ class Cases(Stage):
         incumbent.prove(None if proved is None or options.certify == "none" else proved.proof)
         incumbent.status = Status.OPTIMAL if incumbent.closed(options.gap) else incumbent.status
 
-    @staticmethod
-    def _descended(incumbent: Incumbent, options: SolveOptions) -> Callable[[list[Tensor]], float]:
+    def _descended(self, incumbent: Incumbent, options: SolveOptions) -> Callable[[list[Tensor]], float]:
         """Return a descent from a network, which offers its end if that is narrow enough and returns the cost."""
         units, scaled = in_units(incumbent.problem, options)
-        descents, budget = descent_for(units.problem, scaled.seed, scaled.max_width), options.budget
+        problem, budget = units.problem, options.budget
+        descents = descent_for(problem, scaled.seed, scaled.max_width)
+        draws = min(options.starts or DRAWS_TOGETHER, DRAWS_TOGETHER)
 
         def meet(weights: list[Tensor]) -> float:
-            start = [W.to(units.problem.X) for W in units.inward(weights)]
-            fitted = reduced(units.problem, descents.descend([start], POLISHING, budget)[0], budget.overdue)
-            return offered(incumbent, options, units.outward(fitted), "cases")
+            nonlocal draws
+            starts, stop = [[W.to(problem.X) for W in units.inward(weights)]], budget.rest(self.drawing).pace()
+            starts += lowest_of_random(problem, draws, scaled.seed, scaled.max_width, stop) if draws else []
+            draws = 0  # later ones go on from a case alone
+            best = min(descents.descend(starts, POLISHING, budget), key=descents.cost)
+            return offered(incumbent, options, units.outward(reduced(problem, best, budget.overdue)), "cases")
 
         return meet
 
