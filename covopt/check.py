@@ -29,7 +29,7 @@ RBITS, GBITS, FILES = 52, 60, "problem network certificate"  # bits of the input
 DECIMAL, MARGIN = Context(prec=60, Emax=999999999, Emin=-999999999), Fraction(1, 10**40)  # of a few operations in it
 VERDICTS = ("proved: {}, nothing besides", "refused", "cannot be read", "not checked")
 ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
-Rows = list[list[Any]]
+Rows, Corner = list[list[Any]], tuple[int, ...]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
 KINDS = PIECES + SEARCHED + "groups spectral laplacian convexity angle loop linear one-input shares paths none".split()
@@ -446,12 +446,13 @@ class Frame:
     + a remainder, and Gamma_i = s_i lambda_i. As sigma is 1-Lipschitz, the slack is |Lambda|_F |remainder of X|_F and
     |rounding of Gamma|_F |R|_F."""
 
-    def __init__(self, X: Rows, e: int, point: Any, tiny: float = 1e-13) -> None:
+    def __init__(self, X: Rows, e: int, point: Any, tiny: float = 1e-13, most: int = 0) -> None:
         bits = max(abs(x) for row in X for x in row).bit_length() or 1
         half, unity = 1 << (bits - 1), Fraction(2) ** (bits - 1 - e)
         rows = over(X, half)
         sizes, lost = [math.hypot(*row) for row in rows], Fraction(0)
-        self.Q, self.s = orthonormal(rows, tiny * max(sizes))[0], [s * (s > 1e-12 * max(sizes)) for s in sizes]
+        basis = pivoted(rows, most) if most else rows
+        self.Q, self.s = orthonormal(basis, tiny * max(sizes))[0], [s * (s > 1e-12 * max(sizes)) for s in sizes]
         basis = [[round(x * 2.0**GBITS) for x in v] for v in self.Q]
         self.R = [[round(dot(row, v) / s * 2.0**RBITS) if s else 0 for v in self.Q] for row, s in zip(rows, self.s)]
         for row, R, s in zip(X, self.R, self.s):
@@ -1351,73 +1352,113 @@ def turn(u: tuple[int, int], v: tuple[int, int]) -> int:  # above 0 if v is to t
     return u[0] * v[1] - u[1] * v[0]
 
 
-class Circle:
-    """The neurons of the first layer, for inputs of rank 2: S_i(q) = s_i sigma(R_i q) of directions q in the plane.
+def pivoted(rows: Rows, most: int) -> Rows:  # each the farthest from the span of those before it
+    chosen: Rows = []
+    for _ in range(most):
+        Q = orthonormal(chosen, 0.0)[0]
+        beyond = plus(rows, gram(gram(rows, Q), turned(Q)), -1) if Q else rows
+        chosen.append(rows[max(range(len(rows)), key=lambda i: math.hypot(*beyond[i]))])
+    return chosen
 
-    For every unit w a q with |q| <= stretch has |sigma(Xt w) - unit S(q)| <= missed (Frame). The arcs between u and v
-    cover the circle, and no sample changes its sign within one: S(a u + b v) = a S(u) + b S(v) for a, b >= 0."""
+
+def halves(cell: list[Corner], row: Any) -> list[list[Corner]]:
+    """Cut a convex cone, by its corners one after the other, where <row, q> = 0; corners are exact."""
+    ends = [dot(row, u) for u in cell]
+    if not min(ends) < 0 < max(ends):
+        return [cell]
+    above, below = [], []
+    for u, v, x, y in zip(cell, cell[1:] + cell[:1], ends, ends[1:] + ends[:1]):
+        above += [u] * (x >= 0)
+        below += [u] * (x <= 0)
+        if min(x, y) < 0 < max(x, y):
+            w = [abs(y) * a + abs(x) * b for a, b in zip(u, v)]
+            new = tuple(t // math.gcd(*w) for t in w)  # the same one from both sides of an edge
+            above, below = [*above, new], [*below, new]
+    return [above, below]
+
+
+class Sphere:
+    """The neurons of the first layer, for inputs of rank 3 at most: S_i(q) = s_i sigma(R_i q) of directions q in space.
+
+    For every unit w a q with |q| <= stretch has |sigma(Xt w) - unit S(q)| <= missed (Frame). Triangles cover the
+    sphere, or arcs the equator if all R_i lie in its plane. Their corners n_j are whole numbers, and no sample changes
+    its sign within one, so S(sum_j a_j n_j) = sum_j a_j S(n_j) for a_j >= 0."""
 
     def __init__(self, run: Run, sizes: list[Fraction]) -> None:
         inputs = [[*row, run.beta] for row in run.X] if run.beta else run.X
         rows = [[Fraction(x) / t for x in row] for row, t in zip(inputs, sizes)]
-        frame = Frame(*scaled(rows), [[Fraction(1)]] * run.N, 1e-9)
-        need(len(frame.Q) <= 2, "neurons of the first layer are checked for inputs of rank 2 at most", UNCHECKED)
-        self.R, ((self.s,), e) = [[*row, 0, 0][:2] for row in frame.R], scaled([frame.s])
+        frame = Frame(*scaled(rows), [[Fraction(1)]] * run.N, 1e-11, 3)
+        self.R, ((self.s,), e) = [(*row, 0, 0, 0)[:3] for row in frame.R], scaled([frame.s])
         self.unit, self.stretch, self.missed = frame.unity / (1 << e + RBITS), frame.stretch, frame.unity * frame.lost
-        axes, self.arcs, self.S = [(1, 0), (0, 1), (-1, 0), (0, -1)], [], {}
-        stack = [*zip(axes, axes[1:] + axes[:1])]
-        while stack:
-            u, v = stack.pop()
-            if kink := next(((-y, x) for x, y in self.R if dot((x, y), u) * dot((x, y), v) < 0), None):
-                w = kink if turn(u, kink) > 0 else (-kink[0], -kink[1])
-                stack += [(u, w), (w, v)]
-            else:
-                self.arcs.append((u, v))
-        on = [{i for i, row in enumerate(self.R) if dot(row, u) >= 0 <= dot(row, v)} for u, v in self.arcs]
-        self.fans = [(u, v, a - b, b - a) for (u, v), a, b in zip(self.arcs, on, [set(), *on])]
+        cells: list[list[Corner]] = [[(x, 0, 0), (0, y, 0), (0, 0, z)] for x, y, z in product((1, -1), repeat=3)]
+        for row in self.R:
+            cells = [part for cell in cells for part in halves(cell, row)]
+        arcs = {tuple(sorted(arc)) for cell in cells for arc in zip(cell, cell[1:] + cell[:1])}
+        self.parts: list[Any] = [arc for arc in arcs if not any(z for *_, z in arc)]
+        if any(z for *_, z in self.R):
+            self.parts = [(cell[0], *arc) for cell in cells for arc in pairwise(cell[1:])]
+        self.corners = sorted({u for part in self.parts for u in part})
+        self.S, place = [self.outputs(u) for u in self.corners], {u: j for j, u in enumerate(self.corners)}
+        least, around = [1 << 60] * len(place), [set() for _ in place]
+        for part in self.parts:
+            least_cosine = min(math.isqrt((dot(u, v)**2 << 120) // (dot(u, u) * dot(v, v))) for u, v in combinations(part, 2))
+            kappa, js = ((1 << 60) + 2 * least_cosine) // 3, sorted(place[u] for u in part)
+            for j in js:
+                least[j] = min(least[j], kappa)
+                around[j] |= {face for k in range(1, 4) for face in combinations(js, k) if j in face}
+        self.low = [math.isqrt(dot(u, u) * k << 60) for u, k in zip(self.corners, least)]
+        self.around, self.inverse = around, {}
+
+    def outputs(self, u: Corner) -> list[int]:
+        return [s * max(dot(row, u), 0) for s, row in zip(self.s, self.R)]
 
     def largest(self, c: list[int], T: int) -> int:
         """Return the larger of T and max <c, S(q)>_+^2 / |q|^2 over all q, rounded up.
 
-        On an arc <c, S(q)> = <g, q>: the maximum is |g| if g is in the arc, and at one of its ends otherwise."""
-        terms = [(t * x, t * y) for t, (x, y) in zip(map(mul, c, self.s), self.R)]
-        x = y = 0
-        for u, v, begun, ended in self.fans:
-            for i in begun:
-                x, y = x + terms[i][0], y + terms[i][1]
-            for i in ended:
-                x, y = x - terms[i][0], y - terms[i][1]
-            if (square := x * x + y * y) > T:
-                ends = (max(dot((x, y), w), 0) ** 2 // dot(w, w) + 1 for w in (u, v))
-                T = square if turn(u, (x, y)) >= 0 <= turn((x, y), v) else max(T, *ends)
+        On a part q = sum_j a_j n_j and <c, S(q)> = sum_j a_j h_j. All corners are in one octant, so with the least
+        cosine C of two of them |q|^2 >= kappa^2 (sum_j a_j |n_j|)^2, kappa^2 = (1 + 2 C) / 3. So a part where each h_j
+        is at most kappa T^(1/2) |n_j| is below T. Elsewhere each face, of Gram matrix G, has the value h^T G^-1 h if
+        its maximum, a = G^-1 h, is within it."""
+        h, t, faces = [dot(c, S) for S in self.S], math.isqrt(T), set()
+        for j, (x, low) in enumerate(zip(h, self.low)):
+            if x << 60 > low * t:
+                faces |= self.around[j]
+        for face in faces:
+            if face not in self.inverse:
+                corners = [self.corners[j] for j in face]
+                G = solved(gram(corners, corners), unit(len(face), Fraction(1)))
+                scale = math.lcm(*(x.denominator for row in G for x in row))
+                self.inverse[face] = scale, [[int(x * scale) for x in row] for row in G]
+            scale, G = self.inverse[face]
+            ends = [h[j] for j in face]
+            a = [dot(row, ends) for row in G]
+            if min(a) >= 0:
+                T = max(T, -(-dot(a, ends) // scale))
         return T
-
-    def outputs(self, u: tuple[int, int]) -> list[int]:
-        if u not in self.S:
-            self.S[u] = [s * max(dot(row, u), 0) for s, row in zip(self.s, self.R)]
-        return self.S[u]
 
     def tops(self, square: Callable[[list[int]], int], end: float) -> Iterator[int]:
         """Yield T with f(q)^2 <= T |q|^2 for every q, where f(q)^2 = square(S(q)), closer and closer to the least T.
 
-        f is a seminorm of S, so f(a u + b v) <= a f(u) + b f(v) on an arc. That is at most T^(1/2) |a u + b v| for all
-        a, b >= 0 if t = T u.v - f(u) f(v) is >= 0, or if t^2 is at most the product of T |u|^2 - f(u)^2 and
-        T |v|^2 - f(v)^2, both >= 0. Otherwise the arc is cut. T rises to f, and other arcs stay below."""
-        f: dict[tuple[int, int], int] = {}
-        for part in (10**k for k in range(2, 14, 2)):
-            T, stack, new = 1, [*self.arcs], [*f, *(u for u, _ in self.arcs)]
+        f is a seminorm of S, so f(sum_j a_j n_j) <= sum_j a_j f(n_j) on a part. That is at most T^(1/2) |q| for all
+        a_j >= 0 if T <n_j, n_k> - f(n_j) f(n_k) is copositive. Otherwise the part is cut across its longest side. T
+        rises to f, and other parts stay below."""
+        f: dict[Corner, int] = {}
+        for accuracy in (10**k for k in range(2, 14, 2)):
+            T, stack, new = 1, [*self.parts], [*f, *self.corners]
             while stack:
                 for u in new:
                     f[u] = f[u] if u in f else square(self.outputs(u))
                     if f[u] > T * dot(u, u):
-                        T = f[u] * (part + 1) // (dot(u, u) * part) + 1
-                (u, v), new, _ = stack.pop(), [], in_time(end)
-                t = T * dot(u, v) - math.isqrt(f[u] * f[v]) - 1
-                if t < 0 and t * t > (T * dot(u, u) - f[u]) * (T * dot(v, v) - f[v]):
-                    p, q = 2.0**40 / math.hypot(*u), 2.0**40 / math.hypot(*v)
-                    new = [(round(p * u[0] + q * v[0]), round(p * u[1] + q * v[1]))]
-                    need(turn(u, new[0]) > 0 < turn(new[0], v), "the arcs are too short", UNCHECKED)
-                    stack += [(u, new[0]), (new[0], v)]
+                        T = f[u] * (accuracy + 1) // (dot(u, u) * accuracy) + 1
+                part, new, _ = stack.pop(), [], in_time(end)
+                G = [
+                    [T * dot(u, v) - (f[u] if u == v else math.isqrt(f[u] * f[v]) + 1) for v in part] for u in part
+                ]
+                if min(map(min, G)) < 0 and not copositive(G):
+                    u, v = min(combinations(part, 2), key=lambda e: dot(*e) ** 2 / (dot(e[0], e[0]) * dot(e[1], e[1])))
+                    k = (dot(v, v).bit_length() - dot(u, u).bit_length()) // 2
+                    new = [tuple((x << max(k, 0)) + (y << max(-k, 0)) for x, y in zip(u, v))]
+                    stack += [tuple(new[0] if w == old else w for w in part) for old in (u, v)]
             yield T
 
 
@@ -1459,7 +1500,7 @@ class Multiplied:
         powers = [0 if run.beta else math.frexp(x)[1] - 1 if x else s for x in largest]
         self.sizes, self.unit = [Fraction(2) ** k for k in powers], Fraction(2.0 ** (2 * (t - s) % 3 / 3))
         self.unit *= Fraction(2) ** (2 * (t - s) // 3)
-        self.circle = Circle(run, self.sizes)
+        self.sphere = Sphere(run, self.sizes)
 
     def signal(self, L: Rows) -> Any:  # <Lambda, Y> less what the misfit may take
         lost, rows = self.run.misfit, zip(L, self.run.Y, self.sizes)
@@ -1513,11 +1554,11 @@ class Shares(Multiplied):
         def square(S: list[int]) -> int:  # max sum_A tau_A max_(k in A) <Z_k, S>^2, rounded up
             return largest_mean([max((dot(z, S) ** 2 for z in own), default=0) for own in rows], parts)
 
-        missed = self.circle.missed * root(Fraction(max(dot(z, z) for z in moved)))
+        missed = self.sphere.missed * root(Fraction(max(dot(z, z) for z in moved)))
         omega = run.beta**2 * square([1] * run.N)
         x, y = (Fraction(0), Fraction(1)) if self.homogeneous else (low * self.unit, high * self.unit)
         x, y = below_root(x / self.goal), root(y / self.goal)
-        tops = (self.circle.unit * self.circle.stretch * root(Fraction(T)) for T in self.circle.tops(square, self.end))
+        tops = (self.sphere.unit * self.sphere.stretch * root(Fraction(T)) for T in self.sphere.tops(square, self.end))
         return any(self.proves(x, y, [([[x] for x in L], M + missed, omega)]) for M in tops)
 
 
@@ -1648,7 +1689,7 @@ def paths(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
     good &= 1e-3 <= step <= 1 and (run.m == 1 or count in range(3, 1001))
     need(good, "the stored multipliers do not fit the data")
     bounds, (vectors, secant) = Multiplied(run, least / run.lam, end), directions(run.m, count)
-    circle, nodes, leaves, priced = bounds.circle, iter(cuts), iter(prices), []
+    sphere, nodes, leaves, priced = bounds.sphere, iter(cuts), iter(prices), []
     for point, price in zip(points.tolist(), biases):
         (L, e), T, long, total = scaled(point), 0, 0, 0
         for u in vectors:
@@ -1662,8 +1703,8 @@ def paths(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
                 leaf = next(leaves, np.empty(0)).tolist()
                 need(leaf, "the stored cuts form no trees")
                 for c in moved(leaf, slopes, signs, e + 60 * (run.m == 2)):
-                    T, long, total = circle.largest(c, T), max(long, dot(c, c)), max(total, sum(c))
-        M, r = circle.unit * circle.stretch * root(Fraction(T)) + circle.missed * root(Fraction(long)), Fraction(price)
+                    T, long, total = sphere.largest(c, T), max(long, dot(c, c)), max(total, sum(c))
+        M, r = sphere.unit * sphere.stretch * root(Fraction(T)) + sphere.missed * root(Fraction(long)), Fraction(price)
         r *= root(bounds.unit)
         M = secant * max(M, run.beta / r * total)
         priced.append((L, M, (M * r) ** 2 * (run.beta > 0)))

@@ -364,7 +364,7 @@ def test_trees_over_shares_are_proved_at_every_scale(scale: tuple[float, float],
 @pytest.mark.parametrize("seed", range(4))
 def test_the_circle_proves_the_maximum_and_little_above_it(stored: Path, seed: int) -> None:
     rng, run = np.random.default_rng(seed), checker.Run(stored / "shares, loss")
-    circle = checker.Circle(run, [Fraction(1)] * run.N)
+    circle = checker.Sphere(run, [Fraction(1)] * run.N)
     rows = [row.tolist() for row in rng.integers(-9, 10, (3, run.N))]
     square = lambda S: checker.dot(rows[0], S) ** 2 + max(checker.dot(row, S) ** 2 for row in rows[1:])  # noqa: E731
     *_, last = circle.tops(square, time.monotonic() + DEADLINE)
@@ -417,7 +417,7 @@ def test_cells_of_the_last_layer_take_the_best_of_several_points() -> None:
 @pytest.mark.parametrize("name", ["paths", "paths, plane"])
 def test_arcs_prove_the_maximum_of_a_price_and_nothing_above_it(stored: Path, name: str) -> None:
     rng, run = np.random.default_rng(0), checker.Run(stored / name)
-    circle = checker.Circle(run, [Fraction(1)] * run.N)
+    circle = checker.Sphere(run, [Fraction(1)] * run.N)
     inputs = np.array([[*row, float(run.beta)][:2] for row in run.X])
     kinks = np.arctan2(inputs[:, 1], inputs[:, 0]) + np.array([[0.5], [-0.5]]) * np.pi
     angles = np.append(np.linspace(0.0, 2.0 * np.pi, 400_001), kinks)
