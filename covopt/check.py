@@ -30,6 +30,7 @@ DECIMAL, MARGIN = Context(prec=60, Emax=999999999, Emin=-999999999), Fraction(1,
 VERDICTS = ("proved: {}, nothing besides", "refused", "cannot be read", "not checked")
 ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
 Rows = list[list[Any]]
+Corner = tuple[int, ...]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
 KINDS = PIECES + SEARCHED + "groups spectral laplacian convexity angle loop linear one-input shares paths none".split()
@@ -192,7 +193,7 @@ def below_root(x: Fraction) -> Fraction:
     return x / (root(x) or 1)  # sqrt(x) from below, to about 100 bits
 
 
-def squares(A: Rows, unit: Any) -> Rows:  # A^T A / unit, of whole numbers
+def squares(A: Any, unit: Any) -> Rows:  # A^T A / unit, of whole numbers
     return [[Fraction(x, unit) for x in row] for row in gram(turned(A), turned(A))]
 
 
@@ -211,10 +212,8 @@ def singular(M: Rows) -> list[Fraction]:
         most = max((row[i] for i, row in enumerate(A)), default=0)
         J = [i for i, row in enumerate(A) if row[i] << 100 > most]
         A = [[A[i][j] for j in J] for i in J]
-    d = [row[i] for i, row in enumerate(A)]
-    rests = (
-        sum(Fraction(abs(x), math.isqrt(d[i] * d[j])) for j, x in enumerate(A[i]) if j != i) for i in range(len(d))
-    )
+    d, n = [row[i] for i, row in enumerate(A)], len(A)
+    rests = (sum(Fraction(abs(A[i][j]), math.isqrt(d[i] * d[j])) for j in range(n) if j != i) for i in range(n))
     factor = max(1 - max(rests, default=Fraction(0)), Fraction(0)) / stretch / common
     return sorted((below_root(x * factor) for x in d), reverse=True)
 
@@ -446,12 +445,13 @@ class Frame:
     + a remainder, and Gamma_i = s_i lambda_i. As sigma is 1-Lipschitz, the slack is |Lambda|_F |remainder of X|_F and
     |rounding of Gamma|_F |R|_F."""
 
-    def __init__(self, X: Rows, e: int, point: Any, tiny: float = 1e-13) -> None:
+    def __init__(self, X: Rows, e: int, point: Any, tiny: float = 1e-13, most: int = 0) -> None:
         bits = max(abs(x) for row in X for x in row).bit_length() or 1
         half, unity = 1 << (bits - 1), Fraction(2) ** (bits - 1 - e)
         rows = over(X, half)
         sizes, lost = [math.hypot(*row) for row in rows], Fraction(0)
-        self.Q, self.s = orthonormal(rows, tiny * max(sizes))[0], [s * (s > 1e-12 * max(sizes)) for s in sizes]
+        self.Q = orthonormal(pivoted(rows, most) if most else rows, tiny * max(sizes))[0]
+        self.s = [s * (s > 1e-12 * max(sizes)) for s in sizes]
         basis = [[round(x * 2.0**GBITS) for x in v] for v in self.Q]
         self.R = [[round(dot(row, v) / s * 2.0**RBITS) if s else 0 for v in self.Q] for row, s in zip(rows, self.s)]
         for row, R, s in zip(X, self.R, self.s):
@@ -689,9 +689,7 @@ def grouped(run: Run, frame: Frame, point: Rows, goal: Fraction) -> bool:
     corner, sides = gram(turned(weighed), turned(bent)), summed(weighed)
     W = [[*row, *column] for row, column in zip(corner, turned(sides))]
     squares_ = [row[0] for row in summed([[t * a] for t, a in zip(inverse, A)])]
-    W += [
-        [*side, *(x if g == j else Fraction(0) for j in range(k))] for g, (side, x) in enumerate(zip(sides, squares_))
-    ]
+    W += [[*side, *row] for side, row in zip(sides, [[x * (g == j) for j in range(k)] for g, x in enumerate(squares_)])]
     out, B = over(gram(turned(Gamma), turned(R)), 1 / (1 + run.slope)), summed(R)
     J = over([*out, *gram(mixed, turned(B))], 2)
     T = gram(turned([[t * x for x in row] for t, row in zip(C, R)]), turned(R))
@@ -709,10 +707,8 @@ def grouped(run: Run, frame: Frame, point: Rows, goal: Fraction) -> bool:
         return False
     D = [[Fraction(i == j) if j < run.m else Fraction(0) for j in range(n)] for i in range(run.m)]
     D += [[Fraction(0)] * run.m + row for row in even]
-    (D, d), (J, e) = (
-        scaled([[x / s / t for x, t in zip(row, b)] for row, s in zip(D, b)]),
-        scaled([[x / s for x in row] for row, s in zip(J, b)]),
-    )
+    D, d = scaled([[x / s / t for x, t in zip(row, b)] for row, s in zip(D, b)])
+    J, e = scaled([[x / s for x in row] for row, s in zip(J, b)])
     f = Fraction(2) ** -round(math.log2(float(target)))
     core = over(gram(gram(turned(K), D), turned(K)), Fraction(1 << 120 + d))
     coupling = over(gram(turned(K), turned(J)), Fraction(1 << 60 + e) / f)
@@ -720,9 +716,8 @@ def grouped(run: Run, frame: Frame, point: Rows, goal: Fraction) -> bool:
     S = [[*row, *(-x for x in column)] for row, column in zip(S, turned(coupling))]
     S += [[*(-x for x in row), *rest] for row, rest in zip(coupling, plus(unit(n, Fraction(1)), core, -1))]
     small = Fraction(1, 2**42)
-    lost = shortfall(
-        [[round((x - small * (i == j)) * 2**100) for j, x in enumerate(row)] for i, row in enumerate(S)], 1 << 100
-    )
+    S = [[round(x * 2**100) for x in row] for row in plus(S, unit(len(S), small), -1)]
+    lost = shortfall(S, 1 << 100)
     return lost is not None and lost + Fraction(len(S), 1 << 100) <= small
 
 
@@ -738,24 +733,16 @@ def has_factor(S: Rows, B: Rows, J: list[int]) -> bool:
     entries move."""
     if len(J) == len(S):
         C, U, r = B, unit(len(S), Fraction(1)), root(Fraction(1, 2))
-        pairs = sorted(
-            {(i, j) for row in B for i, x in enumerate(row) for j, y in enumerate(row[i:], start=i) if x and y}
-        )
+        supports = [[i for i, x in enumerate(row) if x] for row in B]
+        pairs = sorted({pair for support in supports for pair in combinations_with_replacement(support, 2)})
         if any(x for i, row in enumerate(S) for j, x in enumerate(row) if (min(i, j), max(i, j)) not in pairs):
             return False
         need(len(pairs) <= 200, "an exact factor takes too long to prove for so many entries", UNCHECKED)
         # The adjoint: twice the entries of B F that may move, for F = E_ii or r (E_ij + E_ji), r^2 just above 1 / 2.
-        rows = [
-            [
-                2
-                * ((row[i] if k == j else 0) + (row[j] if k == i else 0))
-                * (r if i != j else Fraction(1, 2))
-                * (x > 0)
-                for row in B
-                for k, x in enumerate(row)
-            ]
-            for i, j in pairs
-        ]
+        rows = []
+        for i, j in pairs:
+            t = 2 * r if i != j else Fraction(1)
+            rows.append([t * (row[i] * (k == j) + row[j] * (k == i)) * (x > 0) for row in B for k, x in enumerate(row)])
         count, factor = len(pairs), 1 / (2 * r * r)
     else:
         C = [[row[j] for j in J] for row in B]
@@ -866,14 +853,11 @@ def least_of(run: Run, lines: list[tuple[Fraction, Fraction]]) -> tuple[Fraction
     """Return the least max(0, b - g rho) + lam L rho^(2/L) of all rho >= 0, rounded down, and its rho.
 
     Between two breakpoints of the highest line the sum is concave, and it is least at one of them."""
-    (b, g), rho, values = (
-        max([*lines, (Fraction(0), Fraction(0))], key=lambda line: (line[0], -line[1])),
-        Fraction(0),
-        [],
-    )
+    lines, rho, values = [*lines, (Fraction(0), Fraction(0))], Fraction(0), []
+    b, g = max(lines, key=lambda line: (line[0], -line[1]))
     while True:
         values.append((b - g * rho + run.lam * run.depth * power(rho**2, run.depth), rho))
-        flatter = [((b - c) / (g - f), f, c) for c, f in [*lines, (Fraction(0), Fraction(0))] if f < g]
+        flatter = [((b - c) / (g - f), f, c) for c, f in lines if f < g]
         if not flatter:
             return min(values)
         rho, g, b = min(flatter)
@@ -1037,8 +1021,8 @@ def reached(run: Run, point: Rows, high: Fraction, proves: Callable[[Fraction], 
     if proves(high):
         return True
     (X, e), low = scaled([[*row, run.beta] for row in run.X]), Fraction(0)
-    frame = Frame(X, e, point)
-    if len(frame.Q) > 3 or run.slope == 1:
+    frame = Frame(X, e, point, most=3)
+    if frame.lost > Fraction(1, 10**8) or run.slope == 1:
         return False
     for _ in range(bits):
         middle = (low + high) / 2
@@ -1135,10 +1119,8 @@ def laplacian(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
         need(run.loss != "cross_entropy", "the stored edges come without their flows")
         sums = sum((s + t) ** 2 for s, t in edges.sizes)
         missed = run.misfit * root(Fraction(run.m)) * root(Fraction(sums, 4**edges.e))
-        f, how = (
-            [x - missed for x in singular(edges.on(run.Y)) if x > missed],
-            "edges between samples (MATH.md 5, ranks)",
-        )
+        f = [x - missed for x in singular(edges.on(run.Y)) if x > missed]
+        how = "edges between samples (MATH.md 5, ranks)"
         if run.fits:
             square = least_product(f) if run.slope >= 0 else sum(f, Fraction(0)) ** 2
 
@@ -1154,10 +1136,8 @@ def laplacian(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
                 return ridge(run, f, a, stretch, least, end)
 
     point = over(turned(edges.rows(unit(run.N))), Fraction(1 << edges.e))
-    need(
-        reached(run, point, root(top(edges.on(run.X, True))), proves, bits, end),
-        "the stored edges do not prove the bound",
-    )
+    good = reached(run, point, root(top(edges.on(run.X, True))), proves, bits, end)
+    need(good, "the stored edges do not prove the bound")
     return least, how
 
 
@@ -1262,9 +1242,8 @@ def convexity(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
             return all(cost + decimal(run.lam) * B >= decimal(least) * up for cost, B in missing)
 
     high = root(top(gram(turned(point), turned(point))) * top(squares(*with_bias(run))))
-    need(
-        reached(run, point, high, proves, 50 if run.fits else 20, end), "the stored multipliers do not prove the bound"
-    )
+    good = reached(run, point, high, proves, 50 if run.fits else 20, end)
+    need(good, "the stored multipliers do not prove the bound")
     return least, how
 
 
@@ -1297,9 +1276,8 @@ def loop(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
     order, plane = array(run.certificate, "loop", 1, None, "iu"), array(run.certificate, "plane", 2, run.m)
     good = run.fits and len(order) > 2 == len(plane) and all(0 <= k < run.N for k in order)
     need(good, "the stored loop does not fit the data")
-    X, Y, plane = (
-        [[Fraction(x) for x in row] for row in A] for A in ([run.X[k] for k in order], [run.Y[k] for k in order], plane)
-    )
+    data = [run.X[k] for k in order], [run.Y[k] for k in order], plane
+    X, Y, plane = ([[Fraction(x) for x in row] for row in A] for A in data)
     missed, length = run.misfit * root(Fraction(run.m)), root(top(gram(plane, plane)))
     need(length, "the stored plane is none")
     corners = [[x / length for x in row] for row in gram(Y, plane)]
@@ -1316,14 +1294,9 @@ def loop(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
     steepest = max((below_root(d / s) if s else Fraction(0)) for d, s in zip(jumps, steps))
     with localcontext(DECIMAL):
         L, A, goal = run.depth, decimal(sum(map(root, areas), Fraction(0)) / 2), decimal(least) * (1 + Decimal("1e-30"))
-        polygon, unit_ = (
-            [[decimal(x) for x in row] for row in corners],
-            decimal(max(abs(x) for row in corners for x in row)),
-        )
-        pairs, extra = (
-            [(decimal(s), decimal(d)) for s, d in zip(steps, jumps)],
-            2 * decimal(missed) + unit_ * Decimal("1e-40"),
-        )
+        polygon = [[decimal(x) for x in row] for row in corners]
+        pairs = [(decimal(s), decimal(d)) for s, d in zip(steps, jumps)]
+        extra = 2 * decimal(missed) + max(abs(x) for row in polygon for x in row) * Decimal("1e-40")
         need(A > 0, "the stored loop bounds no area")
         up = 1 + Decimal("1e-50")
 
@@ -1347,77 +1320,113 @@ def loop(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
 # ---- Three layers: trees over the shares of |W_3|^2, or over the signs of the second layer's neurons (MATH.md 5).
 
 
-def turn(u: tuple[int, int], v: tuple[int, int]) -> int:  # above 0 if v is to the left of u
-    return u[0] * v[1] - u[1] * v[0]
+def pivoted(rows: Rows, most: int) -> Rows:  # each the farthest from the span of those before it
+    chosen: Rows = []
+    for _ in range(most):
+        Q = orthonormal(chosen, 0.0)[0]
+        beyond = plus(rows, gram(gram(rows, Q), turned(Q)), -1) if Q else rows
+        chosen.append(rows[max(range(len(rows)), key=lambda i: math.hypot(*beyond[i]))])
+    return chosen
 
 
-class Circle:
-    """The neurons of the first layer, for inputs of rank 2: S_i(q) = s_i sigma(R_i q) of directions q in the plane.
+def halves(cell: list[Corner], row: Any) -> list[list[Corner]]:
+    """Cut a convex cone, by its corners one after the other, where <row, q> = 0; corners are exact."""
+    ends = [dot(row, u) for u in cell]
+    if not min(ends) < 0 < max(ends):
+        return [cell]
+    above, below = [], []
+    for u, v, x, y in zip(cell, cell[1:] + cell[:1], ends, ends[1:] + ends[:1]):
+        above += [u] * (x >= 0)
+        below += [u] * (x <= 0)
+        if min(x, y) < 0 < max(x, y):
+            w = [abs(y) * a + abs(x) * b for a, b in zip(u, v)]
+            new = tuple(t // math.gcd(*w) for t in w)  # the same one from both sides of an edge
+            above, below = [*above, new], [*below, new]
+    return [above, below]
 
-    For every unit w a q with |q| <= stretch has |sigma(Xt w) - unit S(q)| <= missed (Frame). The arcs between u and v
-    cover the circle, and no sample changes its sign within one: S(a u + b v) = a S(u) + b S(v) for a, b >= 0."""
 
-    def __init__(self, run: Run, sizes: list[Fraction]) -> None:
+class Sphere:
+    """The neurons of the first layer, for inputs of rank 3 at most: S_i(q) = s_i sigma(R_i q) of directions q in space.
+
+    For every unit w a q with |q| <= stretch has |sigma(Xt w) - unit S(q)| <= missed (Frame). Triangles cover the
+    sphere, or arcs the equator if all R_i lie in its plane. Their corners n_j are whole numbers, and no sample changes
+    its sign within one, so S(sum_j a_j n_j) = sum_j a_j S(n_j) for a_j >= 0."""
+
+    def __init__(self, run: Run, sizes: list[Fraction], end: float) -> None:
         inputs = [[*row, run.beta] for row in run.X] if run.beta else run.X
         rows = [[Fraction(x) / t for x in row] for row, t in zip(inputs, sizes)]
-        frame = Frame(*scaled(rows), [[Fraction(1)]] * run.N, 1e-9)
-        need(len(frame.Q) <= 2, "neurons of the first layer are checked for inputs of rank 2 at most", UNCHECKED)
-        self.R, ((self.s,), e) = [[*row, 0, 0][:2] for row in frame.R], scaled([frame.s])
+        frame = Frame(*scaled(rows), [[Fraction(1)]] * run.N, most=3)
+        self.R, ((self.s,), e) = [(*row, 0, 0, 0)[:3] for row in frame.R], scaled([frame.s])
         self.unit, self.stretch, self.missed = frame.unity / (1 << e + RBITS), frame.stretch, frame.unity * frame.lost
-        axes, self.arcs, self.S = [(1, 0), (0, 1), (-1, 0), (0, -1)], [], {}
-        stack = [*zip(axes, axes[1:] + axes[:1])]
-        while stack:
-            u, v = stack.pop()
-            if kink := next(((-y, x) for x, y in self.R if dot((x, y), u) * dot((x, y), v) < 0), None):
-                w = kink if turn(u, kink) > 0 else (-kink[0], -kink[1])
-                stack += [(u, w), (w, v)]
-            else:
-                self.arcs.append((u, v))
-        on = [{i for i, row in enumerate(self.R) if dot(row, u) >= 0 <= dot(row, v)} for u, v in self.arcs]
-        self.fans = [(u, v, a - b, b - a) for (u, v), a, b in zip(self.arcs, on, [set(), *on])]
+        cells: list[list[Corner]] = [[(x, 0, 0), (0, y, 0), (0, 0, z)] for x, y, z in product((1, -1), repeat=3)]
+        for row in self.R:
+            cells, _ = [part for cell in cells for part in halves(cell, row)], in_time(end)
+        arcs = {tuple(sorted(arc)) for cell in cells for arc in zip(cell, cell[1:] + cell[:1])}
+        self.parts: list[Any] = [arc for arc in arcs if not any(z for *_, z in arc)]
+        if any(z for *_, z in self.R):
+            self.parts = [(cell[0], *arc) for cell in cells for arc in pairwise(cell[1:])]
+        self.corners = sorted({u for part in self.parts for u in part})
+        self.squares, self.S = [dot(u, u) for u in self.corners], [self.outputs(u) for u in self.corners]
+        place, kappas = {u: j for j, u in enumerate(self.corners)}, [1 << 60] * len(self.corners)
+        self.faces: list[set[Any]] = [set() for _ in place]  # with two corners or three, of each corner
+        self.inverses: dict[Any, tuple[int, Rows]] = {}
+        for part in self.parts:
+            js = sorted(place[u] for u in part)
+            least = min((dot(u, v) ** 2 << 120) // (dot(u, u) * dot(v, v)) for u, v in combinations(part, 2))
+            for j in js:
+                kappas[j] = min(kappas[j], ((1 << 60) + 2 * math.isqrt(least)) // 3)
+                self.faces[j] |= {face for k in (2, 3) for face in combinations(js, k) if j in face}
+        self.enough = [math.isqrt(k * square << 60) for k, square in zip(kappas, self.squares)]
+
+    def outputs(self, u: Corner) -> list[int]:
+        return [s * max(dot(row, u), 0) for s, row in zip(self.s, self.R)]
 
     def largest(self, c: list[int], T: int) -> int:
         """Return the larger of T and max <c, S(q)>_+^2 / |q|^2 over all q, rounded up.
 
-        On an arc <c, S(q)> = <g, q>: the maximum is |g| if g is in the arc, and at one of its ends otherwise."""
-        terms = [(t * x, t * y) for t, (x, y) in zip(map(mul, c, self.s), self.R)]
-        x = y = 0
-        for u, v, begun, ended in self.fans:
-            for i in begun:
-                x, y = x + terms[i][0], y + terms[i][1]
-            for i in ended:
-                x, y = x - terms[i][0], y - terms[i][1]
-            if (square := x * x + y * y) > T:
-                ends = (max(dot((x, y), w), 0) ** 2 // dot(w, w) + 1 for w in (u, v))
-                T = square if turn(u, (x, y)) >= 0 <= turn((x, y), v) else max(T, *ends)
+        On a part q = sum_j a_j n_j, a_j >= 0, and <c, S(q)> = sum_j a_j h_j. With C >= 0 the least cosine of two
+        corners, |q| >= kappa sum_j a_j |n_j|, kappa^2 = (1 + 2 C) / 3. So <c, S(q)> <= T^(1/2) |q| on a part where each
+        h_j is at most kappa T^(1/2) |n_j|. The largest on another part is on one of its faces, of Gram matrix G: it is
+        h^T G^-1 h if a = G^-1 h >= 0, and is in a smaller face otherwise."""
+        h, faces = [dot(c, S) for S in self.S], set()
+        T = max([T, *(-(-x * x // square) for x, square in zip(h, self.squares) if x > 0)])
+        t = math.isqrt(T)
+        for x, enough, around in zip(h, self.enough, self.faces):
+            if x << 60 > enough * t:
+                faces |= around
+        for face in faces:
+            if face not in self.inverses:
+                corners = [self.corners[j] for j in face]
+                G = solved(gram(corners, corners), unit(len(face), Fraction(1)))
+                scale = math.lcm(*(x.denominator for row in G for x in row))
+                self.inverses[face] = scale, [[int(x * scale) for x in row] for row in G]
+            (scale, G), ends = self.inverses[face], [h[j] for j in face]
+            a = [dot(row, ends) for row in G]
+            if min(a) >= 0:
+                T = max(T, -(-dot(a, ends) // scale))
         return T
-
-    def outputs(self, u: tuple[int, int]) -> list[int]:
-        if u not in self.S:
-            self.S[u] = [s * max(dot(row, u), 0) for s, row in zip(self.s, self.R)]
-        return self.S[u]
 
     def tops(self, square: Callable[[list[int]], int], end: float) -> Iterator[int]:
         """Yield T with f(q)^2 <= T |q|^2 for every q, where f(q)^2 = square(S(q)), closer and closer to the least T.
 
-        f is a seminorm of S, so f(a u + b v) <= a f(u) + b f(v) on an arc. That is at most T^(1/2) |a u + b v| for all
-        a, b >= 0 if t = T u.v - f(u) f(v) is >= 0, or if t^2 is at most the product of T |u|^2 - f(u)^2 and
-        T |v|^2 - f(v)^2, both >= 0. Otherwise the arc is cut. T rises to f, and other arcs stay below."""
-        f: dict[tuple[int, int], int] = {}
-        for part in (10**k for k in range(2, 14, 2)):
-            T, stack, new = 1, [*self.arcs], [*f, *(u for u, _ in self.arcs)]
+        f is a seminorm of S, so f(sum_j a_j n_j) <= sum_j a_j f(n_j) on a part. That is at most T^(1/2) |q| for all
+        a_j >= 0 if T <n_j, n_k> - f(n_j) f(n_k) is copositive. Otherwise the part is cut across its longest side. T
+        rises to f, and other parts stay below."""
+        f: dict[Corner, int] = {}
+        for accuracy in (10**k for k in range(2, 14, 2)):
+            T, stack, new = 1, [*self.parts], [*f, *self.corners]
             while stack:
                 for u in new:
                     f[u] = f[u] if u in f else square(self.outputs(u))
                     if f[u] > T * dot(u, u):
-                        T = f[u] * (part + 1) // (dot(u, u) * part) + 1
-                (u, v), new, _ = stack.pop(), [], in_time(end)
-                t = T * dot(u, v) - math.isqrt(f[u] * f[v]) - 1
-                if t < 0 and t * t > (T * dot(u, u) - f[u]) * (T * dot(v, v) - f[v]):
-                    p, q = 2.0**40 / math.hypot(*u), 2.0**40 / math.hypot(*v)
-                    new = [(round(p * u[0] + q * v[0]), round(p * u[1] + q * v[1]))]
-                    need(turn(u, new[0]) > 0 < turn(new[0], v), "the arcs are too short", UNCHECKED)
-                    stack += [(u, new[0]), (new[0], v)]
+                        T = f[u] * (accuracy + 1) // (dot(u, u) * accuracy) + 1
+                part, new, _ = stack.pop(), [], in_time(end)
+                G = [[T * dot(u, v) - (f[u] if u == v else math.isqrt(f[u] * f[v]) + 1) for v in part] for u in part]
+                if min(map(min, G)) < 0 and not copositive(G):
+                    u, v = min(combinations(part, 2), key=lambda e: dot(*e) ** 2 / (dot(e[0], e[0]) * dot(e[1], e[1])))
+                    k = (dot(v, v).bit_length() - dot(u, u).bit_length()) // 2
+                    new = [tuple((x << max(k, 0)) + (y << max(-k, 0)) for x, y in zip(u, v))]
+                    stack += [tuple(new[0] if w == old else w for w in part) for old in (u, v)]
             yield T
 
 
@@ -1459,7 +1468,7 @@ class Multiplied:
         powers = [0 if run.beta else math.frexp(x)[1] - 1 if x else s for x in largest]
         self.sizes, self.unit = [Fraction(2) ** k for k in powers], Fraction(2.0 ** (2 * (t - s) % 3 / 3))
         self.unit *= Fraction(2) ** (2 * (t - s) // 3)
-        self.circle = Circle(run, self.sizes)
+        self.sphere = Sphere(run, self.sizes, end)
 
     def signal(self, L: Rows) -> Any:  # <Lambda, Y> less what the misfit may take
         lost, rows = self.run.misfit, zip(L, self.run.Y, self.sizes)
@@ -1503,21 +1512,19 @@ class Shares(Multiplied):
         L, *Z = scaled([point, *prices])[0]
         if self.goal <= 0 or self.signal([[x] for x in L]) <= 0:
             return self.goal <= 0
-        moved = [
-            tuple(max(z, e * x) if i else min(z, 0) for z, x, i in zip(row, L, on))
-            for row, (e, on) in zip(Z, self.kinds)
-        ]
+        moved: Any = [[*zip(row, L, on, [e] * run.N)] for row, (e, on) in zip(Z, self.kinds)]
+        moved = [tuple(max(z, e * x) if i else min(z, 0) for z, x, i, e in row) for row in moved]
         rows = [{moved[k] for k in members} for members in classes]
         parts = [(divided, math.floor(a * 2.0**60), math.ceil(b * 2.0**60)) for divided, a, b in splits]
 
         def square(S: list[int]) -> int:  # max sum_A tau_A max_(k in A) <Z_k, S>^2, rounded up
             return largest_mean([max((dot(z, S) ** 2 for z in own), default=0) for own in rows], parts)
 
-        missed = self.circle.missed * root(Fraction(max(dot(z, z) for z in moved)))
+        missed = self.sphere.missed * root(Fraction(max(dot(z, z) for z in moved)))
         omega = run.beta**2 * square([1] * run.N)
         x, y = (Fraction(0), Fraction(1)) if self.homogeneous else (low * self.unit, high * self.unit)
         x, y = below_root(x / self.goal), root(y / self.goal)
-        tops = (self.circle.unit * self.circle.stretch * root(Fraction(T)) for T in self.circle.tops(square, self.end))
+        tops = (self.sphere.unit * self.sphere.stretch * root(Fraction(T)) for T in self.sphere.tops(square, self.end))
         return any(self.proves(x, y, [([[x] for x in L], M + missed, omega)]) for M in tops)
 
 
@@ -1629,7 +1636,7 @@ def directions(outputs: int, count: float) -> tuple[Any, Fraction]:
         return [[1], [-1]], Fraction(1)
     angles = (2.0 * math.pi / count * k for k in range(int(count)))
     u: Any = [(round(math.cos(a) * 2.0**60), round(math.sin(a) * 2.0**60)) for a in angles]
-    both = [(v, w, turn(v, w)) for v, w in zip(u, u[1:] + u[:1])]
+    both = [(v, w, v[0] * w[1] - v[1] * w[0]) for v, w in zip(u, u[1:] + u[:1])]
     need(min(t for *_, t in both) > 0, "the stored directions do not go around the circle")
     return u, max(root(Fraction((v[0] - w[0]) ** 2 + (v[1] - w[1]) ** 2)) / t for v, w, t in both)
 
@@ -1648,7 +1655,7 @@ def paths(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
     good &= 1e-3 <= step <= 1 and (run.m == 1 or count in range(3, 1001))
     need(good, "the stored multipliers do not fit the data")
     bounds, (vectors, secant) = Multiplied(run, least / run.lam, end), directions(run.m, count)
-    circle, nodes, leaves, priced = bounds.circle, iter(cuts), iter(prices), []
+    sphere, nodes, leaves, priced = bounds.sphere, iter(cuts), iter(prices), []
     for point, price in zip(points.tolist(), biases):
         (L, e), T, long, total = scaled(point), 0, 0, 0
         for u in vectors:
@@ -1662,8 +1669,8 @@ def paths(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
                 leaf = next(leaves, np.empty(0)).tolist()
                 need(leaf, "the stored cuts form no trees")
                 for c in moved(leaf, slopes, signs, e + 60 * (run.m == 2)):
-                    T, long, total = circle.largest(c, T), max(long, dot(c, c)), max(total, sum(c))
-        M, r = circle.unit * circle.stretch * root(Fraction(T)) + circle.missed * root(Fraction(long)), Fraction(price)
+                    T, long, total = sphere.largest(c, T), max(long, dot(c, c)), max(total, sum(c))
+        M, r = sphere.unit * sphere.stretch * root(Fraction(T)) + sphere.missed * root(Fraction(long)), Fraction(price)
         r *= root(bounds.unit)
         M = secant * max(M, run.beta / r * total)
         priced.append((L, M, (M * r) ** 2 * (run.beta > 0)))

@@ -32,6 +32,8 @@ from covopt.certify.relaxation.grouping import Grouped
 from covopt.certify.shares.cells import Cell, Split
 from covopt.certify.shares.shares import Shares
 from covopt.certify.spectral import Spectral
+from covopt.model.activation import Activation
+from covopt.oracles.exact import exact_oracle
 from covopt.runtime.loop import Status
 
 PROVED, REFUSED, UNREAD, UNCHECKED = range(4)
@@ -55,6 +57,7 @@ ASK: dict[str, tuple[type[Proof], np.ndarray, np.ndarray, dict[str, object]]] = 
     "edges": (Laplacian, X[:5, :4], Y[:5], {"bias": 0.0, "time_limit": 5.0}),
     "edges, bias": (Laplacian, X[:5, :4], Y[:5], {}),
     "edges, cones": (Laplacian, X[:5, :2], Y[:5, :2], {"bias": 0.0}),
+    "edges, noise": (Laplacian, X[:5, :3] @ X[5:8, :5] + 1e-11 * X[:5, 5:10], Y[:5, :1], {"bias": 0.0}),
     "edges, leaky": (Laplacian, X[:5, :4], Y[:5], {"activation": "leaky:-0.3"}),
     "ridge": (Laplacian, X[:6, :4], Y[:6], {"lam": 3e-2}),
     "flows, one input": (Laplacian, X[:6, :1], Y[:6, :1], {"lam": 3e-2, "bias": 0.0}),
@@ -76,6 +79,8 @@ ASK: dict[str, tuple[type[Proof], np.ndarray, np.ndarray, dict[str, object]]] = 
     "shares, bias": (Shares, X[:3, :1], Y[:3, :1], ROUND),
     "shares, loss": (Shares, X[:4, :2], Y[:4, :1], {"bias": 0.0, "lam": 1e-2, "sample_weight": WEIGHTS, **ROUND}),
     "shares, loss, bias": (Shares, X[:3, :1], Y[:3, :1], {"bias": 0.3, "lam": 1e-2, **ROUND}),
+    "shares, space": (Shares, X[:3, :2], Y[:3, :1], {"lam": 1e-2, **ROUND}),
+    "shares, space, fit": (Shares, X[:3, :3] @ X[3:6, :5], Y[:3, :1], {"bias": 0.0, **ROUND}),
     "one input": (OneInput, X[:, :1], Y, {"bias": 0.0, "lam": 1e-3, "sample_weight": np.arange(1.0, 13.0)}),
     "one input, fit": (OneInput, X[:2, :1], Y[:2, :2], {"bias": 0.0}),
     "paths": (PathNorm, LINE, WAVES[:, :1], {"lam": 5e-2, **ROUND}),
@@ -83,6 +88,7 @@ ASK: dict[str, tuple[type[Proof], np.ndarray, np.ndarray, dict[str, object]]] = 
     "paths, plane": (PathNorm, X[:5, :2], Y[:5, :1], {"bias": 0.0, "lam": 1e-2, **WEIGHTED, **ROUND}),
     "paths, outputs": (PathNorm, LINE[::2], WAVES[::2], {"bias": 0.5, "lam": 2e-2, **ROUND}),
     "paths, outputs, fit": (PathNorm, X[:4, :2], Y[:4, :2], {"bias": 0.0, **ROUND}),
+    "paths, space": (PathNorm, X[:6, :2], Y[:6, :2], {"lam": 1e-2, **ROUND}),
     "groups": (Grouped, X, Y, {"lam": 3e-2, "depth": 2}),
     "groups, leaky": (Grouped, X, Y, {"lam": 3e-2, "depth": 2, "bias": 0.0, "activation": "leaky:0.1"}),
     "groups, entropy": (Grouped, X[:, :6], CLASSES, {"lam": 3e-2, "depth": 2, "loss": "cross_entropy"}),
@@ -127,7 +133,7 @@ def test_it_proves_what_verify_passes(stored: Path, name: str) -> None:
 
 
 def test_a_bound_of_a_solve_is_proved(tmp_path: Path) -> None:
-    """As `solve` itself ends, with the best of all kinds; inputs have rank 2 with their bias column."""
+    """As `solve` itself ends, with the best of all kinds."""
     for number, options in enumerate(({"lam": 1e-2}, {"bias": 0.0}, {"lam": 1e-2, "activation": "linear"})):
         inputs = X[:4, : 1 + ("lam" not in options)]
         result = covopt.solve(inputs, Y[:4, :2], depth=3, time_limit=3.0, **options)  # type: ignore[arg-type]
@@ -267,8 +273,8 @@ def test_what_was_tampered_with_is_refused(stored: Path, tmp_path: Path) -> None
     [
         ("ridge", "flows"),
         ("edges", "edges, bias"),
-        ("shares", "shares, bias"),
-        ("paths", "paths, fit"),
+        ("shares, space", "shares"),
+        ("paths, space", "paths, fit"),
         ("groups", "groups, leaky"),
     ],
 )
@@ -354,24 +360,31 @@ def test_trees_over_shares_are_proved_at_every_scale(scale: tuple[float, float],
     """Also for samples of very different sizes: multipliers then differ as much."""
     sizes = np.array([[1e12], [1.0], [1e-9]]) if scale[0] < 1.0 else 1.0
     lam = 1e-2 * scale[1] ** 2 * (scale[0] / scale[1]) ** (2 / 3)
-    for name, inputs, bias in (("plane", X[:3, :2] * sizes, 0.0), ("line", X[:3, :1], scale[0])):
+    for name, inputs, bias in (("space", X[:3, :3] * sizes, 0.0), ("line", X[:3, :1], scale[0])):
         result = solved(Shares, inputs * scale[0], Y[:3, :1] * scale[1], {"bias": bias, "lam": lam, **ROUND})
         result.save(tmp_path / name, others=PLAIN)
         code, told = checker.check(tmp_path / name, DEADLINE)
         assert code == PROVED, told
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_circle_proves_the_maximum_and_little_above_it(stored: Path, seed: int) -> None:
-    rng, run = np.random.default_rng(seed), checker.Run(stored / "shares, loss")
-    circle = checker.Circle(run, [Fraction(1)] * run.N)
-    rows = [row.tolist() for row in rng.integers(-9, 10, (3, run.N))]
-    square = lambda S: checker.dot(rows[0], S) ** 2 + max(checker.dot(row, S) ** 2 for row in rows[1:])  # noqa: E731
-    *_, last = circle.tops(square, time.monotonic() + DEADLINE)
-    angles = np.linspace(0.0, 2.0 * np.pi, 400_001)
-    S = np.maximum(np.array(run.X) @ np.stack([np.cos(angles), np.sin(angles)]), 0.0)
-    values = np.square(rows[0] @ S) + np.square(rows[1:] @ S).max(axis=0)
-    assert values.max() <= last * circle.unit**2 <= values.max() * (1.0 + 1e-9)
+@pytest.mark.parametrize("seed", range(12))
+def test_maxima_over_the_first_layer_are_exact(stored: Path, seed: int) -> None:
+    """Against the oracles of the package, which take both signs; parallel rows, zeros and thin data too."""
+    rng, run = np.random.default_rng(seed), checker.Run(stored / "paths, plane")
+    inputs = rng.integers(-3, 4, (run.N, 3)) if seed % 2 else rng.standard_normal((run.N, 3)) * [1.0, 1.0, 1e-4]
+    inputs = inputs[:, : 1 + seed % 3] * 10.0 ** rng.integers(-50, 50)
+    run.X, end = inputs.tolist(), time.monotonic() + DEADLINE
+    sphere = checker.Sphere(run, [Fraction(1)] * run.N, end)
+    oracle = exact_oracle(torch.from_numpy(inputs), Activation(0.0))
+    assert oracle is not None
+    for _ in range(5):
+        c = rng.integers(-(10**9), 10**9, (run.N, 2))
+        both = [sphere.largest((sign * c[:, 0]).tolist(), 0) for sign in (1, -1)]
+        assert sphere.largest((-abs(c[:, 0])).tolist(), 7) == 7
+        *_, together = sphere.tops(lambda S, c=c: sum(checker.dot(row, S) ** 2 for row in c.T.tolist()), end)
+        for most, columns in ((max(both), c[:, :1]), (together, c)):
+            largest = oracle(torch.from_numpy(columns.astype(float))).upper_bound
+            assert float(sphere.unit * checker.root(Fraction(most))) == pytest.approx(largest, rel=1e-9)
 
 
 def test_shares_of_a_box_are_at_a_corner() -> None:
@@ -414,20 +427,6 @@ def test_cells_of_the_last_layer_take_the_best_of_several_points() -> None:
         assert checker.costly(Fraction(0), Fraction(1 / goal**0.5), scaled, end) == (part < 1.0)
 
 
-@pytest.mark.parametrize("name", ["paths", "paths, plane"])
-def test_arcs_prove_the_maximum_of_a_price_and_nothing_above_it(stored: Path, name: str) -> None:
-    rng, run = np.random.default_rng(0), checker.Run(stored / name)
-    circle = checker.Circle(run, [Fraction(1)] * run.N)
-    inputs = np.array([[*row, float(run.beta)][:2] for row in run.X])
-    kinks = np.arctan2(inputs[:, 1], inputs[:, 0]) + np.array([[0.5], [-0.5]]) * np.pi
-    angles = np.append(np.linspace(0.0, 2.0 * np.pi, 400_001), kinks)
-    S = np.maximum(inputs @ np.stack([np.cos(angles), np.sin(angles)]), 0.0)
-    for _ in range(20):
-        c = rng.integers(-(10**9), 10**9, run.N)
-        most = circle.unit * checker.root(Fraction(circle.largest(c.tolist(), 0)))
-        assert (c @ S).max() * (1.0 - 1e-12) <= float(most) <= max((c @ S).max(), 0.0) * (1.0 + 1e-9) + 1e-6
-
-
 def test_prices_of_a_leaf_are_moved_to_where_they_hold() -> None:
     """Whatever is stored, for all h = h+ - h- of the signs that the leaf decided."""
     rng, e = np.random.default_rng(0), 20
@@ -449,7 +448,7 @@ def test_directions_of_two_outputs_see_each_vector(count: int) -> None:
     assert seen.max() == pytest.approx(1.0 / math.cos(math.pi / count), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["paths", "paths, plane", "paths, outputs"])
+@pytest.mark.parametrize("name", ["paths", "paths, plane", "paths, outputs", "paths, space"])
 def test_changed_paths_prove_what_verify_says_of_them(stored: Path, name: str) -> None:
     """The checker's maxima are exact, so it proves a little more, the square of a step over 12 at most."""
     rng, result, run = np.random.default_rng(0), covopt.load(stored / name), checker.Run(stored / name)
@@ -466,12 +465,12 @@ def test_changed_paths_prove_what_verify_says_of_them(stored: Path, name: str) -
             checker.paths(run, Fraction(bound * 1.001), time.monotonic() + DEADLINE)
 
 
-def test_inputs_of_rank_3_are_said_to_be_unchecked(stored: Path) -> None:
+def test_inputs_of_rank_4_are_refused(stored: Path) -> None:
     run = checker.Run(stored / "paths")
-    run.X = [[x, x * x] for (x,) in run.X]
-    with pytest.raises(checker.Stop, match="rank 2") as stop:
+    run.X = [[x, x * x, x**3] for (x,) in run.X]
+    with pytest.raises(checker.Stop, match="do not prove") as stop:
         checker.paths(run, Fraction(run.stated["lower"]), time.monotonic() + DEADLINE)
-    assert stop.value.args[0] == UNCHECKED
+    assert stop.value.args[0] == REFUSED
 
 
 def test_wide_inputs_are_proved_by_their_rows(tmp_path: Path) -> None:
