@@ -106,30 +106,10 @@ class Neurons:
     def __getitem__(self, rows: np.ndarray) -> Neurons:
         return Neurons(self.values[rows], self.weights[rows], self.biases[rows])
 
-    @staticmethod
-    def none(samples: int) -> Neurons:
-        """Return no neurons."""
-        return Neurons(np.zeros((0, samples)), np.zeros(0), np.zeros(0))
-
     def with_more(self, other: Neurons) -> Neurons:
         """Return both."""
         pairs = ((getattr(self, name), getattr(other, name)) for name in ("values", "weights", "biases"))
         return Neurons(*(np.concatenate(pair) for pair in pairs))
-
-
-@dataclass(frozen=True)
-class Round:
-    """What a search found out about some multipliers.
-
-    Attributes:
-        is_complete: all leaves prove the goal, or the largest value that was met, up to the precision.
-        most: the largest value that a leaf allows, but for rounding.
-        neurons: those with the largest values that were met.
-    """
-
-    is_complete: bool
-    most: float
-    neurons: Neurons
 
 
 @dataclass
@@ -183,8 +163,11 @@ class Branching:
         precision: float,
         stop: Callable[[], bool] = lambda: False,
         most: int = 1_000_000,
-    ) -> Round:
+    ) -> tuple[bool, Neurons]:
         """Improve the trees until they prove the goal, or the largest value that is met, up to the precision.
+
+        Returns:
+            True if they do, and the neurons with the largest values that were met.
 
         Args:
             body: the neurons.
@@ -195,7 +178,8 @@ class Branching:
             most: it ends with more nodes than that.
         """
         slopes, leaves = self.directions @ multipliers.T, np.flatnonzero(self.cuts == LEAF)
-        above, best, met = np.full(len(self.of), -math.inf), 0.0, Neurons.none(len(multipliers))
+        above, best = np.full(len(self.of), -math.inf), 0.0
+        met = Neurons(np.zeros((0, len(multipliers))), np.zeros(0), np.zeros(0))
         above[leaves] = self._above(body, slopes, leaves)
         is_open, is_complete = np.ones(len(above), dtype=bool), False
         while not stop() and len(self.of) <= most:
@@ -212,18 +196,19 @@ class Branching:
             bounds = settled.above.numpy()
             better = bounds < above[now]
             above[now[better]], self.prices[now[better]] = bounds[better], settled.prices.numpy()[better]
-            lost, sample = (tensor.numpy() for tensor in _lost(body, lam, signs, settled).max(dim=1))
+            # What it costs that a sign is undecided; -1 where it is decided or does not matter.
+            sides = settled.plus @ body.corners.T, settled.minus @ body.corners.T
+            lost = torch.where((lam > 0.0) & (signs == 0), lam * torch.minimum(*sides), -1.0)
+            lost, sample = (tensor.numpy() for tensor in lost.max(dim=1))
             halved = (above[now] > max(goal, best) * (1.0 + precision)) & (lost >= 0.0)
             halves = self._halved(now[halved], sample[halved])
             is_open[now], above[now[halved]] = False, -math.inf
             above = np.append(above, self._above(body, slopes, halves))
             is_open = np.append(is_open, np.ones(len(halves), dtype=bool))
-        return Round(is_complete, float(above.max()), met)
+        return is_complete, met
 
-    def _above(
-        self, body: Body, slopes: Float[np.ndarray, "K N"], nodes: Int[np.ndarray, " b"]
-    ) -> Float[np.ndarray, " b"]:
-        """Return what the prices of nodes prove, but for rounding."""
+    def _above(self, body: Body, slopes: Float[np.ndarray, "K N"], nodes: Int[np.ndarray, " b"]) -> np.ndarray:
+        """Return what the prices of nodes prove, but for rounding (b,)."""
         plus, minus = _sides(slopes[self.of[nodes]], self.signs[nodes], self.prices[nodes])
         reached = np.maximum(plus @ body.corners.numpy(), minus @ body.corners.numpy())
         return reached.max(axis=1, initial=0.0)
@@ -275,12 +260,7 @@ def _sides(
 
 
 def _settled(
-    body: Body,
-    lam: Float[Tensor, "B N"],
-    signs: Int[Tensor, "B N"],
-    enough: float,
-    limit: float,
-    tolerance: float = 1e-5,
+    body: Body, lam: Float[Tensor, "B N"], signs: Int[Tensor, "B N"], enough: float, limit: float, least: float = 1e-5
 ) -> Settled:
     """Return the best prices of nodes, unless they prove enough, or a node with undecided signs exceeds the limit."""
     rising = lam > 0.0
@@ -289,13 +269,7 @@ def _settled(
     high = torch.where(rising & (signs > 0), math.inf, 0.0)
     offsets = torch.where(undecided, lam, 0.0) @ body.corners
     hopeless = torch.where(undecided.any(dim=1), limit, math.inf)
-    return settle(body.corners, Boxes(low, high, ~undecided, offsets), enough, hopeless, tolerance)
-
-
-def _lost(body: Body, lam: Float[Tensor, "B N"], signs: Int[Tensor, "B N"], settled: Settled) -> Float[Tensor, "B N"]:
-    """Return what it costs that the sign of a sample is undecided; -1 where it is decided or does not matter."""
-    plus, minus = settled.plus @ body.corners.T, settled.minus @ body.corners.T
-    return torch.where((lam > 0.0) & (signs == 0), lam * torch.minimum(plus, minus), -1.0)
+    return settle(body.corners, Boxes(low, high, ~undecided, offsets), enough, hopeless, least)
 
 
 def _described(body: Body, lam: Float[Tensor, "B N"], settled: Settled, most: int) -> tuple[Neurons, float]:

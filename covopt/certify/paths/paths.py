@@ -238,19 +238,19 @@ class Search:
             goal = 1.0 if instance.is_homogeneous else 1.0 / math.sqrt(scale)
             body = Body(instance.atoms, instance.hidden_bias, best.price, self.chosen)
             largest = self.neurons[np.argsort(-self._excess(self.neurons, best, goal))[: self.improved]]
-            if self._add(best_with_signs(body, best.multipliers, largest), best, goal, 0.5):
+            if self._add(best_with_signs(body, best.multipliers, largest), best, goal):
                 continue
             if 2 * len(self.branching.of) > self.most:
                 self.branching = Branching.roots(self.directions.vectors, len(instance.targets))
-            result = self.branching.search(body, best.multipliers, goal, self.precision, self.stop, self.most)
-            missing = self._add(result.neurons, best, goal, 0.1)
-            if result.is_complete and not (missing and result.most > goal * (1.0 + self.precision)):
+            whole, met = self.branching.search(body, best.multipliers, goal, self.precision, self.stop, self.most)
+            missing = self._add(met, best, goal)
+            if not whole and not missing:
+                break
+            if not missing:
                 tree = self.branching.tree()
                 most, at = tree.most(body, best.multipliers, self.directions.vectors)
                 if most < goal * instance.atoms.secant * (1.0 + 2.0 * self.precision) or not self._choose(at):
                     return Point(best.multipliers, best.price, tree)
-            elif not result.is_complete and not missing:
-                return None
             if moving:
                 _, at = instance.proved_at_any_scale([Multipliers(best.multipliers, goal, goal * best.price)])
                 scale, reach = float(np.clip(at, scale / (1.0 + reach), scale * (1.0 + reach))), 0.85 * reach
@@ -299,8 +299,8 @@ class Search:
         price = goal * (neurons.weights + best.price * neurons.biases)
         return np.linalg.norm(neurons.values @ best.multipliers, axis=1) / np.maximum(price, TINY)
 
-    def _add(self, neurons: Neurons, best: Best, goal: float, part: float) -> bool:
-        """Add neurons for which the multipliers are too large by this part of the precision; return False if none are.
+    def _add(self, neurons: Neurons, best: Best, goal: float) -> bool:
+        """Add neurons for which the multipliers are too large by half of the precision; return False if none are.
 
         Where there are too many, those that bound the multipliers the most are kept.
         """
@@ -308,6 +308,6 @@ class Search:
             self.neurons = self.neurons[np.argsort(-best.used)[: self.held // 2]]
         excess = self._excess(neurons, best, goal)
         new = np.argsort(-excess)[:150]
-        new = new[excess[new] > 1.0 + part * self.precision]
+        new = new[excess[new] > 1.0 + 0.5 * self.precision]
         self.neurons = self.neurons.with_more(neurons[new])
         return len(new) > 0
