@@ -160,7 +160,7 @@ class Search:
         points: at most.
         improved: neurons whose signs are tried first: the best neurons with signs that are known are met many times
             sooner than by the trees, which have to find new signs and to prove that there are none.
-        most: nodes of the trees at most; with half of them they begin anew.
+        most: nodes of the trees at most; with half of them they begin again.
         rounds: programmes of a point at most.
         held: neurons of a programme at most.
     """
