@@ -52,9 +52,11 @@ def test_the_largest_value_of_a_neuron_is_that_of_mixed_integer_programmes(rows:
     body = Body(Dictionary.of(torch.from_numpy(rng.standard_normal((rows, inputs))), 0.3), 1.0, 0.7)
     multipliers = rng.standard_normal((rows, 1))
     directions = Directions.of(1, 0).vectors
-    branching = Branching(body, multipliers, directions, 0.0, 1e-6)
-    tree = branching.run(10_000, lambda: False)
-    assert tree is not None
+    branching = Branching.roots(directions, rows)
+    branching.search(body, rng.standard_normal((rows, 1)), 0.0, 0.3)  # trees of other multipliers do not mislead
+    branching = branching.refined(directions[::-1])
+    is_complete, met = branching.search(body, multipliers, 0.0, 1e-6)
+    assert is_complete
     A = np.hstack([body.corners.numpy(), -body.corners.numpy()])
     values = []
     for sign in (1.0, -1.0):
@@ -70,8 +72,9 @@ def test_the_largest_value_of_a_neuron_is_that_of_mixed_integer_programmes(rows:
         integrality = np.concatenate([np.zeros(n + rows), np.ones(rows)])
         cost = np.concatenate([np.zeros(n), -lam, np.zeros(rows)])
         values.append(-milp(cost, constraints=[LinearConstraint(rows_, low, high), total], integrality=integrality).fun)
-    assert branching.best == pytest.approx(max(values), rel=1e-5)
-    most, _ = tree.most(body, multipliers, directions)
+    largest = np.abs(met.values @ multipliers[:, 0] / (met.weights + body.price * met.biases)).max()
+    assert largest == pytest.approx(max(values), rel=1e-5)
+    most, _ = branching.tree().most(body, multipliers, branching.directions)
     assert max(values) * (1.0 - 1e-9) <= most <= max(values) * body.atoms.secant * (1.0 + 1e-4)
 
 

@@ -106,9 +106,9 @@ class _State:
         boxes = Boxes(*(getattr(self.boxes, field.name)[keep] for field in fields(Boxes)))
         return _State(boxes, *(getattr(self, field.name)[keep] for field in fields(self)[1:]))
 
-    def stepped(self, A: Float[Tensor, "N J"]) -> _State:
+    def stepped(self, A: Float[Tensor, "N J"], squares: Float[Tensor, "J N*N"]) -> _State:
         """Return the iterate after a predictor and a corrector step."""
-        newton = _Newton(self, A)
+        newton = _Newton(self, A, squares)
         first = newton.step(newton.products_of(None))
         reached = newton.complementarity(first)
         aim = (reached / newton.mean).clamp(0.0, 1.0) ** 3 * newton.mean
@@ -142,7 +142,7 @@ class _Newton:
         mean: the mean product of slack and multiplier (B,).
     """
 
-    def __init__(self, state: _State, A: Float[Tensor, "N J"]) -> None:
+    def __init__(self, state: _State, A: Float[Tensor, "N J"], squares: Float[Tensor, "J N*N"]) -> None:
         boxes, products = state.boxes, state.c @ A
         self._A, self._varies = A, boxes.varies
         self._bounded = boxes.varies & torch.isfinite(boxes.low), boxes.varies & torch.isfinite(boxes.high)
@@ -157,7 +157,7 @@ class _Newton:
         self._rows = 2 * A.shape[1] + sum(bounded.sum(dim=1) for bounded in self._bounded)
         self.mean = sum((z * s).sum(dim=1) for z, s in zip(self._multipliers, self._slacks, strict=True)) / self._rows
         plus, minus, low, high = self._weights
-        matrix = (A[None] * (plus + minus)[:, None]) @ A.T * boxes.varies[:, :, None] * boxes.varies[:, None]
+        matrix = ((plus + minus) @ squares).view(-1, len(A), len(A)) * boxes.varies[:, :, None] * boxes.varies[:, None]
         matrix = matrix + torch.diag_embed(torch.where(boxes.varies, low + high, 1.0))
         border = ((minus - plus) @ A.T * boxes.varies)[:, :, None]
         corner = (plus + minus).sum(dim=1)[:, None, None]
@@ -235,6 +235,7 @@ def settle(
         A.new_zeros(B, N), A.new_full((B,), math.inf), A.new_full((B,), -math.inf), A.new_zeros(B, J), A.new_zeros(B, J)
     )
     where, state = torch.arange(B), _State.start(boxes, A)
+    squares = (A[:, None] * A[None]).reshape(N * N, J).T.contiguous()
     for _ in range(iterations):
         settled.improve(where, state, A)
         above, below = settled.above[where], settled.below[where]
@@ -243,5 +244,5 @@ def settle(
         where, state = where[keep], state.kept(keep)
         if not len(where):
             break
-        state = state.stepped(A)
+        state = state.stepped(A, squares)
     return settled

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.certify.paths.body import Body
-from covopt.certify.paths.boxes import Boxes, Settled, settle
+from covopt.certify.paths.boxes import TINY, Boxes, Settled, settle
 from covopt.certify.shares.dictionary import CHARGED
 
 LEAF = -1
@@ -82,11 +82,9 @@ class Tree:
         of, signs = leaves
         lam, c = (directions @ multipliers.T)[of], self.prices.astype(np.float64)
         charged = CHARGED * np.abs(multipliers).sum(axis=1)
-        rising = lam > 0.0
-        undecided, active = rising & (signs == 0), rising & (signs > 0)
-        inside = np.where(active, np.maximum(c, lam), np.clip(c, np.where(rising, -np.inf, lam), 0.0))
-        above, at = body.reaches(np.where(undecided, lam, inside), charged)
-        below, at_below = body.reaches(np.where(undecided, 0.0, -inside), charged)
+        plus, minus = _sides(lam, signs, c)
+        above, at = body.reaches(plus, charged)
+        below, at_below = body.reaches(minus, charged)
         most, at = np.concatenate([above, below]), np.concatenate([at, at_below])
         return float(most.max(initial=0.0)), at[np.argsort(-most)]
 
@@ -116,104 +114,175 @@ class Neurons:
 
 @dataclass
 class Branching:
-    """A search for the largest |Lambda^T sigma(h)| over all neurons of the body.
+    """Trees over the signs that bound |Lambda^T sigma(h)| over all neurons, for one Lambda after the other.
+
+    Nodes keep their prices from one Lambda to the next. Only leaves whose prices prove too little get better ones, and
+    are halved where these prove too little as well.
 
     Attributes:
-        body: the neurons.
-        multipliers: Lambda (N, m).
-        directions: of the outputs (K, m).
-        goal: nodes are settled once they are proved to be at most this.
-        precision: or at most this part above the largest that was met.
-        batch: nodes at a time.
-        best: the largest <lambda, sigma(h)> that was met.
-        count: nodes so far.
-        neurons: those with the largest values, of each batch.
+        directions: of the outputs, a tree for each (K, m).
+        of: the direction of each node; the root of a tree is its first node (n,).
+        signs: the signs that it decided (n, N).
+        cuts: the sample whose sign it decides next, or LEAF (n,).
+        halves: the first of its two halves, which follow each other; any number for a leaf (n,).
+        prices: c (n, N).
+        batch: leaves that are looked at together.
     """
 
-    body: Body
-    multipliers: Float[np.ndarray, "N m"]
     directions: Float[np.ndarray, "K m"]
-    goal: float
-    precision: float
+    of: Int[np.ndarray, " n"]
+    signs: Int[np.ndarray, "n N"]
+    cuts: Int[np.ndarray, " n"]
+    halves: Int[np.ndarray, " n"]
+    prices: Float[np.ndarray, "n N"]
     batch: int = 256
-    best: float = 0.0
-    count: int = 0
-    neurons: list[Neurons] = field(default_factory=list)
 
-    def run(self, most: int, stop: Callable[[], bool]) -> Tree | None:
-        """Return the trees; None where they would take more nodes than `most`, or the search was stopped."""
-        slopes = torch.from_numpy(self.directions @ self.multipliers.T)
-        K, N = slopes.shape
-        of, signs, above = torch.arange(K), torch.zeros(K, N, dtype=torch.int8), torch.full((K,), math.inf)
-        where, self.count = np.arange(K), K
-        cuts, prices, halves = np.full(K, LEAF), np.zeros((K, N), dtype=np.float32), np.zeros(K, dtype=int)
-        while len(where):
-            if self.count > most or stop():
-                return None
-            order = above.argsort(descending=True)
-            now, later = order[: self.batch], order[self.batch :]
-            settled = self._settled(slopes[of[now]], signs[now])
-            prices[where[now.numpy()]] = settled.prices.float().numpy()
-            limit = self._limit()
-            lam, decided = slopes[of[now]], signs[now]
-            lost = torch.where((lam > 0.0) & (decided == 0), lam * torch.minimum(*self._parts(settled)), -1.0)
-            score, sample = lost.max(dim=1)
-            unsettled = ((settled.above > limit) & (score >= 0.0)).nonzero()[:, 0]
-            cut, twice = where[now.numpy()][unsettled.numpy()], unsettled.repeat_interleave(2)
-            cuts[cut], halves[cut] = sample[unsettled].numpy(), self.count + 2 * np.arange(len(cut))
-            children = decided[twice]
-            children[0::2].scatter_(1, sample[unsettled, None], 1)
-            children[1::2].scatter_(1, sample[unsettled, None], -1)
-            of, signs = torch.cat([of[later], of[now][twice]]), torch.cat([signs[later], children])
-            above = torch.cat([above[later], settled.above[twice]])
-            where = np.concatenate([where[later.numpy()], self.count + np.arange(len(twice))])
-            self.count += len(twice)
-            cuts, halves = (np.append(a, np.full(len(twice), empty)) for a, empty in ((cuts, LEAF), (halves, 0)))
-            prices = np.vstack([prices, np.zeros((len(twice), N), dtype=np.float32)])
-        return _in_preorder(cuts, prices, halves, K)
+    @staticmethod
+    def roots(directions: Float[np.ndarray, "K m"], samples: int) -> Branching:
+        """Return trees that have decided nothing."""
+        of, signs = np.arange(len(directions)), np.zeros((len(directions), samples), dtype=np.int8)
+        return Branching(directions, of, signs, np.full(len(of), LEAF), np.zeros_like(of), np.zeros(signs.shape))
 
-    def _limit(self) -> float:
-        return max(self.goal, self.best * (1.0 + self.precision))
+    def refined(self, directions: Float[np.ndarray, "L m"]) -> Branching:
+        """Return trees for other directions, each a copy of that of the nearest direction."""
+        nearest = (directions @ self.directions.T).argmax(axis=1)
+        trees = [np.flatnonzero(self.of == k) for k in nearest]
+        sizes, at = np.array([len(nodes) for nodes in trees]), np.concatenate(trees)
+        firsts = np.cumsum(sizes) - sizes
+        halves = [
+            first + np.searchsorted(nodes, self.halves[nodes]) for first, nodes in zip(firsts, trees, strict=True)
+        ]
+        of = np.repeat(np.arange(len(trees)), sizes)
+        return Branching(directions, of, self.signs[at], self.cuts[at], np.concatenate(halves), self.prices[at])
 
-    def _parts(self, settled: Settled) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-        A = self.body.corners
-        return settled.plus @ A.T, settled.minus @ A.T
+    def search(
+        self,
+        body: Body,
+        multipliers: Float[np.ndarray, "N m"],
+        goal: float,
+        precision: float,
+        stop: Callable[[], bool] = lambda: False,
+        most: int = 1_000_000,
+    ) -> tuple[bool, Neurons]:
+        """Improve the trees until they prove the goal, or the largest value that is met, up to the precision.
 
-    def _settled(self, lam: Float[Tensor, "B N"], signs: Int[Tensor, "B N"]) -> Settled:
-        """Settle nodes, and remember the neurons that their multipliers describe."""
-        rising = lam > 0.0
-        undecided = rising & (signs == 0)
-        low = torch.where(rising & (signs > 0), lam, torch.where(rising, -math.inf, lam))
-        high = torch.where(rising & (signs > 0), math.inf, 0.0)
-        offsets = torch.where(undecided, lam, 0.0) @ self.body.corners
-        # A node without an undecided sign is a leaf, whose prices count.
-        hopeless = torch.where(undecided.any(dim=1), self._limit(), math.inf)
-        settled = settle(self.body.corners, Boxes(low, high, ~undecided, offsets), self._limit(), hopeless)
-        plus, minus = self._parts(settled)
-        h = plus - minus
-        values = torch.stack([(lam * h.relu()).sum(dim=1), (lam * (-h).relu()).sum(dim=1)])
-        value, side = values.max(dim=0)
-        self.best = max(self.best, float(value.max()))
-        top = value.argsort(descending=True)[:10]
-        total = (settled.plus - settled.minus)[top].abs()
-        biased = bool(self.body.bias)
-        self.neurons.append(
-            Neurons(
-                torch.where(side[top, None] > 0, -h[top], h[top]).relu().numpy(),
-                (total[:, :-1] if biased else total).sum(dim=1).numpy(),
-                (total[:, -1] / self.body.price).numpy() if biased else np.zeros(len(top)),
-            )
-        )
-        return settled
+        Returns:
+            True if they do, and the neurons with the largest values that were met.
+
+        Args:
+            body: the neurons.
+            multipliers: Lambda.
+            goal: the value that no neuron should exceed.
+            precision: relative.
+            stop: called between batches; the search ends once it returns True.
+            most: it ends with more nodes than that.
+        """
+        slopes, leaves = self.directions @ multipliers.T, np.flatnonzero(self.cuts == LEAF)
+        above, best = np.full(len(self.of), -math.inf), 0.0
+        met = Neurons(np.zeros((0, len(multipliers))), np.zeros(0), np.zeros(0))
+        above[leaves] = self._above(body, slopes, leaves)
+        is_open, is_complete = np.ones(len(above), dtype=bool), False
+        while not stop() and len(self.of) <= most:
+            ahead = np.flatnonzero(is_open & (above > max(goal, best) * (1.0 + precision)))
+            if is_complete := not len(ahead):
+                break
+            now = ahead[np.argsort(-above[ahead])[: self.batch]]
+            lam, signs = torch.from_numpy(slopes[self.of[now]]), torch.from_numpy(self.signs[now])
+            # Prices that prove a little more than is enough often do for the next Lambda.
+            enough = max(goal, best) * (1.0 + 0.5 * precision)
+            settled = _settled(body, lam, signs, enough, max(goal, best) * (1.0 + precision))
+            neurons, value = _described(body, lam, settled, 40)
+            met, best = met.with_more(neurons), max(best, value)
+            bounds = settled.above.numpy()
+            better = bounds < above[now]
+            above[now[better]], self.prices[now[better]] = bounds[better], settled.prices.numpy()[better]
+            # What it costs that a sign is undecided; -1 where it is decided or does not matter.
+            sides = settled.plus @ body.corners.T, settled.minus @ body.corners.T
+            lost = torch.where((lam > 0.0) & (signs == 0), lam * torch.minimum(*sides), -1.0)
+            lost, sample = (tensor.numpy() for tensor in lost.max(dim=1))
+            halved = (above[now] > max(goal, best) * (1.0 + precision)) & (lost >= 0.0)
+            halves = self._halved(now[halved], sample[halved])
+            is_open[now], above[now[halved]] = False, -math.inf
+            above = np.append(above, self._above(body, slopes, halves))
+            is_open = np.append(is_open, np.ones(len(halves), dtype=bool))
+        return is_complete, met
+
+    def _above(self, body: Body, slopes: Float[np.ndarray, "K N"], nodes: Int[np.ndarray, " b"]) -> np.ndarray:
+        """Return what the prices of nodes prove, but for rounding (b,)."""
+        plus, minus = _sides(slopes[self.of[nodes]], self.signs[nodes], self.prices[nodes])
+        reached = np.maximum(plus @ body.corners.numpy(), minus @ body.corners.numpy())
+        return reached.max(axis=1, initial=0.0)
+
+    def _halved(self, nodes: Int[np.ndarray, " b"], samples: Int[np.ndarray, " b"]) -> Int[np.ndarray, " _"]:
+        """Decide the sign of a sample at each of these leaves; return their halves, which begin with its prices."""
+        first, twice = len(self.of), np.repeat(nodes, 2)
+        new = first + np.arange(len(twice))
+        self.cuts[nodes], self.halves[nodes] = samples, new[::2]
+        self.of, self.prices = np.append(self.of, self.of[twice]), np.vstack([self.prices, self.prices[twice]])
+        self.cuts = np.append(self.cuts, np.full(len(twice), LEAF))
+        self.halves = np.append(self.halves, np.zeros(len(twice), dtype=int))
+        self.signs = np.vstack([self.signs, self.signs[twice]])
+        self.signs[new[::2], samples], self.signs[new[1::2], samples] = 1, -1
+        return new
+
+    def tree(self) -> Tree:
+        """Return the trees as a file holds them."""
+        order, ahead = [], np.unique(self.of, return_index=True)[1][::-1].tolist()
+        while ahead:
+            node = ahead.pop()
+            order.append(node)
+            if self.cuts[node] != LEAF:
+                ahead += [self.halves[node] + 1, self.halves[node]]
+        nodes = np.array(order)
+        cuts = self.cuts[nodes]
+        return Tree(cuts, self.prices[nodes[cuts == LEAF]].astype(np.float32))
 
 
-def _in_preorder(cuts: np.ndarray, prices: np.ndarray, halves: np.ndarray, directions: int) -> Tree:
-    """Return the trees, whose nodes were numbered as they were met."""
-    order, ahead = [], list(reversed(range(directions)))
-    while ahead:
-        node = ahead.pop()
-        order.append(node)
-        if cuts[node] != LEAF:
-            ahead += [halves[node] + 1, halves[node]]
-    order = np.array(order)
-    return Tree(cuts[order], prices[order[cuts[order] == LEAF]])
+def best_with_signs(body: Body, multipliers: Float[np.ndarray, "N m"], neurons: Neurons) -> Neurons:
+    """Return neurons with the largest values among all that have the signs and the direction of one of these."""
+    outputs = neurons.values @ multipliers
+    outputs /= np.maximum(np.linalg.norm(outputs, axis=1, keepdims=True), TINY)
+    lam = torch.from_numpy(outputs @ multipliers.T)
+    active = neurons.values > 1e-7 * neurons.values.max(axis=1, keepdims=True, initial=0.0)
+    signs = torch.from_numpy(np.where(active, 1, -1).astype(np.int8))
+    settled = _settled(body, lam, signs, -math.inf, math.inf, 1e-3)
+    return _described(body, lam, settled, len(lam))[0]
+
+
+def _sides(
+    lam: Float[np.ndarray, "B N"], signs: Int[np.ndarray, "B N"], prices: Float[np.ndarray, "B N"]
+) -> tuple[Float[np.ndarray, "B N"], Float[np.ndarray, "B N"]]:
+    """Return c+ and -c- of nodes, whose prices are moved to where they prove a bound."""
+    rising = lam > 0.0
+    undecided, active = rising & (signs == 0), rising & (signs > 0)
+    inside = np.where(active, np.maximum(prices, lam), np.clip(prices, np.where(rising, -np.inf, lam), 0.0))
+    return np.where(undecided, lam, inside), np.where(undecided, 0.0, -inside)
+
+
+def _settled(
+    body: Body, lam: Float[Tensor, "B N"], signs: Int[Tensor, "B N"], enough: float, limit: float, least: float = 1e-5
+) -> Settled:
+    """Return the best prices of nodes, unless they prove enough, or a node with undecided signs exceeds the limit."""
+    rising = lam > 0.0
+    undecided = rising & (signs == 0)
+    low = torch.where(rising & (signs > 0), lam, torch.where(rising, -math.inf, lam))
+    high = torch.where(rising & (signs > 0), math.inf, 0.0)
+    offsets = torch.where(undecided, lam, 0.0) @ body.corners
+    hopeless = torch.where(undecided.any(dim=1), limit, math.inf)
+    return settle(body.corners, Boxes(low, high, ~undecided, offsets), enough, hopeless, least)
+
+
+def _described(body: Body, lam: Float[Tensor, "B N"], settled: Settled, most: int) -> tuple[Neurons, float]:
+    """Return the neurons with the largest values among those that the multipliers of nodes describe, and that value."""
+    combined = settled.plus - settled.minus
+    h = combined @ body.corners.T
+    value, side = torch.stack([(lam * h.relu()).sum(dim=1), (lam * (-h).relu()).sum(dim=1)]).max(dim=0)
+    top = value.argsort(descending=True)[:most]
+    total = combined[top].abs()
+    biased = bool(body.bias)
+    neurons = Neurons(
+        torch.where(side[top, None] > 0, -h[top], h[top]).relu().numpy(),
+        (total[:, :-1] if biased else total).sum(dim=1).numpy(),
+        (total[:, -1] / body.price).numpy() if biased else np.zeros(len(top)),
+    )
+    return neurons, float(value.max())

@@ -15,7 +15,6 @@ The evidence is Lambda, r, and the tree with the prices of its leaves; the check
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,7 +25,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.certify.paths.body import Body, Directions
-from covopt.certify.paths.branching import Branching, Neurons, Tree
+from covopt.certify.paths.boxes import TINY
+from covopt.certify.paths.branching import Branching, Neurons, Tree, best_with_signs
 from covopt.certify.paths.programme import Best, Programme
 from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.certify.shares.dictionary import has_dictionary
@@ -158,9 +158,10 @@ class Search:
         levels: how far multipliers may be from feasible, and the bound from the programme's value, with the number of
             directions of two outputs: at first, so that there is a bound soon, and then.
         points: at most.
-        part: about as many directions are looked at in a round, until the multipliers settle.
-        first: nodes of a tree at first; four times as many each time that they did not suffice.
-        most: nodes of a tree at most.
+        improved: neurons whose signs are tried first: the best neurons with signs that are known are met many times
+            sooner than by the trees, which have to find new signs and to prove that there are none.
+        most: nodes of the trees at most; with half of them they begin again.
+        rounds: programmes of a point at most.
         held: neurons of a programme at most.
     """
 
@@ -168,17 +169,18 @@ class Search:
     goal: float
     stop: Callable[[], bool]
     worth: float = 0.0
-    levels: tuple[tuple[float, int], ...] = ((0.1, 12), (0.02, 32), (0.004, 96), (5e-4, 96))
+    levels: tuple[tuple[float, int], ...] = ((0.02, 12), (0.004, 48), (5e-4, 96))
     points: int = 8
-    part: int = 12
-    first: int = 3_000
-    most: int = 60_000
+    improved: int = 128
+    most: int = 100_000
+    rounds: int = 1_000
     held: int = 1_500
     neurons: Neurons = field(init=False)
     chosen: Int[np.ndarray, " _"] = field(init=False)
     value: float = field(init=False)
     precision: float = field(init=False)
     directions: Directions = field(init=False)
+    branching: Branching = field(init=False)
 
     def run(self, network: list[Tensor]) -> tuple[int, list[Point]]:
         """Return the number of directions, and the points that prove the best bound; none if there was no time for one.
@@ -188,11 +190,14 @@ class Search:
         """
         self.chosen = self._coarse()
         scale, self.neurons = self._start(network)
+        first = Directions.of(self.instance.targets.shape[1], self.levels[0][1])
+        self.branching = Branching.roots(first.vectors, len(self.instance.targets))
         best: tuple[int, list[Point]] = 0, []
         lower = 0.0
         for precision, count in self.levels:
             self.precision = precision
             self.directions = Directions.of(self.instance.targets.shape[1], count)
+            self.branching = self.branching.refined(self.directions.vectors)
             points, value, scale = self._points(scale)
             if value > lower:
                 best, lower = (count, points), value
@@ -225,32 +230,30 @@ class Search:
             scale: |W_3|^2.
             moving: the scale moves to where the multipliers prove the least.
         """
-        instance, directions, nodes = self.instance, self.directions.vectors, self.first
-        parts = max(1, len(directions) // self.part)
-        turn, quiet = 0, 0
-        while not self.stop() and (best := Programme(instance).solve(self.neurons, scale)) is not None:
-            whole = quiet >= parts or parts == 1
+        instance, reach = self.instance, 0.5
+        for _ in range(self.rounds):
+            if self.stop() or (best := Programme(instance).solve(self.neurons, scale)) is None:
+                break
+            self.value = best.value
             goal = 1.0 if instance.is_homogeneous else 1.0 / math.sqrt(scale)
             body = Body(instance.atoms, instance.hidden_bias, best.price, self.chosen)
-            some = directions if whole else directions[turn % parts :: parts]
-            branching = Branching(body, best.multipliers, some, goal, self.precision)
-            tree = branching.run(nodes, self.stop)
-            missing = self._add(branching, goal, best)
-            if tree is None and not missing:
-                if nodes >= self.most:
-                    return None
-                nodes = min(4 * nodes, self.most)
+            largest = self.neurons[np.argsort(-self._excess(self.neurons, best, goal))[: self.improved]]
+            if self._add(best_with_signs(body, best.multipliers, largest), best, goal):
                 continue
-            settled = best.value > self.value * (1.0 - 0.1 * self.precision)
-            self.value, turn, quiet = best.value, turn + 1, quiet + 1 if settled or not missing else 0
-            if whole and tree is not None and (quiet or not missing):
-                most, at = tree.most(body, best.multipliers, directions)
+            if 2 * len(self.branching.of) > self.most:
+                self.branching = Branching.roots(self.directions.vectors, len(instance.targets))
+            whole, met = self.branching.search(body, best.multipliers, goal, self.precision, self.stop, self.most)
+            missing = self._add(met, best, goal)
+            if not whole and not missing:
+                break
+            if not missing:
+                tree = self.branching.tree()
+                most, at = tree.most(body, best.multipliers, self.directions.vectors)
                 if most < goal * instance.atoms.secant * (1.0 + 2.0 * self.precision) or not self._choose(at):
                     return Point(best.multipliers, best.price, tree)
-            if moving and (not whole or parts == 1):
+            if moving:
                 _, at = instance.proved_at_any_scale([Multipliers(best.multipliers, goal, goal * best.price)])
-                reach = 1.0 + 0.5 * 0.85**turn
-                scale = float(np.clip(at, scale / reach, scale * reach))
+                scale, reach = float(np.clip(at, scale / (1.0 + reach), scale * (1.0 + reach))), 0.85 * reach
         return None
 
     def _coarse(self) -> Int[np.ndarray, " _"]:
@@ -291,19 +294,20 @@ class Search:
             np.maximum(h, 0.0), size[:, :-1].sum(axis=1), size[:, -1]
         )
 
-    def _add(self, branching: Branching, goal: float, best: Best) -> bool:
-        """Add the neurons for which the multipliers are too large; return False if there are none.
+    def _excess(self, neurons: Neurons, best: Best, goal: float) -> Float[np.ndarray, " C"]:
+        """Return the values of neurons over what they may be."""
+        price = goal * (neurons.weights + best.price * neurons.biases)
+        return np.linalg.norm(neurons.values @ best.multipliers, axis=1) / np.maximum(price, TINY)
+
+    def _add(self, neurons: Neurons, best: Best, goal: float) -> bool:
+        """Add neurons for which the multipliers are too large by half of the precision; return False if none are.
 
         Where there are too many, those that bound the multipliers the most are kept.
         """
-        if len(best.used) > self.held:
+        if len(best.used) == len(self.neurons.weights) > self.held:
             self.neurons = self.neurons[np.argsort(-best.used)[: self.held // 2]]
-        if not branching.neurons:
-            return False
-        largest = functools.reduce(Neurons.with_more, branching.neurons)
-        price = goal * (largest.weights + branching.body.price * largest.biases)
-        excess = np.linalg.norm(largest.values @ branching.multipliers, axis=1) / np.maximum(price, 1e-300)
+        excess = self._excess(neurons, best, goal)
         new = np.argsort(-excess)[:150]
-        new = new[excess[new] > 1.0 + 0.1 * self.precision]
-        self.neurons = self.neurons.with_more(largest[new])
+        new = new[excess[new] > 1.0 + 0.5 * self.precision]
+        self.neurons = self.neurons.with_more(neurons[new])
         return len(new) > 0
