@@ -13,7 +13,7 @@ evaluating the loss. No bound is proved.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -168,8 +168,7 @@ class DeepSolver:
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
         """Cost and largest width of the best network, and what comes next; there is no bound."""
-        width = max(len(W) for W in state.best[:-1])
-        return Progress(iteration, seconds, state.cost, None, width, self._next(state)[1])
+        return Progress(iteration, seconds, state.cost, None, max(map(len, state.best[:-1])), self._next(state)[1])
 
     def _next(self, state: State) -> tuple[str, str, Callable[[State, Budget], None]]:
         """Return the phase of the next step, what it does in words, and the step."""
@@ -234,7 +233,7 @@ class DeepSolver:
                 self._begin(state, budget)
             numbers = range(first, min(first + self._early, self.options.starts)) if first else range(1)
             state.early = [self._draw(k, self._training.starts) for k in numbers]
-            state.cycles = list(self._training.later if first else self._training.cycles)
+            state.cycles = list(self._training.cycles[-1:] if first else self._training.cycles[:-1])
             state.early_end = min(budget.time_limit, budget.seconds() + self._training.share * budget.time_limit)
         within = replace(budget, time_limit=state.early_end)
         state.early = self._training.train_cycle(self._descents.smooth, state.early, state.cycles.pop(0), within)
@@ -279,13 +278,12 @@ class DeepSolver:
             return  # random starts that are trained end lower, in less time
         simple = list(filter(self._narrow, simple_networks(self.problem)))
         generator = torch.Generator().manual_seed(self._seed)
-        for weights in self._descents.briefly(simple, generator, budget.pace()):
-            self._keep(state, weights)
+        self._keep_all(state, self._descents.briefly(simple, generator, budget.pace()))
 
     def _build(self, state: State, budget: Budget) -> None:
         """Build networks of several ranks, outer layers first; continue if the highest rank is best."""
-        width = usual_width(self.problem.samples, self.problem.Y.shape[1])
-        width = min(width, self._max_width or width)
+        usual = usual_width(self.problem.samples, self.problem.Y.shape[1])
+        width = min(usual, self._max_width or usual)
         networks = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
         networks = [built for built in networks if self._narrow(built.weights)][:3]
         complete = [built.weights for built in networks]
@@ -359,14 +357,13 @@ class DeepSolver:
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """Make the network the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._descents.cost(weights)
-        if cost < state.cost * (1.0 - STALL_GAIN):
-            state.stalled = False
+        state.stalled = state.stalled and cost >= state.cost * (1.0 - STALL_GAIN)
         if cost < state.cost:
             self.on_incumbent(cost, max(len(W) for W in weights[:-1]))
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
 
-    def _keep_all(self, state: State, networks: list[list[Tensor]]) -> None:
+    def _keep_all(self, state: State, networks: Iterable[list[Tensor]]) -> None:
         for weights in networks:
             self._keep(state, weights)
 
