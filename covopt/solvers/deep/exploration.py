@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from covopt.model.loss import MeanSquaredError
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
@@ -212,8 +213,7 @@ FIRST = Exploration(
 )
 """Where no large batch is trained: the training of one start before all others, and of up to four at a time after it.
 
-A network that is trained by SOAP, widened and trained again ends lower than many short descents
-(docs/notes/2026-11-first-starts.md).
+A network trained by SOAP, widened and trained again ends lower than many descents (docs/notes/2026-11-first-starts.md).
 """
 
 FIRST_OF_MORE_LAYERS = replace(
@@ -232,9 +232,9 @@ def training(problem: Problem, seconds: float) -> Exploration:
     """Return how first starts are trained: with a falling penalty at four layers and more, if all cycles fit."""
     # It ended 0.8 % higher on 30 samples, 0.9 % lower on 60. It never ended lower at 1.9 times the usual lam and with
     # cross-entropy, where costs after 1 s were 0.3 to 1.5 % and 9 % higher.
-    suits = problem.samples >= 50 and problem.lam < usual_penalty(problem) and problem.loss.name == "mse"
+    suits = problem.samples >= 50 and problem.lam < usual_penalty(problem)
     fits = replace(FIRST_OF_MORE_LAYERS, fewest=(1, 3000)).count(problem, seconds, 1)  # twice the steps: a guess
-    return FIRST_OF_MORE_LAYERS if suits and fits else FIRST
+    return FIRST_OF_MORE_LAYERS if suits and fits and isinstance(problem.loss, MeanSquaredError) else FIRST
 
 
 def _at_penalty(problem: Problem, networks: Networks, factor: float, train: Callable[..., Networks]) -> Networks:
