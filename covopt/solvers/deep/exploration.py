@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
+from covopt.model.loss import MeanSquaredError
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights
+from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
 from covopt.solvers.training.batch import Batch, work
 from covopt.solvers.training.cycles import CyclePace
@@ -22,6 +24,8 @@ from covopt.solvers.training.descent import SOAP, Adam, AdamOptions
 from covopt.solvers.training.exact_fit import usual_penalty
 from covopt.solvers.training.homotopy import in_single
 from covopt.solvers.training.trainer import initial
+
+Networks = list[list[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -48,16 +52,6 @@ class RandomStarts:
         return initial(problem, widths, _mixed_seed(seed, number), scale)
 
 
-def by_adam(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
-    """Return the steps of Adam from this point."""
-    return Adam(batch.evaluate, point, options)
-
-
-def by_soap(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
-    """Return the steps of SOAP from this point."""
-    return SOAP(batch.evaluate, point, options, batch.matrices)
-
-
 @dataclass(frozen=True)
 class FineTuning:
     """Further steps from networks at which other methods stopped.
@@ -71,12 +65,14 @@ class FineTuning:
         rate: the first learning rate, relative to the root mean square of the weights.
         share: maximum share of the time limit for the steps of one batch.
         single: compute in float32, not in the dtype of the problem.
+        penalties: factors of lam, one for each of several equal parts of the steps.
     """
 
     steps: int = 2000
     rate: float = 0.02
     share: float = 0.15
     single: bool = False
+    penalties: tuple[float, ...] = (1.0,)
 
 
 @dataclass(frozen=True)
@@ -102,8 +98,8 @@ class Exploration:
         call: overhead of a step, in multiplications.
         speed: multiplications per second.
         probe: number of steps that measure the time of a step.
-        method: the steps that train: `by_adam` or `by_soap`.
-        cycles: numbers of steps of the cycles of training, where there are several; later starts have the last alone.
+        soap: whether the steps are those of SOAP, not of Adam.
+        cycles: numbers of steps and factors of lam of the cycles for the first start; the last one is for later starts.
         tuning: settings of `fine_tune`.
     """
 
@@ -120,8 +116,8 @@ class Exploration:
     call: float = 2e6
     speed: float = 4e9
     probe: int = 10
-    method: Callable[[Batch, Tensor, AdamOptions], Adam] = by_adam
-    cycles: tuple[int, ...] = ()
+    soap: bool = False
+    cycles: tuple[tuple[int, float], ...] = ()
     tuning: FineTuning = FineTuning()
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
@@ -132,9 +128,8 @@ class Exploration:
         unsuited = problem.depth < self.shallowest or problem.lam < self.least * usual_penalty(problem)
         if unsuited or not problem.can_be_split:
             return 0
-        width = round(
-            usual_width(problem.samples, problem.Y.shape[1]) * sum(self.starts.widths) / len(self.starts.widths)
-        )
+        usual = usual_width(problem.samples, problem.Y.shape[1])
+        width = round(usual * sum(self.starts.widths) / len(self.starts.widths))
         products = work(problem, [width] * (problem.depth - 1))
         fewest_starts, fewest_steps = self.fewest
         with_fewest_steps, with_usual_steps = (
@@ -145,20 +140,26 @@ class Exploration:
             return 0
         return min(most, self.together, max(fewest_starts, int(with_usual_steps)))
 
-    def train(self, problem: Problem, starts: Sequence[Weights], budget: Budget) -> list[list[Tensor]]:
+    def train(self, problem: Problem, starts: Sequence[Weights], budget: Budget) -> Networks:
         """Train the starts, in fewer steps if time is short; return the lowest of each."""
         batch, point, rate = _packed(in_single(problem), starts, self.rate)
         limit = min(budget.time_limit, budget.seconds() + self.share * budget.time_limit)
         within, pace = replace(budget, time_limit=limit), CyclePace()
-        pace.descend(self.method(batch, point, AdamOptions(rate=rate)), self.probe, within)
+        pace.descend(self._steps(batch, point, AdamOptions(rate=rate)), self.probe, within)
         fewest, most = self.steps
         most = max(fewest, min(most, self._affordable(problem, batch, self.share * budget.time_limit)))
         steps = min(most, pace.steps(most, within)[0])
-        adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
+        adam = self._steps(batch, point, AdamOptions(steps=steps, rate=rate))
         pace.descend(adam, steps, within)
         return _unpacked(problem, batch, adam)
 
-    def fine_tune(self, problem: Problem, networks: Sequence[Weights], budget: Budget) -> list[list[Tensor]]:
+    def train_cycle(self, problem: Problem, networks: Networks, cycle: tuple[int, float], budget: Budget) -> Networks:
+        """Train the networks for a number of steps at a multiple of lam."""
+        steps, penalty = cycle
+        exploration = replace(self, steps=(steps, steps), share=1.0)
+        return _at_penalty(problem, networks, penalty, lambda raised, start: exploration.train(raised, start, budget))
+
+    def fine_tune(self, problem: Problem, networks: Sequence[Weights], budget: Budget) -> Networks:
         """Take the steps of `tuning` from these networks; return the lowest from each.
 
         L-BFGS stops at kinks; these steps still lower the cost there. The result is empty if too few steps fit into the
@@ -167,20 +168,31 @@ class Exploration:
         if not any(bool(W.any()) for weights in networks for W in weights):
             return []  # the learning rate is relative to the size of the weights
         own = self.tuning
-        batch, point, rate = _packed(in_single(problem) if own.single else problem, networks, own.rate)
+        batch = Batch(problem, [[len(W) for W in weights[:-1]] for weights in networks])
         seconds = min(own.share * budget.time_limit, budget.remaining())
         steps = min(own.steps, self._affordable(problem, batch, seconds))
         if steps < self.fewest[1]:
             return []
-        adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
+        tuned, part = [list(weights) for weights in networks], math.ceil(steps / len(own.penalties))
+        for penalty in own.penalties:
+            tuned = _at_penalty(problem, tuned, penalty, lambda raised, start: self._tuned(raised, start, part, budget))
+        return tuned
+
+    def _tuned(self, problem: Problem, networks: Sequence[Weights], steps: int, budget: Budget) -> Networks:
+        """Take some steps of `tuning`."""
+        batch, point, rate = _packed(in_single(problem) if self.tuning.single else problem, networks, self.tuning.rate)
+        adam = self._steps(batch, point, AdamOptions(steps=steps, rate=rate))
         CyclePace().descend(adam, steps, budget)
         return _unpacked(problem, batch, adam)
+
+    def _steps(self, batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
+        loss = batch.evaluate
+        return SOAP(loss, point, options, batch.matrices) if self.soap else Adam(loss, point, options)
 
     def _affordable(self, problem: Problem, batch: Batch, seconds: float) -> int:
         """Return the number of steps that fit into the time, estimated from multiplications."""
         products = sum(work(problem, widths) for widths in batch.widths)
-        most = 1e9  # an infinite time limit has no integer number of steps
-        return int(min(seconds * self.speed / (self.call + products), most))
+        return int(min(seconds * self.speed / (self.call + products), 1e9))  # the time limit may be infinite
 
 
 FIRST = Exploration(
@@ -195,15 +207,44 @@ FIRST = Exploration(
     elite=4,
     call=4e6,
     speed=1.5e10,
-    method=by_soap,
-    cycles=(200, 400, 700, 2000),  # so that there is a good network at every time
+    soap=True,
+    cycles=((200, 1.0), (400, 1.0), (700, 1.0), (2000, 1.0)),  # so that there is a good network at every time
     tuning=FineTuning(1000, 0.3, 0.2, single=True),
 )
 """Where no large batch is trained: the training of one start before all others, and of up to four at a time after it.
 
-A network that is trained by SOAP, widened and trained again ends lower than many short descents
-(docs/notes/2026-11-first-starts.md).
+A network trained by SOAP, widened and trained again ends lower than many descents (docs/notes/2026-11-first-starts.md).
 """
+
+FIRST_OF_MORE_LAYERS = replace(
+    FIRST,
+    shallowest=4,
+    cycles=((300, 4.0), (300, 2.0), (300, 1.4), (600, 1.0), (2000, 1.0)),
+    tuning=FineTuning(800, 0.3, 0.2, single=True, penalties=(2.0, 1.0)),
+)
+"""The same for four layers and more, where a penalty that begins higher and falls leads to layers of lower rank.
+
+200 digits end 0.5 % lower at four layers, 1.6 % lower at six and 0.3 % higher at three (2026-11-first-starts.md).
+"""
+
+
+def training(problem: Problem, seconds: float) -> Exploration:
+    """Return how first starts are trained: with a falling penalty at four layers and more, if all cycles fit."""
+    # It ended 0.8 % higher on 30 samples, 0.9 % lower on 60. It never ended lower at 1.9 times the usual lam and with
+    # cross-entropy, where costs after 1 s were 0.3 to 1.5 % and 9 % higher.
+    suits = problem.samples >= 50 and problem.lam < usual_penalty(problem)
+    fits = replace(FIRST_OF_MORE_LAYERS, fewest=(1, 3000)).count(problem, seconds, 1)  # twice the steps: a guess
+    return FIRST_OF_MORE_LAYERS if suits and fits and isinstance(problem.loss, MeanSquaredError) else FIRST
+
+
+def _at_penalty(problem: Problem, networks: Networks, factor: float, train: Callable[..., Networks]) -> Networks:
+    """Train at a multiple of lam, which lowers the ranks of the layers; what that would take to zero stays."""
+    if factor == 1.0:
+        return train(problem, networks)
+    raised = replace(problem, lam=factor * problem.lam)
+    nothing = evaluate(raised, [torch.zeros_like(W) for W in networks[0]]).total
+    trained = zip(networks, train(raised, networks), strict=True)
+    return [new if evaluate(raised, new).total < 0.9 * nothing else old for old, new in trained]
 
 
 def _packed(problem: Problem, networks: Sequence[Weights], rate: float) -> tuple[Batch, Tensor, float]:
@@ -214,7 +255,7 @@ def _packed(problem: Problem, networks: Sequence[Weights], rate: float) -> tuple
     return batch, point, rate * float(used.square().mean().sqrt()) if len(used) else 0.0
 
 
-def _unpacked(problem: Problem, batch: Batch, adam: Adam) -> list[list[Tensor]]:
+def _unpacked(problem: Problem, batch: Batch, adam: Adam) -> Networks:
     """Return the lowest network that Adam met in each row of the batch."""
     rows = zip(adam.best, batch.widths, strict=True)
     return [[W.to(problem.X) for W in batch.unpack(row, widths)] for row, widths in rows]
@@ -227,10 +268,10 @@ def usual_width(samples: int, outputs: int) -> int:
 
 def few_starts(problem: Problem, seconds: float) -> int:
     """Return how many starts explore through smoothed kinks for 0.3 of the time on a CPU, at least 1."""
-    return max(1, round(0.3 / max(share_of_descents(problem, 1, seconds), 1e-9)))  # the share is 0 without a limit
+    return max(1, round(0.3 / max(descents_share(problem, 1, seconds), 1e-9)))  # the share is 0 without a limit
 
 
-def share_of_descents(problem: Problem, starts: int, seconds: float) -> float:
+def descents_share(problem: Problem, starts: int, seconds: float) -> float:
     """Return the part of the time that this number of starts takes, of 900 turns each, on a CPU."""
     width = round(usual_width(problem.samples, problem.Y.shape[1]) * max(Exploration().starts.widths))
     return starts * 900 * work(problem, [width] * (problem.depth - 1)) / 3e9 / seconds  # multiplications in a second

@@ -13,7 +13,7 @@ evaluating the loss. No bound is proved.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -25,7 +25,7 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
-from covopt.solvers.deep.exploration import FIRST, Exploration, RandomStarts, few_starts, share_of_descents, usual_width
+from covopt.solvers.deep.exploration import Exploration, RandomStarts, descents_share, few_starts, training, usual_width
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced, widened
@@ -74,7 +74,7 @@ class State:
         costs: of each start so far, the lowest that came of it.
         waiting: networks at full depth that are still to descend, the most promising last.
         ranks: the next ranks to be built outer layers first; none once that is over.
-        early: the starts in training, after `cycles` cycles; early_end: the second by which the last cycle ends.
+        early: the starts in training; cycles: those that still train them; early_end: the second by which they end.
         settled: how many of those that waited have descended.
         pool: starts explored but not refined yet, by their numbers.
         trained: whether the last batch of starts was trained by Adam.
@@ -89,7 +89,7 @@ class State:
     waiting: list[list[Tensor]] = field(default_factory=list)
     ranks: range = range(0)
     early: list[list[Tensor]] = field(default_factory=list)
-    cycles: int = 0
+    cycles: list[tuple[int, float]] = field(default_factory=list)
     early_end: float = math.inf
     settled: int = 0
     pool: dict[int, list[Tensor]] = field(default_factory=dict)
@@ -121,7 +121,8 @@ class DeepSolver:
         self.problem, self.options = problem, options or DeepOptions()
         self._seed, self._init, self._max_width, self._enough = seed, init, max_width, enough
         self._exploration, self._lowest = Exploration(), math.inf
-        self._early = 0  # starts that are trained before all others
+        self._training = Exploration()  # of `_early` starts before all others
+        self._early = 0
         self._descents = descent_for(problem, seed, max_width)
         self.on_incumbent: OnIncumbent = ignore_incumbent
 
@@ -139,9 +140,10 @@ class DeepSolver:
             self._keep(state, start)
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self._enough and self.options.starts:
-            share = share_of_descents(self.problem, self.options.batch, budget.time_limit)
+            share = descents_share(self.problem, self.options.batch, budget.time_limit)
             early = share > self.cheap and not self._together(budget, 0)
-            self._early = FIRST.count(self.problem, budget.time_limit, self.options.starts) if early else 0
+            self._training = training(self.problem, budget.time_limit)
+            self._early = self._training.count(self.problem, budget.time_limit, self.options.starts) if early else 0
             if not self._begins_late:
                 with budget.phase("first networks"):
                     self._begin(state, budget)
@@ -166,8 +168,7 @@ class DeepSolver:
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
         """Cost and largest width of the best network, and what comes next; there is no bound."""
-        width = max(len(W) for W in state.best[:-1])
-        return Progress(iteration, seconds, state.cost, None, width, self._next(state)[1])
+        return Progress(iteration, seconds, state.cost, None, max(map(len, state.best[:-1])), self._next(state)[1])
 
     def _next(self, state: State) -> tuple[str, str, Callable[[State, Budget], None]]:
         """Return the phase of the next step, what it does in words, and the step."""
@@ -225,23 +226,22 @@ class DeepSolver:
             self._choose(state, networks, ELITE, 0.03, budget)
 
     def _train_first(self, state: State, budget: Budget) -> None:
-        """Train the first start in cycles, each longer than the one before; later ones in one, a few at a time."""
+        """Train the first start for a cycle, later ones a few at a time."""
         if not state.early:
             first = len(state.costs)
             if first == 1 and self._begins_late:
                 self._begin(state, budget)
             numbers = range(first, min(first + self._early, self.options.starts)) if first else range(1)
-            state.early = [self._draw(k, FIRST.starts) for k in numbers]
-            state.early_end = min(budget.time_limit, budget.seconds() + FIRST.share * budget.time_limit)
-        within, steps = replace(budget, time_limit=state.early_end), FIRST.cycles[state.cycles]
-        cycle, last = replace(FIRST, steps=(steps, steps), share=1.0), len(FIRST.cycles) - 1
-        state.early = cycle.train(self._descents.smooth, state.early, within)
-        state.cycles = last if within.spent() else min(last, state.cycles + 1)
-        if state.cycles < last:
+            state.early = [self._draw(k, self._training.starts) for k in numbers]
+            state.cycles = list(self._training.cycles[-1:] if first else self._training.cycles[:-1])
+            state.early_end = min(budget.time_limit, budget.seconds() + self._training.share * budget.time_limit)
+        within = replace(budget, time_limit=state.early_end)
+        state.early = self._training.train_cycle(self._descents.smooth, state.early, state.cycles.pop(0), within)
+        if state.cycles and not within.spent():
             self._keep_all(state, [self._descents.completed(weights) for weights in state.early])
             return
         state.trained, state.due = True, not state.costs
-        self._choose(state, state.early, FIRST.elite, FIRST.promising, budget)
+        self._choose(state, state.early, self._training.elite, self._training.promising, budget)
         state.early, state.pool = [], {}  # wider copies of the best are trained next
 
     def _choose(self, state: State, networks: list[list[Tensor]], elite: int, promising: float, budget: Budget) -> None:
@@ -278,13 +278,12 @@ class DeepSolver:
             return  # random starts that are trained end lower, in less time
         simple = list(filter(self._narrow, simple_networks(self.problem)))
         generator = torch.Generator().manual_seed(self._seed)
-        for weights in self._descents.briefly(simple, generator, budget.pace()):
-            self._keep(state, weights)
+        self._keep_all(state, self._descents.briefly(simple, generator, budget.pace()))
 
     def _build(self, state: State, budget: Budget) -> None:
         """Build networks of several ranks, outer layers first; continue if the highest rank is best."""
-        width = usual_width(self.problem.samples, self.problem.Y.shape[1])
-        width = min(width, self._max_width or width)
+        usual = usual_width(self.problem.samples, self.problem.Y.shape[1])
+        width = min(usual, self._max_width or usual)
         networks = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
         networks = [built for built in networks if self._narrow(built.weights)][:3]
         complete = [built.weights for built in networks]
@@ -315,7 +314,7 @@ class DeepSolver:
         self._keep(state, reduced(self.problem, state.best), at_most=True)
         copies = self._with_wider_copies(state.best)
         if self._early:
-            wider = self._descents.fine_tuned(FIRST, copies[-1:], budget)
+            wider = self._descents.fine_tuned(self._training, copies[-1:], budget)
             self._keep_all(state, [reduced(self.problem, weights, budget.pace()) for weights in wider])
             if self._fell(before, state.cost, LARGE_GAIN):
                 return
@@ -358,14 +357,13 @@ class DeepSolver:
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """Make the network the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._descents.cost(weights)
-        if cost < state.cost * (1.0 - STALL_GAIN):
-            state.stalled = False
+        state.stalled = state.stalled and cost >= state.cost * (1.0 - STALL_GAIN)
         if cost < state.cost:
             self.on_incumbent(cost, max(len(W) for W in weights[:-1]))
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
 
-    def _keep_all(self, state: State, networks: list[list[Tensor]]) -> None:
+    def _keep_all(self, state: State, networks: Iterable[list[Tensor]]) -> None:
         for weights in networks:
             self._keep(state, weights)
 
