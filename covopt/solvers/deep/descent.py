@@ -138,7 +138,7 @@ class ExactDescent(Descent):
     deepened_first, widens, moves_in_turn = True, False, False
 
     def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
-        """Descend from these networks, as many at a time as take hardly longer than one."""
+        """Descend from these networks, as many at a time as take little longer than one."""
         size = max(1, int(KERNELS / max(work(self.problem, [len(W) for W in weights[:-1]]) for weights in networks)))
         parts = [networks[k : k + size] for k in range(0, len(networks), size)]
         return [fitted for part in parts for fitted in self._descended(part, options, budget.pace())]

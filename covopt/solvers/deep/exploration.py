@@ -52,6 +52,29 @@ class RandomStarts:
         return initial(problem, widths, _mixed_seed(seed, number), scale)
 
 
+def by_adam(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
+    """Return the steps of Adam from this point."""
+    return Adam(batch.evaluate, point, options)
+
+
+def by_soap(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
+    """Return the steps of SOAP from this point."""
+    return SOAP(batch.evaluate, point, options, batch.matrices)
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """A part of the training of a first start, during which the rate falls once.
+
+    Attributes:
+        steps: their number.
+        penalty: lam during these steps, as a multiple of the problem's.
+    """
+
+    steps: int
+    penalty: float = 1.0
+
+
 @dataclass(frozen=True)
 class FineTuning:
     """Further steps from networks at which other methods stopped.
@@ -98,8 +121,8 @@ class Exploration:
         call: overhead of a step, in multiplications.
         speed: multiplications per second.
         probe: number of steps that measure the time of a step.
-        soap: whether the steps are those of SOAP, not of Adam.
-        cycles: numbers of steps and factors of lam of the cycles for the first start; the last one is for later starts.
+        method: the steps that train: `by_adam` or `by_soap`.
+        cycles: of the first start, where it has several; the last one is for later starts alone.
         tuning: settings of `fine_tune`.
     """
 
@@ -116,8 +139,8 @@ class Exploration:
     call: float = 2e6
     speed: float = 4e9
     probe: int = 10
-    soap: bool = False
-    cycles: tuple[tuple[int, float], ...] = ()
+    method: Callable[[Batch, Tensor, AdamOptions], Adam] = by_adam
+    cycles: tuple[Cycle, ...] = ()
     tuning: FineTuning = FineTuning()
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
@@ -145,19 +168,18 @@ class Exploration:
         batch, point, rate = _packed(in_single(problem), starts, self.rate)
         limit = min(budget.time_limit, budget.seconds() + self.share * budget.time_limit)
         within, pace = replace(budget, time_limit=limit), CyclePace()
-        pace.descend(self._steps(batch, point, AdamOptions(rate=rate)), self.probe, within)
+        pace.descend(self.method(batch, point, AdamOptions(rate=rate)), self.probe, within)
         fewest, most = self.steps
         most = max(fewest, min(most, self._affordable(problem, batch, self.share * budget.time_limit)))
         steps = min(most, pace.steps(most, within)[0])
-        adam = self._steps(batch, point, AdamOptions(steps=steps, rate=rate))
+        adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
         pace.descend(adam, steps, within)
         return _unpacked(problem, batch, adam)
 
-    def train_cycle(self, problem: Problem, networks: Networks, cycle: tuple[int, float], budget: Budget) -> Networks:
-        """Train the networks for a number of steps at a multiple of lam."""
-        steps, penalty = cycle
-        exploration = replace(self, steps=(steps, steps), share=1.0)
-        return _at_penalty(problem, networks, penalty, lambda raised, start: exploration.train(raised, start, budget))
+    def train_cycle(self, problem: Problem, networks: Networks, cycle: Cycle, budget: Budget) -> Networks:
+        """Train the networks for a cycle."""
+        own = replace(self, steps=(cycle.steps, cycle.steps), share=1.0)
+        return _at_penalty(problem, networks, cycle.penalty, lambda raised, starts: own.train(raised, starts, budget))
 
     def fine_tune(self, problem: Problem, networks: Sequence[Weights], budget: Budget) -> Networks:
         """Take the steps of `tuning` from these networks; return the lowest from each.
@@ -181,13 +203,9 @@ class Exploration:
     def _tuned(self, problem: Problem, networks: Sequence[Weights], steps: int, budget: Budget) -> Networks:
         """Take some steps of `tuning`."""
         batch, point, rate = _packed(in_single(problem) if self.tuning.single else problem, networks, self.tuning.rate)
-        adam = self._steps(batch, point, AdamOptions(steps=steps, rate=rate))
+        adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
         CyclePace().descend(adam, steps, budget)
         return _unpacked(problem, batch, adam)
-
-    def _steps(self, batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
-        loss = batch.evaluate
-        return SOAP(loss, point, options, batch.matrices) if self.soap else Adam(loss, point, options)
 
     def _affordable(self, problem: Problem, batch: Batch, seconds: float) -> int:
         """Return the number of steps that fit into the time, estimated from multiplications."""
@@ -207,8 +225,8 @@ FIRST = Exploration(
     elite=4,
     call=4e6,
     speed=1.5e10,
-    soap=True,
-    cycles=((200, 1.0), (400, 1.0), (700, 1.0), (2000, 1.0)),  # so that there is a good network at every time
+    method=by_soap,
+    cycles=(Cycle(200), Cycle(400), Cycle(700), Cycle(2000)),  # so that there is a good network at every time
     tuning=FineTuning(1000, 0.3, 0.2, single=True),
 )
 """Where no large batch is trained: the training of one start before all others, and of up to four at a time after it.
@@ -219,7 +237,7 @@ A network trained by SOAP, widened and trained again ends lower than many descen
 FIRST_OF_MORE_LAYERS = replace(
     FIRST,
     shallowest=4,
-    cycles=((300, 4.0), (300, 2.0), (300, 1.4), (600, 1.0), (2000, 1.0)),
+    cycles=(Cycle(300, 4.0), Cycle(300, 2.0), Cycle(300, 1.4), Cycle(600), Cycle(2000)),
     tuning=FineTuning(800, 0.3, 0.2, single=True, penalties=(2.0, 1.0)),
 )
 """The same for four layers and more, where a penalty that begins higher and falls leads to layers of lower rank.
@@ -268,10 +286,10 @@ def usual_width(samples: int, outputs: int) -> int:
 
 def few_starts(problem: Problem, seconds: float) -> int:
     """Return how many starts explore through smoothed kinks for 0.3 of the time on a CPU, at least 1."""
-    return max(1, round(0.3 / max(descents_share(problem, 1, seconds), 1e-9)))  # the share is 0 without a limit
+    return max(1, round(0.3 / max(share_of_descents(problem, 1, seconds), 1e-9)))  # the share is 0 without a limit
 
 
-def descents_share(problem: Problem, starts: int, seconds: float) -> float:
+def share_of_descents(problem: Problem, starts: int, seconds: float) -> float:
     """Return the part of the time that this number of starts takes, of 900 turns each, on a CPU."""
     width = round(usual_width(problem.samples, problem.Y.shape[1]) * max(Exploration().starts.widths))
     return starts * 900 * work(problem, [width] * (problem.depth - 1)) / 3e9 / seconds  # multiplications in a second

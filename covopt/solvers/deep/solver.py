@@ -25,7 +25,15 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
-from covopt.solvers.deep.exploration import Exploration, RandomStarts, descents_share, few_starts, training, usual_width
+from covopt.solvers.deep.exploration import (
+    Cycle,
+    Exploration,
+    RandomStarts,
+    few_starts,
+    share_of_descents,
+    training,
+    usual_width,
+)
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced, widened
@@ -89,7 +97,7 @@ class State:
     waiting: list[list[Tensor]] = field(default_factory=list)
     ranks: range = range(0)
     early: list[list[Tensor]] = field(default_factory=list)
-    cycles: list[tuple[int, float]] = field(default_factory=list)
+    cycles: list[Cycle] = field(default_factory=list)
     early_end: float = math.inf
     settled: int = 0
     pool: dict[int, list[Tensor]] = field(default_factory=dict)
@@ -121,8 +129,8 @@ class DeepSolver:
         self.problem, self.options = problem, options or DeepOptions()
         self._seed, self._init, self._max_width, self._enough = seed, init, max_width, enough
         self._exploration, self._lowest = Exploration(), math.inf
-        self._training = Exploration()  # of `_early` starts before all others
-        self._early = 0
+        self._early = 0  # starts that are trained before all others, as `_training` says
+        self._training = Exploration()
         self._descents = descent_for(problem, seed, max_width)
         self.on_incumbent: OnIncumbent = ignore_incumbent
 
@@ -140,7 +148,7 @@ class DeepSolver:
             self._keep(state, start)
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self._enough and self.options.starts:
-            share = descents_share(self.problem, self.options.batch, budget.time_limit)
+            share = share_of_descents(self.problem, self.options.batch, budget.time_limit)
             early = share > self.cheap and not self._together(budget, 0)
             self._training = training(self.problem, budget.time_limit)
             self._early = self._training.count(self.problem, budget.time_limit, self.options.starts) if early else 0
@@ -357,7 +365,8 @@ class DeepSolver:
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """Make the network the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._descents.cost(weights)
-        state.stalled = state.stalled and cost >= state.cost * (1.0 - STALL_GAIN)
+        if cost < state.cost * (1.0 - STALL_GAIN):
+            state.stalled = False
         if cost < state.cost:
             self.on_incumbent(cost, max(len(W) for W in weights[:-1]))
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):

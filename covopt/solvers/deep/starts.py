@@ -77,9 +77,9 @@ def lowest_of_random(
     """
     smooth = explored_problem(problem)
     networks = [AT_DEPTH_3.draw(smooth, number, seed, max_width) for number in range(count)]
-    for options, kept in ((EXPLORING, 6), (REFINING, 2)):
+    for options, most in ((EXPLORING, 6), (REFINING, 2)):
         networks = descend(smooth, networks, options, stop)
-        networks = sorted(networks, key=lambda weights: evaluate(smooth, weights).total)[:kept]
+        networks = sorted(networks, key=lambda weights: evaluate(smooth, weights).total)[:most]
     return networks
 
 
