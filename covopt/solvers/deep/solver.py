@@ -135,7 +135,6 @@ class DeepSolver:
         self.on_incumbent: OnIncumbent = ignore_incumbent
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
-
     def init(self, budget: Budget) -> State:
         """Return the best of the networks at hand (simple.py, starts.py), or the given start."""
         empty = [self.problem.X.new_zeros(shape) for shape in self.problem.shapes([0] * (self.problem.depth - 1))]
@@ -218,7 +217,6 @@ class DeepSolver:
         return bool(state.waiting) and (first or (bool(state.costs) and not state.due))
 
     # -- steps --------------------------------------------------------------------------------------------------
-
     def _explore(self, state: State, budget: Budget, few: bool = False) -> None:
         first, exploration = len(state.costs), self._exploration
         batch = self.options.batch if self.options.tol is None else AT_FIRST
@@ -361,7 +359,6 @@ class DeepSolver:
         return changed if self._narrow(changed) else state.best
 
     # -- parts of the steps -------------------------------------------------------------------------------------
-
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """Make the network the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._descents.cost(weights)
