@@ -232,7 +232,7 @@ class PathBound(Stage):
         worth: with `auto` it ends where the most that it might still prove is less than this part of the gap.
     """
 
-    worth: float = 0.1
+    worth: float = 0.01
     name = "paths"
     why = "For so few samples the path norm of the hidden neurons bounds the cost, by a tree over their signs."
 
