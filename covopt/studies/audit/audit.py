@@ -217,7 +217,7 @@ def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
     audit.descended_loss = _offer(audit, audit.descended)
     if not (audit.in_passes or exact):
         until = _until(SCHEDULE.suspected, budget)
-        audit.hint = hint(problem, audit.weights, audit.judge.gain, scalings, until.spent)
+        audit.hint = hint(problem, audit.weights, audit.gain, scalings, until.spent)
 
 
 def _solve(audit: Audit, options: SolveOptions, columns: tuple[str, ...] | None) -> None:
@@ -249,10 +249,9 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
         options = replace(options, budget=Budget(0.0))
     proved = audit.reference.lower, audit.reference.certificate
     layers, grown = examine(problem, weights, end, proved, options)
-    judge = audit.judge
     for layer, network in zip(layers, grown, strict=True):
-        judged = replace(layer, missing=judge.lacks_neuron(layer))
-        audit.layers.append(replace(judged, verdict=judge.of_layer(judged)))
+        judged = replace(layer, missing=audit.lacks_neuron(layer))
+        audit.layers.append(replace(judged, verdict=audit.of_layer(judged)))
         if network is not None:
             _offer(audit, network)
 
