@@ -70,14 +70,11 @@ def read_summary(directory: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def kind_of(directory: Path) -> str | None:
-    """Return the file name of a run's summary, which states its kind; None if there is none."""
-    marked = (path.name for path in sorted(directory.glob("*.json")) if path.is_file() and is_marked(path))
-    return next(marked, None)
-
-
-def is_marked(file: Path) -> bool:
-    """Return True if a summary begins with the kind that its file name states."""
-    return starts_with(file, b'"%s": "%s"' % (KIND.encode(), os.fsencode(file.stem)))
+    """Return the file name of a run's summary, which begins with the kind that this name states; None without one."""
+    for path in sorted(directory.glob("*.json")):
+        if path.is_file() and starts_with(path, b'"%s": "%s"' % (KIND.encode(), os.fsencode(path.stem))):
+            return path.name
+    return None
 
 
 def read_checked(file: Path) -> dict[str, Any]:
