@@ -26,12 +26,10 @@ from covopt.runtime.threads import fitted
 
 if TYPE_CHECKING:
     from covopt.answer import stored, verify as checks
+    from covopt.records.page import Page
 else:
     checks = lazy("covopt.answer.verify")
     stored = lazy("covopt.answer.stored")
-if TYPE_CHECKING:
-    from covopt.answer.verify import Verification
-    from covopt.records.page import Page
 
 
 @dataclass(frozen=True)
@@ -43,17 +41,12 @@ class Kind:
     Attributes:
         name: the command that computes such an answer.
         folder: the subpackage of covopt that holds words.py, page.py and check.py, as in `studies.width`.
-        own_file: the name of the summary file if it is not `name` with `.json`.
+        file: the name of the summary file.
     """
 
     name: str
     folder: str
-    own_file: str = ""
-
-    @property
-    def file(self) -> str:
-        """The name of the summary file."""
-        return self.own_file or f"{self.name}.json"
+    file: str
 
     def read(self, path: Path) -> Summary:
         """Read a summary file."""
@@ -67,7 +60,7 @@ class Kind:
         """Return the report of a run; `name` stands on the page."""
         return self._module("page").page(directory, name, summary)
 
-    def verify(self, directory: Path, summary: Summary, rounding: float) -> Verification:
+    def verify(self, directory: Path, summary: Summary, rounding: float) -> checks.Verification:
         """Check a run up to relative errors of `rounding`; name what is not checked."""
         return self._module("check").verify(directory, summary, rounding)
 
@@ -81,11 +74,11 @@ class Kind:
 
 KINDS = (
     Kind("compare", "studies.compare", record.COMPARISON),
-    Kind("cprank", "completely_positive"),
-    Kind("depth", "studies.depth"),
-    Kind("path", "studies.path"),
-    Kind("plateau", "studies.width"),
-    Kind("ranks", "studies.ranks"),
+    Kind("cprank", "completely_positive", "cprank.json"),
+    Kind("depth", "studies.depth", "depth.json"),
+    Kind("path", "studies.path", "path.json"),
+    Kind("plateau", "studies.width", record.PLATEAU),
+    Kind("ranks", "studies.ranks", "ranks.json"),
     Kind("solve", "answer", record.SUMMARY),
     Kind("validate", "studies.audit", record.AUDIT),
 )
