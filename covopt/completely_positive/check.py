@@ -7,20 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from covopt.answer import verify as checks
+from covopt.completely_positive import ends
 from covopt.completely_positive.answer import LEAST, MATRIX, MOST, PROOF, CPRank, measured
 from covopt.completely_positive.connected import Part
 from covopt.completely_positive.copositive import Witness
-from covopt.completely_positive.ends import (
-    ByCover,
-    ByEdges,
-    ByEdgeWeights,
-    ByFactor,
-    ByMoments,
-    ByOrder,
-    ByRank,
-    ByTheorem,
-    End,
-)
 from covopt.completely_positive.graphs import EdgeWeights
 from covopt.completely_positive.moments import MomentBound
 from covopt.completely_positive.prepared import check_matrix
@@ -38,8 +28,8 @@ SAME = 1e-12
 
 
 PROOFS = (
-    *(CPRank, Part, End, Witness, EdgeWeights, MomentBound),
-    *(ByRank, ByEdges, ByEdgeWeights, ByCover, ByMoments, ByFactor, ByOrder, ByTheorem, ByZeros),
+    *(CPRank, Part, Witness, EdgeWeights, MomentBound, ByZeros, ends.End, ends.ByRank, ends.ByEdges),
+    *(ends.ByEdgeWeights, ends.ByCover, ends.ByMoments, ends.ByFactor, ends.ByOrder, ends.ByTheorem),
 )
 """The classes of a stored answer."""
 
