@@ -76,7 +76,8 @@ class LayerAudit:
         escape = None
         if summary["direction"] is not None:
             direction, output = (torch.tensor(summary[name], dtype=torch.float64) for name in ("direction", "output"))
-            value, cost = _number(summary["stationarity"]), _number(summary["loss_with_neuron"])
+            stated = (summary["stationarity"], summary["loss_with_neuron"])
+            value, cost = (math.nan if number is None else number for number in stated)
             escape = MissingNeuron(facts.layer, value, direction, output, cost, math.nan)
         return cls(
             facts=facts,
@@ -85,10 +86,6 @@ class LayerAudit:
             grown=summary["loss_trained_with_neuron"],
             **{name: summary[name] for name in OWN},
         )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 LEAST = 0.4
