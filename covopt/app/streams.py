@@ -16,16 +16,16 @@ class _Read(io.FileIO):
     So `covopt solve ... --out run | head -1` stores its run like any other.
 
     Attributes:
-        left: True if the reader has closed the pipe.
+        abandoned: True if the reader has closed the pipe.
     """
 
-    left = False
+    abandoned = False
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
-            self.left = True
+            self.abandoned = True
             discard_output()
             return super().write(data)
 
@@ -58,7 +58,7 @@ def standard_streams() -> Iterator[None]:
 def reader_left() -> bool:
     """Return True if the reader of standard output has closed it."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return isinstance(raw, _Read) and raw.left
+    return isinstance(raw, _Read) and raw.abandoned
 
 
 def discard_output() -> None:
