@@ -59,7 +59,7 @@ def percent(part: float) -> str:
 
 
 def percent_above(value: float | None, least: float | None) -> str | None:
-    """Return how far a number is above the least one, as a percentage of that; None if this is unknown."""
+    """Return how far a number is above the smallest one, as a percentage of that; None if this is unknown."""
     return None if value is None or least is None or not least > 0.0 else percent((value - least) / least)
 
 
