@@ -21,14 +21,12 @@ from covopt.app.compare import compare_command
 from covopt.app.cprank import cprank_command
 from covopt.app.depth import depth_command
 from covopt.app.doctor import doctor_command
-from covopt.app.forces import forces_command
 from covopt.app.help import Command, Program, epilog_of
 from covopt.app.mistakes import sentence_of
 from covopt.app.path import path_command
 from covopt.app.plateau import plateau_command
-from covopt.app.predict import predict_command
 from covopt.app.ranks import ranks_command
-from covopt.app.runs import show_command, verify_command
+from covopt.app.runs import forces_command, predict_command, show_command, verify_command
 from covopt.app.solve import solve_command
 from covopt.app.streams import reader_left, standard_streams
 from covopt.app.sweep import sweep_command

@@ -69,16 +69,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
 
-def print_overview(
-    pairs: list[tuple[str, str]], table: tuple[Sequence[str], Sequence[Sequence[object]]] | None
-) -> None:
-    """Print the overview of an answer: labelled lines, and a table below them if there is one."""
-    print_pairs(pairs)
-    if table is not None:
-        print()
-        print_table(*table)
-
-
 def _cell(value: object) -> str:
     if value is None:
         return "-"

@@ -27,8 +27,17 @@ class _Labelled:
     """A command whose parameters have labels that say something."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, without type labels that say nothing."""
-        return _unlabelled(super().get_params(ctx))  # type: ignore[misc]
+        """Return the parameters without the labels <bool>, <str> and <path>, and with names of the options' values."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if isinstance(parameter, TyperArgument):
+                parameter.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
+            elif parameter.is_flag:
+                parameter.metavar = ""
+            elif parameter.metavar is None:
+                kind = parameter.type_descriptor.annotation
+                parameter.metavar = METAVARS.get(next(iter(get_args(kind)), kind), "NAME")
+        return parameters
 
 
 class Command(_Labelled, TyperCommand):
@@ -51,19 +60,6 @@ class Command(_Labelled, TyperCommand):
 
 class Program(_Labelled, TyperGroup):
     """The program itself."""
-
-
-def _unlabelled(parameters: list[Any]) -> list[Any]:
-    """Remove the labels <bool> of flags, and <str> and <path> of arguments; name the values of other options."""
-    for parameter in parameters:
-        if isinstance(parameter, TyperArgument):
-            parameter.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
-        elif parameter.is_flag:
-            parameter.metavar = ""
-        elif parameter.metavar is None:
-            kind = parameter.type_descriptor.annotation
-            parameter.metavar = METAVARS.get(next(iter(get_args(kind)), kind), "NAME")
-    return parameters
 
 
 def epilog_of(*examples: str) -> str:

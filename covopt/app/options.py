@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from covopt.answer.progress import progress_line
-from covopt.app.common import COMMAND, INTERRUPTED, check_force, deliver, print_overview
+from covopt.app.common import COMMAND, INTERRUPTED, check_force, deliver, print_pairs, print_table
 from covopt.app.help import advanced, common
 from covopt.runtime.errors import RecordError, printable
 from covopt.runtime.interrupts import interrupted
@@ -222,7 +222,11 @@ class Output:
             elif show is not None:
                 show()
             else:
-                print_overview(*answer.overview())
+                pairs, table = answer.overview()
+                print_pairs(pairs)
+                if table is not None:
+                    print()
+                    print_table(*table)
 
         target = replace(self, force=self.force or replaces)
         deliver(show_answer, *writings, lambda: target.store(answer, name, data))

@@ -65,8 +65,7 @@ def path_command(
         held = held_out.tested(test, dataset, lambda: data.read(question.loss, complement=True))
         with output.following(solving.time_limit) as show:
             answer = study.path(
-                dataset.X,
-                dataset.Y,
+                dataset,
                 **vars(values),
                 test=None if held is None else (held.X, held.Y),
                 folds=folds,

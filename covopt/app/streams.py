@@ -10,34 +10,24 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 
-class _Read(io.RawIOBase):
+class _Read(io.FileIO):
     """Standard output that discards the rest once its reader has closed the pipe.
 
     So `covopt solve ... --out run | head -1` stores its run like any other.
 
     Attributes:
-        left: True if the reader has closed the pipe.
+        abandoned: True if the reader has closed the pipe.
     """
 
-    def __init__(self, raw: io.FileIO) -> None:
-        self._raw, self.left = raw, False
+    abandoned = False
 
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._raw.fileno()
-
-    def isatty(self) -> bool:
-        return self._raw.isatty()
-
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any) -> int:
         try:
-            return self._raw.write(data)
+            return super().write(data)
         except BrokenPipeError:
-            self.left = True
+            self.abandoned = True
             discard_output()
-            return self._raw.write(data)
+            return super().write(data)
 
 
 @contextmanager
@@ -56,7 +46,7 @@ def standard_streams() -> Iterator[None]:
     if isinstance(raw, io.FileIO):  # tests replace it
         at_once = raw is buffer or raw.isatty()
         kind = {"encoding": output.encoding, "errors": output.errors, "line_buffering": at_once}
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Read(raw)), **kind)
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Read(raw.fileno(), "w", closefd=False)), **kind)
     try:
         yield
     finally:
@@ -68,7 +58,7 @@ def standard_streams() -> Iterator[None]:
 def reader_left() -> bool:
     """Return True if the reader of standard output has closed it."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return isinstance(raw, _Read) and raw.left
+    return isinstance(raw, _Read) and raw.abandoned
 
 
 def discard_output() -> None:

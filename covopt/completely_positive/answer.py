@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar
 
 import networkx as nx
@@ -19,28 +17,14 @@ from covopt import __version__
 from covopt.completely_positive import copositive, factorization, words
 from covopt.completely_positive.connected import Part, Verdict
 from covopt.completely_positive.copositive import Witness
-from covopt.completely_positive.ends import (
-    ByCover,
-    ByEdges,
-    ByEdgeWeights,
-    ByFactor,
-    ByMoments,
-    ByOrder,
-    ByRank,
-    ByTheorem,
-    End,
-    certain_rank,
-)
-from covopt.completely_positive.graphs import EdgeWeights, support_graph
-from covopt.completely_positive.moments import MomentBound
+from covopt.completely_positive.ends import ByEdgeWeights, ByRank, ByTheorem, End, certain_rank
+from covopt.completely_positive.graphs import support_graph
 from covopt.completely_positive.prepared import Matrix, Prepared, check_matrix, prepare, whole
-from covopt.completely_positive.zeros import ByZeros
-from covopt.data.arrays import read_matrix, read_npz
 from covopt.linalg.rounding import EPS
 from covopt.records import record
 from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer
-from covopt.records.packed import pack, unpack
+from covopt.records.packed import pack
 from covopt.runtime.errors import ProblemError, RecordError
 
 MATRIX, PROOF = "matrix.npz", "proof"
@@ -217,25 +201,3 @@ def facts(A: Matrix) -> list[tuple[str, object]]:
         ("connected components", nx.number_connected_components(graph)),
         ("triangles", sum(nx.triangles(graph).values()) // 3),  # type: ignore[union-attr]
     ]
-
-
-PROOFS = (
-    *(CPRank, Part, End, Witness, EdgeWeights, MomentBound),
-    *(ByRank, ByEdges, ByEdgeWeights, ByCover, ByMoments, ByFactor, ByOrder, ByTheorem, ByZeros),
-)
-"""The classes of a stored answer."""
-
-
-def load_cp_rank(directory: str | os.PathLike[str]) -> CPRank:
-    """Load an answer of `CPRank.save` from its matrix and its proofs; no file is trusted.
-
-    Raises:
-        DataError, RecordError: a file is missing or damaged.
-        KeyError, TypeError, ValueError: the proofs are not what `save` writes.
-    """
-    path = Path(directory)
-    classes = {kind.__name__: kind for kind in PROOFS}
-    answer = unpack(record.read_object(path / f"{PROOF}.json"), read_npz(path / f"{PROOF}.npz"), classes)
-    if not isinstance(answer, CPRank):
-        raise ValueError(f"no answer in {PROOF}.json")
-    return replace(answer, A=check_matrix(read_matrix(path / MATRIX)))

@@ -7,8 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from covopt.answer import verify as checks
-from covopt.completely_positive.answer import LEAST, MOST, CPRank, load_cp_rank, measured
+from covopt.completely_positive import ends
+from covopt.completely_positive.answer import LEAST, MATRIX, MOST, PROOF, CPRank, measured
+from covopt.completely_positive.connected import Part
+from covopt.completely_positive.copositive import Witness
+from covopt.completely_positive.graphs import EdgeWeights
+from covopt.completely_positive.moments import MomentBound
+from covopt.completely_positive.prepared import check_matrix
 from covopt.completely_positive.words import NOT, POSITIVE
+from covopt.completely_positive.zeros import ByZeros
+from covopt.data.arrays import read_matrix, read_npz
+from covopt.records import record
+from covopt.records.packed import unpack
 from covopt.records.record import Summary
 
 UNCHECKED = ("tolerance", "rank", "seed", "version", "the words of lower_reason and upper_reason")
@@ -17,14 +27,31 @@ SAME = 1e-12
 """The largest difference of a residual between machines, which round differently."""
 
 
+PROOFS = (
+    *(CPRank, Part, Witness, EdgeWeights, MomentBound, ByZeros, ends.End, ends.ByRank, ends.ByEdges),
+    *(ends.ByEdgeWeights, ends.ByCover, ends.ByMoments, ends.ByFactor, ends.ByOrder, ends.ByTheorem),
+)
+"""The classes of a stored answer."""
+
+
 def load(directory: Path) -> CPRank:
-    """Load a stored answer, without trusting any of its files."""
-    return load_cp_rank(directory)
+    """Load an answer of `CPRank.save` from its matrix and its proofs; no file is trusted.
+
+    Raises:
+        DataError, RecordError: a file is missing or damaged.
+        KeyError, TypeError, ValueError: the proofs are not what `save` writes.
+    """
+    classes = {kind.__name__: kind for kind in PROOFS}
+    proofs = record.read_object(directory / f"{PROOF}.json")
+    answer = unpack(proofs, read_npz(directory / f"{PROOF}.npz"), classes)
+    if not isinstance(answer, CPRank):
+        raise ValueError(f"no answer in {PROOF}.json")
+    return replace(answer, A=check_matrix(read_matrix(directory / MATRIX)))
 
 
 def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
     """Prove the verdict and both bounds again, exactly: `rounding` has no effect."""
-    cp_rank = load_cp_rank(directory)
+    cp_rank = load(directory)
     proofs = {POSITIVE: "proofs prove the verdict and both ends", NOT: "witness proves the verdict"}
     message = f"The stored {proofs.get(s['verdict'], 'proof proves the lower end')} again"
     checked = checks.of_study(directory, CPRank.file, s, {}, _complaints(s, cp_rank), UNCHECKED, message)

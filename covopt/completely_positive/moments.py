@@ -35,7 +35,6 @@ import math
 import time
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import networkx as nx
@@ -77,19 +76,14 @@ class Inequalities:
     """The products g m m^T >= 0 (as forms) and h >= 0 of a region, linear in its moments.
 
     Attributes:
-        monomials: of degree 0 to 4.
+        place: the column of each monomial of degree 0 to 4.
         forms: for each g, the matrix (B * B, monomials) that takes moments y to L(g m m^T), and B.
         products: the matrix (rows, monomials) of the h.
     """
 
-    monomials: list[Monomial]
+    place: dict[Monomial, int]
     forms: list[tuple[csr_array, int]]
     products: csr_array
-
-    @cached_property
-    def place(self) -> dict[Monomial, int]:
-        """The place of each monomial."""
-        return {monomial: i for i, monomial in enumerate(self.monomials)}
 
 
 @dataclass(frozen=True)
@@ -142,11 +136,11 @@ class MomentBound:
         shapes = [F.ndim == 2 and F.shape[1] == B for F, (_, B) in zip(factors, system.forms, strict=False)]
         if len(factors) != len(system.forms) or not all(shapes):
             return math.inf
-        if weights.ndim != 1 or system.products.shape != (len(weights), len(system.monomials)):
+        if weights.ndim != 1 or system.products.shape != (len(weights), len(system.place)):
             return math.inf
         if not (all(np.isfinite(F).all() for F in factors) and (weights >= 0.0).all()):
             return math.inf
-        residual = np.zeros(len(system.monomials))
+        residual = np.zeros(len(system.place))
         residual[0] = 1.0
         for i, j in itertools.product(range(len(region.clique)), repeat=2):
             residual[system.place[tuple(sorted((i, j)))]] -= self.Lambda[region.clique[i], region.clique[j]]
@@ -175,7 +169,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
         return None
     regions = [_region(unit, clique, slack) for clique in cliques]
     systems = [_inequalities(region, odd) for region in regions]
-    moments = [cp.Variable(len(system.monomials)) for system in systems]
+    moments = [cp.Variable(len(system.place)) for system in systems]
     blocks = list(zip(systems, moments, strict=True))
     forms = [[cp.PSD(cp.reshape(T @ y, (B, B), order="C")) for T, B in system.forms] for system, y in blocks]
     products = [cp.NonNeg(system.products @ y) for system, y in blocks]
@@ -267,8 +261,7 @@ def _basis(k: int, degree: int, odd: bool) -> list[Monomial]:
 
 def _inequalities(region: Region, odd: bool) -> Inequalities:
     k = len(region.clique)
-    monomials = _basis(k, 4, odd)
-    place = {monomial: i for i, monomial in enumerate(monomials)}
+    place = {monomial: i for i, monomial in enumerate(_basis(k, 4, odd))}
     pairs = list(itertools.combinations_with_replacement(range(k), 2))
     ellipsoid: Polynomial = {(): region.kappa}
     for i, j in pairs:
@@ -280,11 +273,11 @@ def _inequalities(region: Region, odd: bool) -> Inequalities:
     small = _basis(k, 1, odd)
     forms = [_form({(): 1.0}, _basis(k, 2, odd), place)]
     forms += [_form(g, small, place) for g in (ellipsoid, *below, *positive, *single, *halves)]
-    products: list[Polynomial] = [{monomial: 1.0} for monomial in monomials]
+    products: list[Polynomial] = [{monomial: 1.0} for monomial in place]
     for g in (ellipsoid, *below, *single):
         room_left = 4 - max(map(len, g))
         products += [_times(g, m) for m in _basis(k, room_left, True) if odd or len(m) % 2 == 0]
-    return Inequalities(monomials, forms, _linear(products, place))
+    return Inequalities(place, forms, _linear(products, place))
 
 
 def _times(g: Polynomial, m: Monomial) -> Polynomial:
@@ -311,7 +304,7 @@ def _second(entries: np.ndarray, region: Region, system: Inequalities) -> csr_ar
         if i in inside and j in inside
     ]
     rows, columns = zip(*places, strict=True)
-    return csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(entries), len(system.monomials)))
+    return csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(entries), len(system.place)))
 
 
 def _root(multiplier: Float[np.ndarray, "B B"]) -> Float[np.ndarray, "r B"]:

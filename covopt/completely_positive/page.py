@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from covopt.answer import parts, pictures
-from covopt.completely_positive import answer as matrices
+from covopt.completely_positive import answer as matrices, check
 from covopt.completely_positive.words import NOT, POSITIVE, UNDECIDED, answer, proof
 from covopt.records import provenance
 from covopt.records.page import Page, Section, Table
@@ -27,7 +27,7 @@ BOUNDED = (
 
 def page(directory: Path, name: str, s: Summary) -> Page:
     """Return the report of a stored run."""
-    cp_rank, origin = matrices.load_cp_rank(directory), provenance.read_origin(directory)
+    cp_rank, origin = check.load(directory), provenance.read_origin(directory)
     A = cp_rank.A
     assert A is not None
     drawn = [pictures.matrix(A, "A", "The matrix A.", "column", "row")]

@@ -25,7 +25,6 @@ factorisation; Hildebrand, Minimal zeros of copositive matrices, Linear Algebra 
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -169,25 +168,21 @@ def _solved(
 ) -> tuple[list[Fraction], int, list[Fraction]]:
     """Return w with M w = right, if any, the dimension of the kernel, and a vector in it."""
     m = len(M)
-    rows = [[Fraction(entry) for entry in (*row, end)] for row, end in zip(M.tolist(), right.tolist(), strict=True)]
+    T = np.column_stack([M, right]) * Fraction(1)
     pivots: list[int] = []
     for k in range(m):
-        place = next((i for i in range(len(pivots), m) if rows[i][k] != 0), None)
+        done = len(pivots)
+        place = next((i for i in range(done, m) if T[i, k] != 0), None)
         if place is None:
             continue
-        done = len(pivots)
-        rows[done], rows[place] = rows[place], rows[done]
-        pivot = rows[done] = [entry / rows[done][k] for entry in rows[done]]
-        for row in itertools.chain(rows[:done], rows[done + 1 :]):
-            if row[k] != 0:
-                row[k:] = [a - row[k] * b for a, b in zip(row[k:], pivot[k:], strict=True)]
+        T[[done, place]] = T[[place, done]]
+        T[done] /= T[done, k]
+        others = [i for i in range(m) if i != done and T[i, k] != 0]
+        T[others, k:] -= np.outer(T[others, k], T[done, k:])
         pivots.append(k)
-    some, along = [Fraction(0)] * m, [Fraction(0)] * m
+    some, along = np.full((2, m), Fraction(0))
+    some[pivots] = T[: len(pivots), -1]
     free = next((k for k in range(m) if k not in pivots), None)
     if free is not None:
-        along[free] = Fraction(1)
-    for row, k in zip(rows, pivots, strict=False):
-        some[k] = row[-1]
-        if free is not None:
-            along[k] = -row[free]
-    return some, m - len(pivots), along
+        along[pivots], along[free] = -T[: len(pivots), free], Fraction(1)
+    return some.tolist(), m - len(pivots), along.tolist()

@@ -77,7 +77,7 @@ def begin(path: Path) -> Path:
     """
     pattern = re.compile(re.escape(f".{path.name}.{_machine()}.") + r"(\d+)\..+" + re.escape(DRAFT))
     for draft in path.parent.iterdir():
-        if (named := pattern.fullmatch(draft.name)) and draft.is_dir() and not _runs(int(named[1])):
+        if (named := pattern.fullmatch(draft.name)) and draft.is_dir() and not is_running(int(named[1])):
             shutil.rmtree(draft, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f".{path.name}.{_machine()}.{os.getpid()}.", suffix=DRAFT, dir=path.parent))
 
@@ -86,13 +86,15 @@ def _machine() -> str:
     return re.sub(r"\W", "", platform.node()) or "here"
 
 
-def _runs(process: int) -> bool:
+def is_running(process: int) -> bool:
     """Return True if a process with this number runs here, or may run."""
     try:
         if os.name == "posix":
             os.kill(process, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it is another user's
+        return True
     return True
 
 

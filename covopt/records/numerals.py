@@ -58,6 +58,11 @@ def percent(part: float) -> str:
     return f"{size:.0f} %" if abs(size) >= 100.0 else f"{size:.3g} %"
 
 
+def percent_above(value: float | None, least: float | None) -> str | None:
+    """Return how far a number is above the smallest one, as a percentage of that; None if this is unknown."""
+    return None if value is None or least is None or not least > 0.0 else percent((value - least) / least)
+
+
 def percent_at_most(part: float, digits: int = 3) -> str:
     """Return a fraction as a percentage, rounded up."""
     whole = len(f"{100.0 * abs(part):.0f}") if math.isfinite(part) else 0  # the digits before the point are all written

@@ -70,14 +70,11 @@ def read_summary(directory: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def kind_of(directory: Path) -> str | None:
-    """Return the file name of a run's summary, which states its kind; None if there is none."""
-    marked = (path.name for path in sorted(directory.glob("*.json")) if path.is_file() and is_marked(path))
-    return next(marked, None)
-
-
-def is_marked(file: Path) -> bool:
-    """Return True if a summary begins with the kind that its file name states."""
-    return starts_with(file, b'"%s": "%s"' % (KIND.encode(), os.fsencode(file.stem)))
+    """Return the file name of a run's summary, which begins with the kind that this name states; None without one."""
+    for path in sorted(directory.glob("*.json")):
+        if path.is_file() and starts_with(path, b'"%s": "%s"' % (KIND.encode(), os.fsencode(path.stem))):
+            return path.name
+    return None
 
 
 def read_checked(file: Path) -> dict[str, Any]:
@@ -95,25 +92,27 @@ def read_checked(file: Path) -> dict[str, Any]:
 
 def wrong_entry(summary: dict[str, Any]) -> str | None:
     """Return the first entry that is missing or of a wrong type; None if all are right."""
-    return next((name for name, form in ENTRIES.items() if not _has(summary.get(name, ...), form)), None)
+    return next((name for name, form in ENTRIES.items() if not has_form(summary.get(name, ...), form)), None)
 
 
-def _has(value: object, form: Any) -> bool:
+def has_form(value: object, form: Any) -> bool:
     """Return True if an entry of JSON has a form.
 
     A form is a type; a set of words; a dictionary or a list, with the form of each entry, or with one form and ... for
     any number of entries; or a tuple of alternatives.
     """
     if isinstance(form, tuple):
-        return any(_has(value, alternative) for alternative in form)
+        return any(has_form(value, alternative) for alternative in form)
     if isinstance(form, set):
         return isinstance(value, str) and value in form
     if isinstance(form, dict):
-        forms = dict.fromkeys(value, form[...]) if isinstance(value, dict) and ... in form else form
-        return isinstance(value, dict) and value.keys() == forms.keys() and all(_has(value[k], forms[k]) for k in forms)
+        if not isinstance(value, dict):
+            return False
+        forms = dict.fromkeys(value, form[...]) if ... in form else form
+        return value.keys() == forms.keys() and all(has_form(value[name], forms[name]) for name in forms)
     if isinstance(form, list):
         forms = form[:1] * len(value) if isinstance(value, list) and form[1:] == [...] else form
-        return isinstance(value, list) and len(value) == len(forms) and all(map(_has, value, forms))
+        return isinstance(value, list) and len(value) == len(forms) and all(map(has_form, value, forms))
     return fits(value, form)
 
 

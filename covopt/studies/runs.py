@@ -29,63 +29,35 @@ if TYPE_CHECKING:
 else:
     checks = lazy("covopt.answer.verify")
     stored = lazy("covopt.answer.stored")
-if TYPE_CHECKING:
-    from covopt.answer.verify import Verification
-    from covopt.records.page import Page
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of stored answer.
 
-    The modules are imported when they are first used: `covopt show` uses only `words`, which needs no torch.
-
     Attributes:
         name: the command that computes such an answer.
-        folder: the subpackage of covopt that holds words.py, page.py and check.py, as in `studies.width`.
-        own_file: the name of the summary file if it is not `name` with `.json`.
+        folder: the subpackage of covopt, as `studies.width`, with the functions `pairs` in words.py, `page` in page.py,
+            and `verify` and `load` in check.py.
+        file: the name of the summary file.
     """
 
     name: str
     folder: str
-    own_file: str = ""
+    file: str
 
-    @property
-    def file(self) -> str:
-        """The name of the summary file."""
-        return self.own_file or f"{self.name}.json"
-
-    def read(self, path: Path) -> Summary:
-        """Read a summary file."""
-        return record.read_checked(path) if self.file == record.SUMMARY else record.read_object(path)
-
-    def pairs(self, summary: Summary) -> Pairs:
-        """Return the labels and texts that `covopt show` prints."""
-        return self._module("words").pairs(summary)
-
-    def page(self, directory: Path, name: str, summary: Summary) -> Page:
-        """Return the report of a run; `name` stands on the page."""
-        return self._module("page").page(directory, name, summary)
-
-    def verify(self, directory: Path, summary: Summary, rounding: float) -> Verification:
-        """Check a run up to relative errors of `rounding`; name what is not checked."""
-        return self._module("check").verify(directory, summary, rounding)
-
-    def load(self, directory: Path) -> Any:
-        """Load the answer that a directory stores."""
-        return self._module("check").load(directory)
-
-    def _module(self, name: str) -> Any:
+    def module(self, name: str) -> Any:
+        """Import a module when it is first used: `covopt show` uses only words.py, which needs no torch."""
         return import_module(f"covopt.{self.folder}.{name}")
 
 
 KINDS = (
     Kind("compare", "studies.compare", record.COMPARISON),
-    Kind("cprank", "completely_positive"),
-    Kind("depth", "studies.depth"),
-    Kind("path", "studies.path"),
-    Kind("plateau", "studies.width"),
-    Kind("ranks", "studies.ranks"),
+    Kind("cprank", "completely_positive", "cprank.json"),
+    Kind("depth", "studies.depth", "depth.json"),
+    Kind("path", "studies.path", "path.json"),
+    Kind("plateau", "studies.width", record.PLATEAU),
+    Kind("ranks", "studies.ranks", "ranks.json"),
     Kind("solve", "answer", record.SUMMARY),
     Kind("validate", "studies.audit", record.AUDIT),
 )
@@ -102,7 +74,8 @@ def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:
     """
     own = _kind_of(directory)
     if own is not None:
-        return own, own.read(Path(directory) / own.file)
+        read = record.read_checked if own.file == record.SUMMARY else record.read_object
+        return own, read(Path(directory) / own.file)
     file = record.kind_of(Path(directory))
     if file is None:
         if not Path(directory).is_dir():
@@ -125,7 +98,7 @@ def pairs_of(kind: Kind, summary: Summary) -> Pairs:
         RecordError: the summary lacks an entry that every run of its kind has.
     """
     try:
-        return kind.pairs(summary)
+        return kind.module("words").pairs(summary)
     except DAMAGED as error:
         message = f"{kind.file} is damaged: it lacks what a run of its kind has ({error}); run it again."
         raise RecordError(message) from error
@@ -153,7 +126,7 @@ def load(directory: str | os.PathLike[str]) -> Any:
     own = _kind_of(directory)
     if own is None or own.file == record.SUMMARY:
         return stored.load(directory)
-    return _guarded(directory, lambda kind, _: kind.load(Path(directory)))
+    return _guarded(directory, lambda kind, _: kind.module("check").load(Path(directory)))
 
 
 @checked
@@ -179,7 +152,7 @@ def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> checks.
     Raises:
         RecordError: there is no run, or a damaged one.
     """
-    return _guarded(directory, lambda kind, summary: kind.verify(Path(directory), summary, rounding))
+    return _guarded(directory, lambda kind, summary: kind.module("check").verify(Path(directory), summary, rounding))
 
 
 def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary], Any]) -> Any:
@@ -274,6 +247,6 @@ def html_of(directory: Path, name: str) -> str:
     """
     kind, summary = find(directory)
     try:
-        return as_html(kind.page(directory, name, summary))
+        return as_html(kind.module("page").page(directory, name, summary))
     except (*DAMAGED, OSError, IndexError) as error:
         raise RecordError(f"{name} is not a complete run ({error}); run the command again with --out.") from error

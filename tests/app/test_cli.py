@@ -230,7 +230,7 @@ def test_a_stored_run_of_any_kind_is_shown_without_torch() -> None:
     code = """import sys
 import covopt.app.cli, covopt.app.runs
 from covopt.studies.runs import KINDS
-words = [kind._module("words") for kind in KINDS]
+words = [kind.module("words") for kind in KINDS]
 print(len(words) > 5, "torch" in sys.modules)"""
     assert printed(code) == "True False\n"
 

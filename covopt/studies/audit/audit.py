@@ -171,18 +171,13 @@ def validate(
         _descend(audit, budget, scalings or (lambda: scalings_of(problem.X)))
         audit.interrupted = interrupted()
     _solve(audit, replace(solving, callback=callback), column_names(X))
-    _examine(audit, replace(solving, budget=_until(SCHEDULE.examined, budget)))
+    _examine(audit, replace(solving, budget=budget.part(SCHEDULE.examined)))
     if not (audit.interrupted or interrupted()):
         if function or audit.at is not None or audit.orbits is not None:
             audit.function = function_of(problem, weights, at=audit.at, orbits=audit.orbits)
         _improve(audit, budget, solving.seed)
     audit.interrupted = audit.interrupted or interrupted()
     return audit
-
-
-def _until(share: float, budget: Budget) -> Budget:
-    """Return a budget that ends after this share of the time limit."""
-    return Budget(share * budget.time_limit, started=budget.started)
 
 
 def _checked(problem: Problem, given: Given) -> tuple[list[Tensor], Cost]:
@@ -208,7 +203,7 @@ def _checked(problem: Problem, given: Given) -> tuple[list[Tensor], Cost]:
 def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
     """Train further; if that gains much, look for another problem (not on many samples)."""
     problem, exact = audit.problem, audit.problem.interpolates
-    until = _until(SCHEDULE.fitted if exact else SCHEDULE.descended, budget)
+    until = budget.part(SCHEDULE.fitted if exact else SCHEDULE.descended)
     if audit.in_passes:
         audit.descended, audit.finished = train_on_batches(problem, audit.weights, until, audit.reference.seed)
     else:
@@ -216,8 +211,8 @@ def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
         audit.descended = networks[0]
     audit.descended_loss = _offer(audit, audit.descended)
     if not (audit.in_passes or exact):
-        until = _until(SCHEDULE.suspected, budget)
-        audit.hint = hint(problem, audit.weights, audit.judge.gain, scalings, until.spent)
+        until = budget.part(SCHEDULE.suspected)
+        audit.hint = hint(problem, audit.weights, audit.gain, scalings, until.spent)
 
 
 def _solve(audit: Audit, options: SolveOptions, columns: tuple[str, ...] | None) -> None:
@@ -249,10 +244,9 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
         options = replace(options, budget=Budget(0.0))
     proved = audit.reference.lower, audit.reference.certificate
     layers, grown = examine(problem, weights, end, proved, options)
-    judge = audit.judge
     for layer, network in zip(layers, grown, strict=True):
-        judged = replace(layer, missing=judge.lacks_neuron(layer))
-        audit.layers.append(replace(judged, verdict=judge.of_layer(judged)))
+        judged = replace(layer, missing=audit.lacks_neuron(layer))
+        audit.layers.append(replace(judged, verdict=audit.of_layer(judged)))
         if network is not None:
             _offer(audit, network)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,140 +13,48 @@ from torch import Tensor
 
 from covopt.answer.result import Result
 from covopt.data.networks import FoundWeights, named, write_network
-from covopt.model.passes import has_many
-from covopt.model.problem import Problem
-from covopt.model.weights import Cost, evaluate
 from covopt.records import record
 from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer
 from covopt.studies.audit import words
-from covopt.studies.audit.batches import Batches
-from covopt.studies.audit.examination import LayerAudit, is_constant
 from covopt.studies.audit.function import FunctionAudit
-from covopt.studies.audit.verdicts import Finding, Judge
+from covopt.studies.audit.verdicts import ExaminedNetwork
 
 DESCENDED, BETTER, AT, ORBITS = "descended.npz", "better.npz", "at.npz", "orbits.npz"
 
 
 @dataclass(repr=False)
-class Audit(Answer):
+class Audit(Answer, ExaminedNetwork):
     """The answer of `validate`.
 
     Attributes:
-        problem: at the network's depth.
-        weights: the network's.
-        cost: its loss and the parts of it.
-        reference: the solver's result for the same problem.
-        descended: the end of further training from the weights; the weights themselves if it gains nothing.
-        descended_loss: the loss there, at first the network's; finished: whether it ended by itself, and not by time.
-        layers: each hidden layer, from the first.
         inert: |W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l| for l = 1 ... L, the part of the weights that acts on nothing.
         residuals: |W_l - M_l^T Zs_{l-1}| / |W_l| for l = 1 ... L, 0 at stationary weights, with the best slopes at
             kinks; None where the multiplier is not determined. After Adam they stay large near kinks.
         left: the same at the end of further training.
         stored: the dtype in which the weights came. rounded: the loss of `descended` after rounding to it, and the
             residuals then; None for float64.
-        hint: a sentence on another problem that the network may have been trained for; empty without one.
-        escape: a better network, reached from `descended`, or None: [W_1, ..., W_L] with a method to_torch();
-            escape_cost: its loss.
+        escape: a better network, reached from `descended`, or None: [W_1, ..., W_L] with a method to_torch().
         trained: the trainings, if the network is the best of them.
         interrupted: whether Ctrl-C ended the audit.
         function: the properties of the network as a function, if they were asked for and Ctrl-C did not come before.
         at: the inputs at which it has them; None: those of the problem. orbits: these inputs after a transformation.
-        batches: the effects of the batches of its training; None if they are not reported.
     """
 
     file: ClassVar[str] = record.AUDIT
     words: ClassVar[Words] = words
 
-    problem: Problem
-    weights: list[Tensor]
-    cost: Cost
-    reference: Result
-    descended: list[Tensor] = field(default_factory=list)
-    finished: bool = False
-    layers: list[LayerAudit] = field(default_factory=list)
     inert: list[float] = field(default_factory=list)
     residuals: list[float] | None = None
     left: list[float] | None = None
     stored: torch.dtype = torch.float64
     rounded: tuple[float, list[float] | None] | None = None
-    hint: str = ""
     escape: FoundWeights | None = None
-    escape_cost: float | None = None
     trained: Result | None = None
     interrupted: bool = False
     function: FunctionAudit | None = None
     at: Tensor | None = None
     orbits: Tensor | None = None
-    batches: Batches | None = None
-    descended_loss: float = math.nan
-
-    def __post_init__(self) -> None:
-        if math.isnan(self.descended_loss):
-            self.descended_loss = evaluate(self.problem, self.descended).total if self.descended else self.loss
-
-    @property
-    def loss(self) -> float:
-        """The cost: C + lam |W|^2, or |W|^2 for `interpolate`."""
-        return self.cost.total
-
-    @property
-    def best(self) -> float:
-        """The lowest loss of all networks of this audit: given, trained further, solved, improved."""
-        losses = [self.loss, self.descended_loss, self.reference.cost]
-        losses += [math.inf if self.escape_cost is None else self.escape_cost]
-        return min(cost for cost in losses if math.isfinite(cost))
-
-    @property
-    def excess(self) -> float:
-        """(loss - best) / best."""
-        return (self.loss - self.best) / self.best if self.best > 0.0 else 0.0
-
-    @property
-    def judge(self) -> Judge:
-        """The rules by which these numbers become a verdict."""
-        return Judge(
-            loss=self.loss,
-            descended=self.descended_loss,
-            finished=self.finished,
-            best=self.best,
-            reached=self.escape_cost,
-            lower=self.reference.lower,
-            batches=self.batches,
-            in_passes=self.in_passes,
-            depth=self.problem.depth,
-        )
-
-    @property
-    def finding(self) -> Finding:
-        """The verdict as one word."""
-        return self.judge.finding(self.layers)
-
-    @property
-    def moving(self) -> bool:
-        """True if the batches undo what further training would gain."""
-        return self.judge.moving
-
-    @property
-    def in_passes(self) -> bool:
-        """True if the samples are too many for methods that take hundreds of passes over them."""
-        return has_many(self.problem, self.weights)
-
-    @property
-    def stationary(self) -> bool:
-        """True if neither further training nor one more neuron lowers the loss, as measured."""
-        return self.judge.is_stationary(self.layers)
-
-    @cached_property
-    def constant(self) -> bool:
-        """True if the outputs are the same for all samples although their targets differ."""
-        return is_constant(self.problem, self.weights)
-
-    @property
-    def verdict(self) -> str:
-        """The verdict in sentences."""
-        return self.judge.of_network(self.layers, self.reference, constant=self.constant, hint=self.hint)
 
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt validate`; unknown or unproved values are None."""
@@ -165,7 +72,7 @@ class Audit(Answer):
             "verdict": self.verdict,
             "descended": {
                 "loss": self.descended_loss,
-                "gain": self.judge.gain,
+                "gain": self.gain,
                 "finished": self.finished,
                 "residuals": self.left,
             },

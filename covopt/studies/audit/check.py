@@ -148,8 +148,8 @@ def _layer(audit: Audit, stated: LayerAudit, number: int, worded: bool) -> Layer
         merging=mergeable(weights, number),
         **dict(zip(("unbalanced", "unbalanced_neuron"), unbalanced(problem, weights, number), strict=True)),
     )
-    layer = replace(layer, missing=audit.judge.lacks_neuron(layer))
-    return replace(layer, verdict=audit.judge.of_layer(layer)) if worded else layer
+    layer = replace(layer, missing=audit.lacks_neuron(layer))
+    return replace(layer, verdict=audit.of_layer(layer)) if worded else layer
 
 
 def _noise(s: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:

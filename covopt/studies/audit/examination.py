@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.psd import thin
@@ -77,7 +76,8 @@ class LayerAudit:
         escape = None
         if summary["direction"] is not None:
             direction, output = (torch.tensor(summary[name], dtype=torch.float64) for name in ("direction", "output"))
-            value, cost = _number(summary["stationarity"]), _number(summary["loss_with_neuron"])
+            stated = (summary["stationarity"], summary["loss_with_neuron"])
+            value, cost = (math.nan if number is None else number for number in stated)
             escape = MissingNeuron(facts.layer, value, direction, output, cost, math.nan)
         return cls(
             facts=facts,
@@ -86,10 +86,6 @@ class LayerAudit:
             grown=summary["loss_trained_with_neuron"],
             **{name: summary[name] for name in OWN},
         )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 LEAST = 0.4
@@ -136,26 +132,14 @@ def examine(
 
 def _escapes(problem: Problem, weights: Weights, options: SolveOptions, many: bool) -> list[MissingNeuron | None]:
     """Find the best neuron of each hidden layer; None if the multiplier is not determined."""
-    Lambda, seed = multiplier(problem, weights), options.seed
+    Lambda, layers, budget = multiplier(problem, weights), range(1, problem.depth), options.budget
     if Lambda is None or not bool(Lambda.isfinite().all()):
-        return [None] * (problem.depth - 1)
-    if not many:
-        return _searched(problem, weights, Lambda, options.budget, seed)
-    layers = range(1, problem.depth)
-    return [find_missing_on_many(problem, weights, layer, Lambda=Lambda, seed=seed) for layer in layers]
-
-
-def _searched(
-    problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], budget: Budget, seed: int
-) -> list[MissingNeuron | None]:
-    """Search for the best neuron of each hidden layer, in equal shares of the remaining time."""
-    neurons: list[MissingNeuron | None] = []
-    end = max(budget.time_limit, budget.seconds() + LEAST)
-    for layer in range(1, problem.depth):
-        share = budget.seconds() + (end - budget.seconds()) / (problem.depth - layer)
-        stop = replace(budget, time_limit=share).spent
-        neurons.append(find_missing_neuron(problem, weights, layer, Lambda=Lambda, seed=seed, stop=stop))
-    return neurons
+        return [None] * len(layers)
+    search = {"Lambda": Lambda, "seed": options.seed}
+    if many:
+        return [find_missing_on_many(problem, weights, layer, **search) for layer in layers]
+    turns = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + LEAST)).turns(layers)
+    return [find_missing_neuron(problem, weights, layer, stop=turn.spent, **search) for layer, turn in turns]
 
 
 def _grown(

@@ -103,32 +103,6 @@ class FunctionAudit:
         return record.plain(vars(self))
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """The singular values of the Jacobians at samples, as logarithms.
-
-    Attributes:
-        computed: as computed, descending, (N, r).
-        least: after all rounding is subtracted, (N, r).
-        rank: numerical ranks, (N,).
-    """
-
-    computed: Float[Tensor, "N r"]
-    least: Float[Tensor, "N r"]
-    rank: Int[Tensor, " N"]
-
-    @staticmethod
-    def of(passage: Passage) -> Spectrum:
-        """Compute the spectrum chunk by chunk."""
-        logarithms, least, ranks = [], [], []
-        for J in passage.jacobians():
-            s, off = J.singular_values()
-            logarithms.append(J.logarithms(s))
-            least.append(J.logarithms(s - off[:, None]))
-            ranks.append(RANK_RULE.keeps(s).sum(dim=1))
-        return Spectrum(torch.cat(logarithms), torch.cat(least), torch.cat(ranks))
-
-
 def function_of(
     problem: Problem,
     weights: Weights,
@@ -150,15 +124,15 @@ def function_of(
     X, moved = X[taken], None if orbits is None else orbits[taken]
     passage = Passage(weights, X, problem.beta, problem.activation)
     beside, kinks, regular = _off_kinks(problem, weights, passage, X)
-    spectrum = Spectrum.of(beside)
+    logarithms, least, ranks = _spectra(beside)
     norm = math.fsum(float(W.double().square().sum()) for W in weights)
-    k = int(spectrum.rank.max())
-    at_k = (spectrum.rank == k) & (k > 0)
+    k = int(ranks.max())
+    at_k = (ranks == k) & (k > 0)
     lower = None
     if bool(regular.any()):  # L max_x sum_i s_i^(2/L), rounded down
-        sums = torch.exp(spectrum.least[regular] * (2.0 / problem.depth)).sum(dim=1)
+        sums = torch.exp(least[regular] * (2.0 / problem.depth)).sum(dim=1)
         lower = record.known(problem.depth * float(sums.max()) * (1.0 - SLACK))
-    low = _bottleneck(spectrum.least, weights, norm)
+    low = _bottleneck(least, weights, norm)
     sharp = None
     if is_little_work(problem, weights):
         whole = passage if at is None and len(X) == problem.samples else None
@@ -167,12 +141,12 @@ def function_of(
         rows=len(X),
         elsewhere=at is not None,
         kinks=kinks,
-        jacobian_rank=dict(sorted(Counter(spectrum.rank.tolist()).items())),
-        jacobian_values=_medians(spectrum.computed[:, :SHOWN]),
-        pseudo_determinant=_determinants(spectrum.computed[at_k, :k]) if k else None,
+        jacobian_rank=dict(sorted(Counter(ranks.tolist()).items())),
+        jacobian_values=_medians(logarithms[:, :SHOWN]),
+        pseudo_determinant=_determinants(logarithms[at_k, :k]) if k else None,
         lower=lower,
         share=None if lower is None or not 0.0 < norm < math.inf else record.known(lower / norm),
-        R1_lower=_first_correction(spectrum.least[at_k & regular, :k]) if k else None,
+        R1_lower=_first_correction(least[at_k & regular, :k]) if k else None,
         bottleneck=low,
         ntk_trace=_mean_of_logs(passage.kernel_trace(), problem.depth),
         sharpness=sharp,
@@ -182,7 +156,7 @@ def function_of(
             problem,
             weights,
             beside.inputs[0].plain()[:, :-1],
-            spectrum.least,
+            least,
             (0, math.inf) if low is None else (low.k, low.at_most),
         ),
     )
@@ -210,6 +184,17 @@ def checked_inputs(problem: Problem, at: object, orbits: object) -> tuple[Tensor
             " transform of each, in the same order."
         )
     return elsewhere, transformed
+
+
+def _spectra(passage: Passage) -> tuple[Float[Tensor, "N r"], Float[Tensor, "N r"], Int[Tensor, " N"]]:
+    """Return logarithms of the singular values of the Jacobians, the same less all rounding, and numerical ranks."""
+    logarithms, least, ranks = [], [], []
+    for J in passage.jacobians():
+        s, off = J.singular_values()
+        logarithms.append(J.logarithms(s))
+        least.append(J.logarithms(s - off[:, None]))
+        ranks.append(RANK_RULE.keeps(s).sum(dim=1))
+    return torch.cat(logarithms), torch.cat(least), torch.cat(ranks)
 
 
 def _spread(samples: int, weights: Weights, work: float) -> Tensor:

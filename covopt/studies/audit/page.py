@@ -15,7 +15,7 @@ from covopt.answer.drawing import COST_COLOR, count_along, dress
 from covopt.answer.layers import log_scale
 from covopt.data.arrays import read_npz
 from covopt.records import provenance, record
-from covopt.records.numerals import Lower, percent
+from covopt.records.numerals import Lower, percent, percent_above
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
 from covopt.records.svg import Picture, picture
@@ -100,7 +100,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     reached = [] if s["escape"] is None else [["after adding neurons and solving blocks", s["escape"]]]
     bound = [] if s["lower"] is None else [[BOUND, Lower(s["lower"])]]
     networks = [["the network", s["loss"]], *further, *reached, ["the solver's network", solution["cost"]], *bound]
-    costs = [[name, cost, None if name == BOUND else _excess(cost, s["best"])] for name, cost in networks]
+    costs = [[name, cost, None if name == BOUND else percent_above(cost, s["best"])] for name, cost in networks]
     trained = [[k, cost] for k, cost in enumerate(sorted(s["trained"] or []), start=1)]
     first, _, details = s["verdict"].replace("M^T s", "Mᵀs").removesuffix(".").partition(". ")
     still = s["residuals"] or [None] * len(weights)
@@ -166,10 +166,6 @@ def _verdict(layer: Summary) -> str:
     """Name the hidden layer, if its verdict does not."""
     name, verdict = f"idden layer {layer['layer']}", layer["verdict"].replace("M^T s", "Mᵀs")
     return verdict if name in verdict else f"H{name}: {verdict}"
-
-
-def _excess(cost: float | None, best: float) -> str | None:
-    return None if cost is None or not best > 0.0 else percent((cost - best) / best)
 
 
 def _function(s: Summary) -> list[Section]:

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -34,79 +32,39 @@ CANCELLED = 1e-6
 """Centred matrices that are smaller than this part of what was centred are rounding."""
 
 
-@dataclass(frozen=True)
 class Network:
-    """A network at samples, in plain numbers.
+    """A network at N samples, in plain numbers.
 
-    Attributes:
+    Args:
         problem: its activation and bias.
-        passage: the network at N samples.
+        passage: the network at the samples.
         logs: logarithms of the singular values of J(x), rounded down, (N, r).
         k: the number of directions of the bottleneck.
         at_most: the bound on the squared distance of all layers from it.
+
+    Attributes:
+        A, Z: A_1 ... A_L and Z_1 ... Z_L.
+        inputs: Zs_0 ... Zs_{L-1}, with their bias columns.
+        D: the slopes of the hidden layers.
+        J: J(x), J_1(x), ..., J_L(x).
+        powers: L sum_i s_i(J(x))^(2/L), a bound for each sample; best: the sample of the largest.
+        forward: the Jacobians x -> Z_1, ..., x -> Z_L at that sample, on the rows of A_1 alone, which changes no
+            singular value.
     """
 
-    problem: Problem
-    passage: Passage
-    logs: Float[Tensor, "N r"]
-    k: int
-    at_most: float
-
-    @property
-    def depth(self) -> int:
-        """Return L."""
-        return len(self.A)
-
-    @cached_property
-    def A(self) -> list[Float[Tensor, "_ _"]]:
-        """Return A_1 ... A_L."""
-        return [W.plain()[:, :-1] for W in self.passage.W]
-
-    @cached_property
-    def Z(self) -> list[Float[Tensor, "N _"]]:
-        """Return Z_1 ... Z_L."""
-        return [Z.plain() for Z in self.passage.Z]
-
-    @cached_property
-    def inputs(self) -> list[Float[Tensor, "N _"]]:
-        """Return Zs_0 ... Zs_{L-1}, with their bias columns."""
-        return [Zs.plain() for Zs in self.passage.inputs]
-
-    @cached_property
-    def D(self) -> list[Float[Tensor, "N _"]]:
-        """Return the slopes of the hidden layers."""
-        return [self.problem.activation.derivative(Z) for Z in self.Z[:-1]]
-
-    @cached_property
-    def J(self) -> list[Float[Tensor, "N nL _"]]:
-        """Return J(x), J_1(x), ..., J_L(x)."""
-        return self.passage.backward()
-
-    @cached_property
-    def norm(self) -> float:
-        """Return sum_l |A_l|^2."""
-        return math.fsum(float(A.square().sum()) for A in self.A)
-
-    @cached_property
-    def powers(self) -> Float[Tensor, " N"]:
-        """Return L sum_i s_i(J(x))^(2/L)."""
-        return self.depth * torch.exp(self.logs * (2.0 / self.depth)).sum(dim=1)
-
-    @cached_property
-    def forward(self) -> list[Float[Tensor, "_ r"]]:
-        """Return the Jacobians x -> Z_1, ..., x -> Z_L at the sample of the largest bound, on the rows of A_1 alone.
-
-        They have the singular values of the Jacobians.
-        """
-        jacobians = [torch.linalg.qr(self.A[0].T, mode="r").R.T]
+    def __init__(self, problem: Problem, passage: Passage, logs: Float[Tensor, "N r"], k: int, at_most: float) -> None:
+        self.problem, self.passage, self.logs, self.k, self.at_most = problem, passage, logs, k, at_most
+        self.A = [W.plain()[:, :-1] for W in passage.W]
+        self.Z = [Z.plain() for Z in passage.Z]
+        self.inputs = [Zs.plain() for Zs in passage.inputs]
+        self.D = [problem.activation.derivative(Z) for Z in self.Z[:-1]]
+        self.J = passage.backward()
+        self.depth = len(self.A)
+        self.powers = self.depth * torch.exp(logs * (2.0 / self.depth)).sum(dim=1)
+        self.best = int(self.powers.argmax())
+        self.forward = [torch.linalg.qr(self.A[0].T, mode="r").R.T]
         for A, D in zip(self.A[1:], self.D, strict=True):
-            jacobians.append(A @ (D[self.best][:, None] * jacobians[-1]))
-        return jacobians
-
-    @cached_property
-    def best(self) -> int:
-        """Return the sample of the largest bound."""
-        return int(self.powers.argmax())
+            self.forward.append(A @ (D[self.best][:, None] * self.forward[-1]))
 
     def is_plain(self) -> bool:
         """Return True if float64 holds all numbers and their squares."""
@@ -231,7 +189,7 @@ def _two_samples(network: Network) -> tuple[float, float]:
     if not bool(differs.any()):
         raise Void("the Jacobian is the same at all samples")
     bounds = 0.5 * (network.powers + network.powers[network.best] + apart / lipschitz)
-    return float(bounds[differs].max()), network.norm
+    return float(bounds[differs].max()), math.fsum(float(A.square().sum()) for A in network.A)
 
 
 def _composition(network: Network) -> tuple[float, float]:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from torch import Tensor
 
 from covopt.answer.result import Result
+from covopt.model.passes import has_many
+from covopt.model.problem import Problem
+from covopt.model.weights import Cost, evaluate
 from covopt.records.numerals import down, percent_at_most, up
 from covopt.runtime.errors import counted, listed
 from covopt.runtime.loop import Certificate
 from covopt.studies.audit.batches import Batches
-from covopt.studies.audit.examination import LayerAudit
+from covopt.studies.audit.examination import LayerAudit, is_constant
 
 # Two losses that differ by less than this, relative, count as equal.
 SAME = 1e-4
@@ -50,36 +54,70 @@ class Finding(StrEnum):
     APART = "apart"
 
 
-@dataclass(frozen=True)
-class Judge:
-    """The rules by which an audit's numbers become a finding, missing neurons and sentences.
+@dataclass(repr=False)
+class ExaminedNetwork:
+    """A network with the facts on which its verdict rests, and the rules that turn them into a finding and sentences.
 
     Attributes:
-        loss: of the network.
-        descended: after further training, complete or cut short by time; at most `loss`.
-        finished: whether further training was complete.
-        best: the lowest known.
-        reached: from this network by neurons, blocks and descents; None if that is no lower.
-        lower: a proved lower bound, or None.
-        batches: of the training, if that is reported.
-        in_passes: True if the samples were too many for further training with a missing neuron.
-        depth: L.
+        problem: at the network's depth.
+        weights: the network's.
+        cost: its loss and the parts of it.
+        reference: the solver's result for the same problem.
+        descended: the end of further training from the weights; the weights themselves if it gains nothing.
+        descended_loss: the loss there, at first the network's; finished: whether it ended by itself, and not by time.
+        layers: each hidden layer, from the first.
+        hint: a sentence on another problem that the network may have been trained for; empty without one.
+        escape_cost: the loss of a better network, reached by neurons, blocks and descents; None without one.
+        batches: the effects of the batches of its training; None if they are not reported.
     """
 
-    loss: float
-    descended: float
-    finished: bool
-    best: float
-    reached: float | None
-    lower: float | None
-    batches: Batches | None
-    in_passes: bool
-    depth: int
+    problem: Problem
+    weights: list[Tensor]
+    cost: Cost
+    reference: Result
+    descended: list[Tensor] = field(default_factory=list)
+    descended_loss: float = math.nan
+    finished: bool = False
+    layers: list[LayerAudit] = field(default_factory=list)
+    hint: str = ""
+    escape_cost: float | None = None
+    batches: Batches | None = None
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.descended_loss):
+            self.descended_loss = evaluate(self.problem, self.descended).total if self.descended else self.loss
+
+    @property
+    def loss(self) -> float:
+        """The cost: C + lam |W|^2, or |W|^2 for `interpolate`."""
+        return self.cost.total
+
+    @property
+    def best(self) -> float:
+        """The lowest loss of all networks of this audit: given, trained further, solved, improved."""
+        losses = [self.loss, self.descended_loss, self.reference.cost]
+        losses += [math.inf if self.escape_cost is None else self.escape_cost]
+        return min(cost for cost in losses if math.isfinite(cost))
+
+    @property
+    def excess(self) -> float:
+        """(loss - best) / best."""
+        return (self.loss - self.best) / self.best if self.best > 0.0 else 0.0
+
+    @property
+    def in_passes(self) -> bool:
+        """True if the samples are too many for methods that take hundreds of passes over them."""
+        return has_many(self.problem, self.weights)
+
+    @cached_property
+    def constant(self) -> bool:
+        """True if the outputs are the same for all samples although their targets differ."""
+        return is_constant(self.problem, self.weights)
 
     @property
     def gain(self) -> float:
         """The gain of further training, relative to the loss."""
-        return (self.loss - self.descended) / self.loss if self.loss > 0.0 else 0.0
+        return (self.loss - self.descended_loss) / self.loss if self.loss > 0.0 else 0.0
 
     @property
     def moving(self) -> bool:
@@ -95,11 +133,12 @@ class Judge:
             return False
         cost = layer.escape.cost if self.in_passes else layer.grown
         promised = layer.escape.value > 1.0 + MISSING_VIOLATION
-        return promised and cost is not None and cost < self.descended * (1.0 - SAME)
+        return promised and cost is not None and cost < self.descended_loss * (1.0 - SAME)
 
-    def finding(self, layers: Sequence[LayerAudit]) -> Finding:
-        """Decide where the network is."""
-        loss, best, lower = self.loss, self.best, self.lower
+    @property
+    def finding(self) -> Finding:
+        """The verdict as one word."""
+        loss, best, lower = self.loss, self.best, self.reference.lower
         if loss == 0.0 or (lower is not None and loss - lower <= SAME * loss):
             return Finding.MINIMUM
         if loss - best <= SAME * best:
@@ -110,20 +149,21 @@ class Judge:
             return Finding.UNTRAINED
         if loss - best <= TRAINED_GAIN * best:
             return Finding.NEAR
-        return Finding.STUCK if any(layer.missing for layer in layers) else Finding.APART
+        return Finding.STUCK if any(layer.missing for layer in self.layers) else Finding.APART
 
-    def is_stationary(self, layers: Sequence[LayerAudit]) -> bool:
-        """Return True if neither further training nor another neuron lowers the loss."""
-        finding = self.finding(layers)
+    @property
+    def stationary(self) -> bool:
+        """True if neither further training nor one more neuron lowers the loss, as measured."""
+        finding = self.finding
         if finding in (Finding.MINIMUM, Finding.BEST):
             return True
-        return finding not in (Finding.UNTRAINED, Finding.MOVING) and not any(layer.missing for layer in layers)
+        return finding not in (Finding.UNTRAINED, Finding.MOVING) and not any(layer.missing for layer in self.layers)
 
     def of_layer(self, layer: LayerAudit) -> str:
         """Return the verdict on one hidden layer, whose numbers are those at the end of further training."""
-        facts, loss = layer.facts, self.descended
+        facts, loss = layer.facts, self.descended_loss
         sentences = [NOT_JUDGED if self.moving and layer.escape is not None else self.of_neuron(layer)]
-        if self.depth > 2 and layer.solved is not None:
+        if self.problem.depth > 2 and layer.solved is not None:
             if layer.solved < loss * (1.0 - SAME):
                 sentences.append(f"Solving its block, the other layers fixed, lowers the cost to {layer.solved:.8g}.")
             elif facts.gap is not None and facts.gap <= SAME:
@@ -146,7 +186,7 @@ class Judge:
     def of_neuron(self, layer: LayerAudit) -> str:
         """Describe the result of the search for a missing neuron, certain in the last hidden layer only."""
         number, escape = layer.facts.layer, layer.escape
-        last = number == self.depth - 1
+        last = number == self.problem.depth - 1
         if escape is None:
             return "Missing neurons are not searched for: the inputs have rank below the number of samples."
         shown = f"|M^T s| = {escape.value:.5g}"
@@ -169,16 +209,10 @@ class Judge:
             gains = f"adding that neuron, in every size tried, lowers the cost by less than {part(SAME)}"
         return f"{shown} > 1 in hidden layer {number}, but {gains}."
 
-    def of_network(self, layers: Sequence[LayerAudit], reference: Result, *, constant: bool, hint: str) -> str:
-        """Return the verdict on the network.
-
-        Args:
-            layers: its hidden layers; of those that lack a neuron the last is described.
-            reference: the solver's result.
-            constant: whether the outputs are the same for all samples, which differ.
-            hint: on another problem that the network may solve; empty without one.
-        """
-        finding, loss, best, lower = self.finding(layers), self.loss, self.best, self.lower
+    @property
+    def verdict(self) -> str:
+        """The verdict in sentences; of the layers that lack a neuron the last is described."""
+        finding, loss, best, lower = self.finding, self.loss, self.best, self.reference.lower
         if loss == 0.0:
             return "At the minimum: the cost is 0, and no cost is below that."
         if finding is Finding.MINIMUM and lower is not None:
@@ -187,27 +221,29 @@ class Judge:
         if finding is Finding.BEST:
             return (
                 f"No better network was found: the cost {loss:.8g} is within {part((loss - best) / best)} of the best"
-                f" known; {_proved(reference, best)}."
+                f" known; {_proved(self.reference, best)}."
             )
-        missing = [self.of_neuron(layer) for layer in layers[::-1] if layer.missing]
+        missing = [self.of_neuron(layer) for layer in self.layers[::-1] if layer.missing]
         sentences = [self._whereabouts(finding, bool(missing)), *missing[:1]]
         if self.batches is not None and finding is Finding.MOVING:
             sentences = [self._unrest(self.batches)]
         elif self.batches is not None and finding is Finding.UNTRAINED:
             sentences += self.batches.fading()
-        if constant:
+        if self.constant:
             sentences.append("Its outputs are the same for every sample.")
-        if self.reached is not None and self.reached < self.descended * (1.0 - SAME):
-            solves = ", solving blocks" if reference.problem.has_blocks else ""
-            sentences.append(f"Adding neurons{solves} and descending lowers the cost further, to {self.reached:.8g}.")
-        solved = f"The solver reached {reference.cost:.8g}; " if math.isfinite(reference.cost) else ""
-        proved = _proved(reference, best)
+        if self.escape_cost is not None and self.escape_cost < self.descended_loss * (1.0 - SAME):
+            solves = ", solving blocks" if self.problem.has_blocks else ""
+            sentences.append(
+                f"Adding neurons{solves} and descending lowers the cost further, to {self.escape_cost:.8g}."
+            )
+        solved = f"The solver reached {self.reference.cost:.8g}; " if math.isfinite(self.reference.cost) else ""
+        proved = _proved(self.reference, best)
         sentences.append(f"{solved}{proved if solved else proved[:1].upper() + proved[1:]}.")
-        return " ".join([*sentences, hint] if hint else sentences)
+        return " ".join([*sentences, self.hint] if self.hint else sentences)
 
     def _whereabouts(self, finding: Finding, missing: bool) -> str:
         """Return the first sentences: the gain of further training, and where it ends."""
-        end, best = self.descended, self.best
+        end, best = self.descended_loss, self.best
         at_least = "" if self.finished else "at least "
         if finding is Finding.UNTRAINED:
             # In per cent more would round to all of the loss.
@@ -242,7 +278,7 @@ class Judge:
             f" {batch} are {_in_order(batches.rms)} times the decay 2 lam |W_l| (root mean square), the gradient of"
             f" all samples {_in_order(batches.residuals)} times, and {retained:.2g} of the initial weights remains."
             f" Descent on all samples lowers the cost {self.loss:.8g} by {at_least}{part(self.gain)} to"
-            f" {self.descended:.8g}."
+            f" {self.descended_loss:.8g}."
         )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from covopt.records import record
 from covopt.records.record import KIND, Summary
 from covopt.records.storing import FILES
 from covopt.solvers.options import METHODS
-from covopt.studies.compare.compare import Comparison, Contender
+from covopt.studies.compare.compare import Comparison, Contender, entry_of
 
 UNCHECKED = ("why a method cannot solve the problem",)
 
@@ -58,16 +56,10 @@ def complaints(directory: Path, s: Summary, names: Sequence[str], rounding: floa
         yield "comparison.json and its directories hold different methods."
         return
     for name, run in summaries.items():
-        entry = entries[name]
-        stored = {key: value for key, value in run.items() if key not in (KIND, FILES, "starts")}
-        different = [key for key, value in stored.items() if not equal(entry.get(key, ...), value)]
+        expected = entry_of({key: value for key, value in run.items() if key not in (KIND, FILES)})
+        different = [key for key, value in expected.items() if not equal(entries[name].get(key, ...), value)]
         if different:
             yield f"comparison.json and the run {name} state different values of {different[0]}."
-        if not equal(entry["starts"], run["starts"] or [run["cost"]]):
-            yield f"comparison.json and the run {name} state different starts."
-        starts = [math.nan if cost is None else cost for cost in entry["starts"]]
-        if entry["median"] != record.known(statistics.median(starts) if starts else math.nan):
-            yield f"comparison.json states a median of {name} that is not that of its starts."
     lines = [[name, *row] for name in entries for row in record.read_table(directory / name / record.HISTORY)[1:]]
     if record.read_table(directory / record.HISTORY)[1:] != lines:
         yield "history.csv of the comparison holds other lines than those of its runs."

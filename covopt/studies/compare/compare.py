@@ -65,8 +65,14 @@ class Contender:
         """Return the result's JSON with `median` and `starts`, or the reason why there is none."""
         if self.result is None:
             return {"method": self.method, "reason": self.reason}
-        starts = [record.known(cost) for cost in self.starts]
-        return self.result.summary() | {"median": record.known(self.median), "starts": starts}
+        return entry_of(self.result.summary())
+
+
+def entry_of(run: record.Summary) -> dict[str, object]:
+    """Return the JSON of a method: that of its run, with the costs of all starts and their median."""
+    starts = run["starts"] or [run["cost"]]
+    median = statistics.median(math.nan if cost is None else cost for cost in starts)
+    return {**run, "median": record.known(median), "starts": starts}
 
 
 @dataclass(frozen=True, repr=False)

@@ -39,7 +39,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import groupby
 
 import numpy as np
@@ -49,6 +48,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.spectral import CHARGED, spectral_bound
+from covopt.completely_positive.rational import integers
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, preactivations
 
@@ -147,14 +147,10 @@ def _linear_rank(Y: Float[Tensor, "N m"], beta: float, missed: float) -> tuple[i
 
 def _on_one_ray(Y: Float[Tensor, "N m"]) -> bool:
     """Return True if y_i = c_i v with all c_i >= 0, in exact arithmetic."""
-    rows = [[Fraction(value) for value in row] for row in Y.tolist()]
-    first = next(row for row in rows if any(row))
-    place = next(i for i, value in enumerate(first) if value)
-    return all(
-        row[place] * first[place] >= 0
-        and all(row[place] * first[i] == row[i] * first[place] for i in range(len(first)))
-        for row in rows
-    )
+    rows = integers(Y.numpy())
+    i, j = np.argwhere(rows)[0]
+    along = rows[:, j] * rows[i, j]
+    return bool((along >= 0).all() and (np.outer(rows[:, j], rows[i]) == rows * rows[i, j]).all())
 
 
 def _spread_in_angle(Y: Float[Tensor, "N m"], missed: float) -> bool:

@@ -25,20 +25,8 @@ PANELS: dict[str, Lines] = {
 
 
 def plot(axes: Axes, s: Summary, label: str = "cost") -> None:
-    """Draw one panel, and the picked lam."""
-    _draw(axes, s, label, PANELS[label], logarithmic="width" not in label)
-    if s["picked"] is not None:
-        axes.axvline(s["picked"], color=MARK_COLOR, linewidth=0.8, linestyle=":")
-
-
-def draw(figure: Figure, s: Summary) -> None:
-    """Draw the four panels."""
-    for axes, label in zip(figure.subplots(2, 2).flat, PANELS, strict=True):
-        plot(axes, s, label)
-
-
-def _draw(axes: Axes, s: Summary, up: str, lines: Lines, logarithmic: bool = True) -> None:
-    """Draw entries of the points against lam, with a legend if there is more than one known."""
+    """Draw one panel, with a legend if more than one of its lines is known, and the picked lam."""
+    lines, logarithmic = PANELS[label], "width" not in label
     values = {
         key: np.array([p[key] for p in s["points"]], dtype=np.float64) for key in ("lam", *(key for _, key, _ in lines))
     }
@@ -51,4 +39,12 @@ def _draw(axes: Axes, s: Summary, up: str, lines: Lines, logarithmic: bool = Tru
         axes.set_yscale("log")
     elif not logarithmic:
         axes.set_ylim(bottom=0.0)
-    dress(axes, "λ", up, legend=len(drawn) > 1)
+    dress(axes, "λ", label, legend=len(drawn) > 1)
+    if s["picked"] is not None:
+        axes.axvline(s["picked"], color=MARK_COLOR, linewidth=0.8, linestyle=":")
+
+
+def draw(figure: Figure, s: Summary) -> None:
+    """Draw the four panels."""
+    for axes, label in zip(figure.subplots(2, 2).flat, PANELS, strict=True):
+        plot(axes, s, label)

@@ -32,17 +32,6 @@ SOLVE, RANKS = "solve", "ranks"
 """The tasks of a sweep. `task` names one, or, as an option of the data, the kind of targets."""
 SOURCE = ("data", "target", "task", "rows", "shuffle", "scale", "data_dir")
 """The options of a cell's data."""
-QUESTIONS: dict[str, tuple[str, ...]] = {
-    SOLVE: (
-        *("lam", "loss", "depth", "bias", "activation", "method", "certify", "gap", "tol", "time_limit"),
-        *("max_iterations", "width", "max_width", "starts", "device", "seed", "test"),
-    ),
-    RANKS: (
-        *("batch_size", "rate", "lam", "momentum", "nesterov", "kept", "epochs", "steps", "loss", "depth", "width"),
-        *("bias", "activation", "architecture", "tolerance", "reference", "time_limit", "device", "seed"),
-    ),
-}
-"""The options of each task."""
 _COUNTS = (
     *("rows", "shuffle", "depth", "max_iterations", "width", "max_width", "starts", "seed", "batch_size", "steps"),
 )
@@ -79,7 +68,7 @@ class Grid:
     def problem(self, options: Options) -> tuple[np.ndarray, np.ndarray, Options]:
         """Return X, Y and the options of the task for a cell."""
         source = source_of(options)
-        dataset, arguments = self.datasets[source], {k: v for k, v in options.items() if k in QUESTIONS[self.task]}
+        dataset, arguments = self.datasets[source], {k: v for k, v in options.items() if k in WORK[self.task].options}
         if "test" in arguments:
             arguments["test"] = self.tests[source, arguments["test"]]
         return dataset.X, dataset.Y, arguments
@@ -109,8 +98,8 @@ def read_grid(path: str | os.PathLike[str]) -> Grid:
 def make_grid(spec: dict[str, object]) -> Grid:
     """Make the grid of a table of options, each a value or a list of values to vary."""
     named = spec.get("task")
-    task, own = (named, {"task"}) if isinstance(named, str) and named in QUESTIONS else (SOLVE, set())
-    names = SOURCE + QUESTIONS[task]
+    task, own = (named, {"task"}) if isinstance(named, str) and named in WORK else (SOLVE, set())
+    names = SOURCE + WORK[task].options
     for name in spec:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
@@ -202,10 +191,12 @@ class Task:
     """A kind of cell.
 
     Attributes:
+        options: the names of its options.
         results: the names of its results, columns of the table.
         done: computes these from X, Y and the options.
     """
 
+    options: tuple[str, ...]
     results: tuple[str, ...]
     done: Callable[[np.ndarray, np.ndarray, Options], Options]
 
@@ -251,12 +242,20 @@ def _numbers(values: list[int] | list[float]) -> str:
 WORK = {
     SOLVE: Task(
         (
+            *("lam", "loss", "depth", "bias", "activation", "method", "certify", "gap", "tol", "time_limit"),
+            *("max_iterations", "width", "max_width", "starts", "device", "seed", "test"),
+        ),
+        (
             *("status", "cost", "lower", "gap", "certificate", "fit", "norm", "residual", "widths"),
             *("seconds", "version", "error"),
         ),
         _solved,
     ),
     RANKS: Task(
+        (
+            *("batch_size", "rate", "lam", "momentum", "nesterov", "kept", "epochs", "steps", "loss", "depth", "width"),
+            *("bias", "activation", "architecture", "tolerance", "reference", "time_limit", "device", "seed"),
+        ),
         (
             *("status", "cost", "fit", "accuracy", "taken", "passes", "left", "ranks", "from_start"),
             *("stable_ranks", "functional_ranks", "solver", "seconds", "version", "error"),

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from covopt.records.directories import is_running
 from covopt.runtime.errors import RecordError
 from covopt.runtime.threads import repeating
 
@@ -246,13 +247,4 @@ def _gone(owner: object) -> bool:
     """Return True if the owner is a dead process of this machine, or no process at all."""
     machine, _, process = str(owner).partition("|")
     number = process.partition("|")[0]
-    if not number.isdecimal():
-        return True
-    if machine != _machine():
-        return False
-    try:
-        with suppress(PermissionError):
-            os.kill(int(number), 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    return False
+    return not number.isdecimal() or (machine == _machine() and not is_running(int(number)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from covopt.answer import parts, stored, words
 from covopt.records import provenance, record, svg
-from covopt.records.numerals import percent
+from covopt.records.numerals import percent_above
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
 from covopt.studies.width import figure as width_figures, words as width_words
@@ -17,7 +17,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     origin = provenance.read_origin(directory)
     solution, result = record.read_summary(directory / record.SOLUTION), stored.load(directory / record.SOLUTION)
     level = s["level"]
-    rows = [[_widths(p["width"]), p["cost"], _excess(p["cost"], level)] for p in s["curve"]]
+    rows = [[_widths(p["width"]), p["cost"], percent_above(p["cost"], level)] for p in s["curve"]]
     starts = [
         [f"{100 * float(eps):g} %", *s["start"][eps], s["estimate"][eps], *s["reasons"][eps]] for eps in s["start"]
     ]
@@ -55,10 +55,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         python=parts.in_python(solution, f"{name}/{record.SOLUTION}", "plateau"),
         **parts.made(name, s, origin),
     )
-
-
-def _excess(cost: float | None, level: float | None) -> str | None:
-    return None if cost is None or level is None or not level > 0.0 else percent((cost - level) / level)
 
 
 def _picture(s: Summary) -> svg.Picture:
