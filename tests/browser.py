@@ -2,12 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
@@ -59,13 +59,15 @@ class Browser:
         self.driver.save_screenshot(str(file))
 
 
-@contextmanager
-def browser(flags: Sequence[str] = FLAGS) -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
     """Chromium with a profile of its own, which disappears with it."""
+    if not (CHROMIUM and DRIVER):
+        pytest.skip(MISSING)
     with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = ChromeOptions()
         options.binary_location = str(CHROMIUM)
-        for flag in (*flags, f"--user-data-dir={profile}"):
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         driver = Chrome(options=options, service=Service(executable_path=str(DRIVER)))

@@ -25,6 +25,7 @@ import typecheck  # noqa: F401
 
 install_import_hook("covopt", "typecheck.check")
 
+from browser import window  # noqa: E402, F401
 from runs import Run  # noqa: E402
 
 from covopt.app.cli import main  # noqa: E402

@@ -3,11 +3,9 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import browser as chromium
 import pytest
 from browser import Browser
 
@@ -33,14 +31,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         pytest.skip("there is neither Sphinx nor site/")
     site = place / "site"
     return sorted(page for page in site.rglob("*.html") if not page.relative_to(site).as_posix().startswith(but))
-
-
-@pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
-    if not (chromium.CHROMIUM and chromium.DRIVER):
-        pytest.skip(chromium.MISSING)
-    with chromium.browser() as opened:
-        yield opened
 
 
 def test_formulas_have_their_font(pages: list[Path], window: Browser) -> None:

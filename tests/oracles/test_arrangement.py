@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,16 +26,18 @@ def circle(count: int, basis: torch.Tensor) -> torch.Tensor:
     return torch.stack([angle.cos(), angle.sin()], dim=1) @ basis
 
 
+def plain_value(X: np.ndarray, slope: float, Lambda: np.ndarray, q: np.ndarray) -> float:
+    z = X @ q
+    return float(np.linalg.norm(Lambda.T @ np.where(z >= 0, z, slope * z)))
+
+
 def by_enumeration(X: np.ndarray, slope: float, Lambda: np.ndarray) -> float:
     """max h over the circle in plain NumPy: all sign patterns that occur, an eigenproblem for each, and all kinks."""
     angles = np.concatenate([np.arctan2(X[:, 1], X[:, 0]) + turn for turn in (np.pi / 2, -np.pi / 2)])
     angles = np.unique(np.mod(angles, 2 * np.pi))
     middles = np.append((angles[1:] + angles[:-1]) / 2, (angles[-1] + angles[0]) / 2 + np.pi)
 
-    def h(q: np.ndarray) -> float:
-        z = X @ q
-        return float(np.linalg.norm(Lambda.T @ np.where(z >= 0, z, slope * z)))
-
+    h = partial(plain_value, X, slope, Lambda)
     best = max(h(np.array([np.cos(t), np.sin(t)])) for t in angles)
     for t in middles:
         pattern = np.where(X @ [np.cos(t), np.sin(t)] >= 0, 1.0, slope)

@@ -3,12 +3,13 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
-from test_arrangement import by_enumeration
+from test_arrangement import by_enumeration, plain_value
 
 from covopt.model.activation import Activation
 from covopt.oracles.arrangement import ArrangementOracle, row_rank
@@ -48,12 +49,7 @@ def all_patterns(X: np.ndarray) -> np.ndarray:
 
 def brute_force(X: np.ndarray, slope: float, Lambda: np.ndarray) -> float:
     """max h over the sphere in plain NumPy: a singular vector for each cell, and each circle by itself."""
-
-    def h(q: np.ndarray) -> float:
-        z = X @ q
-        return float(np.linalg.norm(Lambda.T @ np.where(z >= 0, z, slope * z)))
-
-    best = 0.0
+    h, best = partial(plain_value, X, slope, Lambda), 0.0
     for active in all_patterns(X):
         _, _, Vh = np.linalg.svd(Lambda.T @ (np.where(active, 1.0, slope)[:, None] * X))
         # h at the singular vector is a value of h wherever it lies, so both signs are candidates.

@@ -7,14 +7,12 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
 from xml.etree import ElementTree
 
-import browser as chromium
 import numpy as np
 import pytest
 from browser import DESKTOP, PHONE, Browser
@@ -104,14 +102,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shape = ["--depth", 3, "--width", 4, "--starts", 2]
         command("validate", "wave.npz", *shape, "--time-limit", 1, *question, "validate")
     return place
-
-
-@pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
-    if not (chromium.CHROMIUM and chromium.DRIVER):
-        pytest.skip(chromium.MISSING)
-    with chromium.browser() as opened:
-        yield opened
 
 
 # ---- what a report says
