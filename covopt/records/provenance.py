@@ -5,21 +5,20 @@ Every run stores it in `origin.json`, and its report shows it. Nothing in it cha
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from types import NoneType
 
 import torch
 
 from covopt import __version__
-from covopt.records import record
 from covopt.runtime.errors import RecordError
 
 ORIGIN = "origin.json"
@@ -40,9 +39,9 @@ class Origin:
         machine: the result of `machine()`.
     """
 
-    command: Sequence[str] | None = None
-    columns: Sequence[str] | None = None
-    classes: Sequence[str] | None = None
+    command: list[str] | None = None
+    columns: list[str] | None = None
+    classes: list[str] | None = None
     finished: str | None = None
     machine: dict[str, str] = field(default_factory=dict)
 
@@ -50,13 +49,6 @@ class Origin:
     def quoted(self) -> str | None:
         """Return the command, quoted for a shell."""
         return None if self.command is None else shlex.join(self.command)
-
-
-FORM = {
-    **dict.fromkeys(("command", "columns", "classes"), (NoneType, [str, ...])),
-    **{"finished": str | None, "machine": {...: str}},
-}
-"""The form of `origin.json`."""
 
 
 def write_origin(
@@ -67,8 +59,14 @@ def write_origin(
     """Return the writer of `origin.json` for a run on this machine."""
 
     def write(path: Path) -> None:
-        origin = Origin(command, columns, classes, datetime.now(UTC).isoformat(timespec="seconds"), machine())
-        path.write_text(record.as_json(vars(origin), indent=2) + "\n", encoding="utf-8")
+        origin = Origin(
+            command=None if command is None else list(command),
+            columns=None if columns is None else list(columns),
+            classes=None if classes is None else list(classes),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            machine=machine(),
+        )
+        path.write_text(json.dumps(asdict(origin), indent=2) + "\n", encoding="utf-8")
 
     return write
 
@@ -82,10 +80,23 @@ def read_origin(directory: Path) -> Origin:
     file = directory / ORIGIN
     if not file.is_file():
         return Origin()
-    stored = record.read_object(file)
-    if not record.has_form(stored, FORM):
-        raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.")
-    return Origin(**stored)
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        return Origin(
+            command=_words(stored["command"]),
+            columns=_words(stored["columns"]),
+            classes=_words(stored["classes"]),
+            finished=None if stored["finished"] is None else str(stored["finished"]),
+            machine={str(key): str(value) for key, value in stored["machine"].items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
+
+
+def _words(value: object) -> list[str] | None:
+    if value is not None and not (isinstance(value, list) and all(isinstance(word, str) for word in value)):
+        raise ValueError("names that are no text")
+    return value
 
 
 def machine() -> dict[str, str]:

@@ -92,27 +92,25 @@ def read_checked(file: Path) -> dict[str, Any]:
 
 def wrong_entry(summary: dict[str, Any]) -> str | None:
     """Return the first entry that is missing or of a wrong type; None if all are right."""
-    return next((name for name, form in ENTRIES.items() if not has_form(summary.get(name, ...), form)), None)
+    return next((name for name, form in ENTRIES.items() if not _has(summary.get(name, ...), form)), None)
 
 
-def has_form(value: object, form: Any) -> bool:
+def _has(value: object, form: Any) -> bool:
     """Return True if an entry of JSON has a form.
 
     A form is a type; a set of words; a dictionary or a list, with the form of each entry, or with one form and ... for
     any number of entries; or a tuple of alternatives.
     """
     if isinstance(form, tuple):
-        return any(has_form(value, alternative) for alternative in form)
+        return any(_has(value, alternative) for alternative in form)
     if isinstance(form, set):
         return isinstance(value, str) and value in form
     if isinstance(form, dict):
-        if not isinstance(value, dict):
-            return False
-        forms = dict.fromkeys(value, form[...]) if ... in form else form
-        return value.keys() == forms.keys() and all(has_form(value[name], forms[name]) for name in forms)
+        forms = dict.fromkeys(value, form[...]) if isinstance(value, dict) and ... in form else form
+        return isinstance(value, dict) and value.keys() == forms.keys() and all(_has(value[k], forms[k]) for k in forms)
     if isinstance(form, list):
         forms = form[:1] * len(value) if isinstance(value, list) and form[1:] == [...] else form
-        return isinstance(value, list) and len(value) == len(forms) and all(map(has_form, value, forms))
+        return isinstance(value, list) and len(value) == len(forms) and all(map(_has, value, forms))
     return fits(value, form)
 
 
