@@ -49,7 +49,9 @@ def depth_command(
         dataset = data.read(loss)
         with output.following(solving.time_limit) as show:
             curve = study.depth(
-                dataset,
+                dataset.X,
+                dataset.Y,
+                sample_weight=dataset.weights,
                 depths=chosen,
                 ranks=None if not rank else [k for k in rank if k],
                 lam=lam,

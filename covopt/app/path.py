@@ -65,7 +65,8 @@ def path_command(
         held = held_out.tested(test, dataset, lambda: data.read(question.loss, complement=True))
         with output.following(solving.time_limit) as show:
             answer = study.path(
-                dataset,
+                dataset.X,
+                dataset.Y,
                 **vars(values),
                 test=None if held is None else (held.X, held.Y),
                 folds=folds,

@@ -43,7 +43,9 @@ def plateau_command(
         dataset = data.read(question.loss)
         with output.following(solving.time_limit) as show:
             answer = study.plateau(
-                dataset,
+                dataset.X,
+                dataset.Y,
+                sample_weight=dataset.weights,
                 **vars(widths),
                 **vars(question),
                 **vars(solving),

@@ -81,6 +81,6 @@ def ranks_command(*, networks: Networks, data: options.Data, test: options.Test 
         if held is not None:
             given["test"] = held.X, held.Y
         with output.following(networks.time_limit) as show:
-            answer = study.ranks(dataset, **given, callback=show)
+            answer = study.ranks(dataset.X, dataset.Y, **given, callback=show)
     answer.describe_data(dataset)
     output.deliver(answer, "The answer", dataset)

@@ -163,7 +163,9 @@ def solve_command(
             telling_needs(callback is not None),
         ):
             result = (answer.plan if only_plan else answer.solve)(
-                dataset,
+                dataset.X,
+                dataset.Y,
+                sample_weight=dataset.weights,
                 **vars(question),
                 skip=skip,
                 **{**vars(solving), "device": place.device},

@@ -100,7 +100,9 @@ def validate_command(
         with output.following(solving.time_limit) as callback:
             audit = study.validate(
                 net,
-                dataset,
+                dataset.X,
+                dataset.Y,
+                sample_weight=dataset.weights,
                 **vars(question),
                 **vars(solving),
                 **vars(training),
