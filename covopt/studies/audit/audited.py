@@ -28,6 +28,16 @@ class Audit(Answer, ExaminedNetwork):
     """The answer of `validate`.
 
     Attributes:
+        problem: at the network's depth.
+        weights: the network's.
+        cost: its loss and the parts of it.
+        reference: the solver's result for the same problem.
+        descended: the end of further training from the weights; the weights themselves if it gains nothing.
+        descended_loss: the loss there, at first the network's; finished: whether it ended by itself, and not by time.
+        layers: each hidden layer, from the first.
+        hint: a sentence on another problem that the network may have been trained for; empty without one.
+        escape_cost: the loss of a better network, reached by neurons, blocks and descents; None without one.
+        batches: the effects of the batches of its training; None if they are not reported.
         inert: |W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l| for l = 1 ... L, the part of the weights that acts on nothing.
         residuals: |W_l - M_l^T Zs_{l-1}| / |W_l| for l = 1 ... L, 0 at stationary weights, with the best slopes at
             kinks; None where the multiplier is not determined. After Adam they stay large near kinks.

@@ -58,17 +58,7 @@ class Finding(StrEnum):
 class ExaminedNetwork:
     """A network with the facts on which its verdict rests, and the rules that turn them into a finding and sentences.
 
-    Attributes:
-        problem: at the network's depth.
-        weights: the network's.
-        cost: its loss and the parts of it.
-        reference: the solver's result for the same problem.
-        descended: the end of further training from the weights; the weights themselves if it gains nothing.
-        descended_loss: the loss there, at first the network's; finished: whether it ended by itself, and not by time.
-        layers: each hidden layer, from the first.
-        hint: a sentence on another problem that the network may have been trained for; empty without one.
-        escape_cost: the loss of a better network, reached by neurons, blocks and descents; None without one.
-        batches: the effects of the batches of its training; None if they are not reported.
+    `Audit` explains its fields.
     """
 
     problem: Problem
