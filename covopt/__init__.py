@@ -23,14 +23,13 @@ if TYPE_CHECKING:  # `X as X` hands the name on to type checkers
     from covopt.answer.solve import plan as plan, solve as solve
     from covopt.completely_positive.answer import CPRank as CPRank
     from covopt.completely_positive.completely_positive import cp_rank as cp_rank
-    from covopt.completely_positive.edge_gram import data_of_graph as data_of_graph, gram_of_graph as gram_of_graph
-    from covopt.completely_positive.sigma_rank import (
+    from covopt.completely_positive.cone import (
         Membership as Membership,
-        SigmaRank as SigmaRank,
         in_cone as in_cone,
         representations_of as representations_of,
-        sigma_rank as sigma_rank,
     )
+    from covopt.completely_positive.edge_gram import data_of_graph as data_of_graph, gram_of_graph as gram_of_graph
+    from covopt.completely_positive.sigma_rank import SigmaRank as SigmaRank, sigma_rank as sigma_rank
     from covopt.completely_positive.supports import Copositivity as Copositivity, copositivity as copositivity
     from covopt.data.data import Dataset as Dataset, read_data as read_data
     from covopt.estimators import CovoptClassifier as CovoptClassifier, CovoptRegressor as CovoptRegressor
@@ -84,8 +83,9 @@ _NAMES = {
     "answer.solve": "plan solve",
     "completely_positive.answer": "CPRank",
     "completely_positive.completely_positive": "cp_rank",
+    "completely_positive.cone": "in_cone Membership representations_of",
     "completely_positive.edge_gram": "data_of_graph gram_of_graph",
-    "completely_positive.sigma_rank": "Membership SigmaRank in_cone representations_of sigma_rank",
+    "completely_positive.sigma_rank": "sigma_rank SigmaRank",
     "completely_positive.supports": "Copositivity copositivity",
     "data.data": "Dataset read_data",
     "estimators": "CovoptClassifier CovoptRegressor",
