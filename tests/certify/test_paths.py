@@ -55,7 +55,7 @@ def test_the_largest_value_of_a_neuron_is_that_of_mixed_integer_programmes(rows:
     branching = Branching.roots(directions, rows)
     branching.search(body, rng.standard_normal((rows, 1)), 0.0, 0.3)  # trees of other multipliers do not mislead
     branching = branching.refined(directions[::-1])
-    is_complete, met = branching.search(body, multipliers, 0.0, 1e-6)
+    is_complete, neurons = branching.search(body, multipliers, 0.0, 1e-6)
     assert is_complete
     A = np.hstack([body.corners.numpy(), -body.corners.numpy()])
     values = []
@@ -72,7 +72,7 @@ def test_the_largest_value_of_a_neuron_is_that_of_mixed_integer_programmes(rows:
         integrality = np.concatenate([np.zeros(n + rows), np.ones(rows)])
         cost = np.concatenate([np.zeros(n), -lam, np.zeros(rows)])
         values.append(-milp(cost, constraints=[LinearConstraint(rows_, low, high), total], integrality=integrality).fun)
-    largest = np.abs(met.values @ multipliers[:, 0] / (met.weights + body.price * met.biases)).max()
+    largest = np.abs(neurons.values @ multipliers[:, 0] / (neurons.weights + body.price * neurons.biases)).max()
     assert largest == pytest.approx(max(values), rel=1e-5)
     most, _ = branching.tree().most(body, multipliers, branching.directions)
     assert max(values) * (1.0 - 1e-9) <= most <= max(values) * body.atoms.secant * (1.0 + 1e-4)

@@ -179,7 +179,7 @@ class Branching:
         """
         slopes, leaves = self.directions @ multipliers.T, np.flatnonzero(self.cuts == LEAF)
         above, best = np.full(len(self.of), -math.inf), 0.0
-        met = Neurons(np.zeros((0, len(multipliers))), np.zeros(0), np.zeros(0))
+        largest = Neurons(np.zeros((0, len(multipliers))), np.zeros(0), np.zeros(0))
         above[leaves] = self._above(body, slopes, leaves)
         is_open, is_complete = np.ones(len(above), dtype=bool), False
         while not stop() and len(self.of) <= most:
@@ -192,7 +192,7 @@ class Branching:
             enough = max(goal, best) * (1.0 + 0.5 * precision)
             settled = _settled(body, lam, signs, enough, max(goal, best) * (1.0 + precision))
             neurons, value = _described(body, lam, settled, 40)
-            met, best = met.with_more(neurons), max(best, value)
+            largest, best = largest.with_more(neurons), max(best, value)
             bounds = settled.above.numpy()
             better = bounds < above[now]
             above[now[better]], self.prices[now[better]] = bounds[better], settled.prices.numpy()[better]
@@ -205,7 +205,7 @@ class Branching:
             is_open[now], above[now[halved]] = False, -math.inf
             above = np.append(above, self._above(body, slopes, halves))
             is_open = np.append(is_open, np.ones(len(halves), dtype=bool))
-        return is_complete, met
+        return is_complete, largest
 
     def _above(self, body: Body, slopes: Float[np.ndarray, "K N"], nodes: Int[np.ndarray, " b"]) -> np.ndarray:
         """Return what the prices of nodes prove, but for rounding (b,)."""

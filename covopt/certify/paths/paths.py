@@ -242,9 +242,10 @@ class Search:
                 continue
             if 2 * len(self.branching.of) > self.most:
                 self.branching = Branching.roots(self.directions.vectors, len(instance.targets))
-            whole, met = self.branching.search(body, best.multipliers, goal, self.precision, self.stop, self.most)
-            missing = self._add(met, best, goal)
-            if not whole and not missing:
+            search = self.branching.search
+            complete, violating = search(body, best.multipliers, goal, self.precision, self.stop, self.most)
+            missing = self._add(violating, best, goal)
+            if not complete and not missing:
                 break
             if not missing:
                 tree = self.branching.tree()

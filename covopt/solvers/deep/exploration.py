@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covopt.model.loss import MeanSquaredError
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
-from covopt.solvers.training.batch import Batch, work
+from covopt.solvers.training.batch import Batch, Widths, work
 from covopt.solvers.training.cycles import CyclePace
 from covopt.solvers.training.descent import SOAP, Adam, AdamOptions
 from covopt.solvers.training.exact_fit import usual_penalty
@@ -163,6 +162,12 @@ class Exploration:
             return 0
         return min(most, self.together, max(fewest_starts, int(with_usual_steps)))
 
+    def early(self, problem: Problem, seconds: float, most: int, batch: int) -> int:
+        """Return how many starts, up to `most`, are trained before a batch of others descends; 0 if that is cheap."""
+        expensive = 0.1  # of the time
+        share = share_of_descents(problem, batch, seconds)
+        return self.count(problem, seconds, most) if share > expensive else 0
+
     def train(self, problem: Problem, starts: Sequence[Weights], budget: Budget) -> Networks:
         """Train the starts, in fewer steps if time is short; return the lowest of each."""
         batch, point, rate = _packed(in_single(problem), starts, self.rate)
@@ -170,7 +175,7 @@ class Exploration:
         within, pace = replace(budget, time_limit=limit), CyclePace()
         pace.descend(self.method(batch, point, AdamOptions(rate=rate)), self.probe, within)
         fewest, most = self.steps
-        most = max(fewest, min(most, self._affordable(problem, batch, self.share * budget.time_limit)))
+        most = max(fewest, min(most, self._affordable(problem, batch.widths, self.share * budget.time_limit)))
         steps = min(most, pace.steps(most, within)[0])
         adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
         pace.descend(adam, steps, within)
@@ -190,9 +195,9 @@ class Exploration:
         if not any(bool(W.any()) for weights in networks for W in weights):
             return []  # the learning rate is relative to the size of the weights
         own = self.tuning
-        batch = Batch(problem, [[len(W) for W in weights[:-1]] for weights in networks])
         seconds = min(own.share * budget.time_limit, budget.remaining())
-        steps = min(own.steps, self._affordable(problem, batch, seconds))
+        widths = [[len(W) for W in weights[:-1]] for weights in networks]
+        steps = min(own.steps, self._affordable(problem, widths, seconds))
         if steps < self.fewest[1]:
             return []
         tuned, part = [list(weights) for weights in networks], math.ceil(steps / len(own.penalties))
@@ -207,9 +212,9 @@ class Exploration:
         CyclePace().descend(adam, steps, budget)
         return _unpacked(problem, batch, adam)
 
-    def _affordable(self, problem: Problem, batch: Batch, seconds: float) -> int:
-        """Return the number of steps that fit into the time, estimated from multiplications."""
-        products = sum(work(problem, widths) for widths in batch.widths)
+    def _affordable(self, problem: Problem, widths: Sequence[Widths], seconds: float) -> int:
+        """Return the number of steps of a batch that fit into the time, estimated from multiplications."""
+        products = sum(work(problem, own) for own in widths)
         return int(min(seconds * self.speed / (self.call + products), 1e9))  # the time limit may be infinite
 
 
@@ -246,13 +251,15 @@ FIRST_OF_MORE_LAYERS = replace(
 """
 
 
-def training(problem: Problem, seconds: float) -> Exploration:
+def first_training(problem: Problem, seconds: float) -> Exploration:
     """Return how first starts are trained: with a falling penalty at four layers and more, if all cycles fit."""
-    # It ended 0.8 % higher on 30 samples, 0.9 % lower on 60. It never ended lower at 1.9 times the usual lam and with
-    # cross-entropy, where costs after 1 s were 0.3 to 1.5 % and 9 % higher.
-    suits = problem.samples >= 50 and problem.lam < usual_penalty(problem)
-    fits = replace(FIRST_OF_MORE_LAYERS, fewest=(1, 3000)).count(problem, seconds, 1)  # twice the steps: a guess
-    return FIRST_OF_MORE_LAYERS if suits and fits and isinstance(problem.loss, MeanSquaredError) else FIRST
+    # A falling penalty ended 0.8 % higher on 30 samples, 0.9 % lower on 60. It never ended lower at 1.9 times the usual
+    # lam and with cross-entropy, where costs after 1 s were 0.3 to 1.5 % and 9 % higher.
+    suits = bool(problem.ridge) and problem.samples >= 50 and problem.lam < usual_penalty(problem)
+    # There should be time for twice the steps of the first start's cycles; this factor was not measured.
+    most = 2 * sum(cycle.steps for cycle in FIRST_OF_MORE_LAYERS.cycles[:-1])
+    fits = replace(FIRST_OF_MORE_LAYERS, fewest=(1, most)).count(problem, seconds, 1)
+    return FIRST_OF_MORE_LAYERS if suits and fits else FIRST
 
 
 def _at_penalty(problem: Problem, networks: Networks, factor: float, train: Callable[..., Networks]) -> Networks:

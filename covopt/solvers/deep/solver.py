@@ -25,19 +25,11 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
-from covopt.solvers.deep.exploration import (
-    Cycle,
-    Exploration,
-    RandomStarts,
-    few_starts,
-    share_of_descents,
-    training,
-    usual_width,
-)
+from covopt.solvers.deep.exploration import Cycle, Exploration, RandomStarts, few_starts, first_training, usual_width
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced, widened
-from covopt.solvers.deep.starts import AT_DEPTH_3, BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers, most_ranks
+from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, draws_to_descend, ends_first, from_two_layers, most_ranks
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, descend
 from covopt.solvers.training.simple import simple_networks
@@ -115,8 +107,6 @@ class DeepSolver:
         enough: a cost that is within the gap asked for of a proved bound; the search ends there.
     """
 
-    cheap = 0.1  # of the time, for a batch of descents; where it takes more, a few starts are trained before it
-
     def __init__(
         self,
         problem: Problem,
@@ -135,6 +125,7 @@ class DeepSolver:
         self.on_incumbent: OnIncumbent = ignore_incumbent
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
+
     def init(self, budget: Budget) -> State:
         """Return the best of the networks at hand (simple.py, starts.py), or the given start."""
         empty = [self.problem.X.new_zeros(shape) for shape in self.problem.shapes([0] * (self.problem.depth - 1))]
@@ -147,10 +138,10 @@ class DeepSolver:
             self._keep(state, start)
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self._enough and self.options.starts:
-            share = share_of_descents(self.problem, self.options.batch, budget.time_limit)
-            early = share > self.cheap and not self._together(budget, 0)
-            self._training = training(self.problem, budget.time_limit)
-            self._early = self._training.count(self.problem, budget.time_limit, self.options.starts) if early else 0
+            self._training = first_training(self.problem, budget.time_limit)
+            if not self._together(budget, 0):
+                starts, batch = self.options.starts, self.options.batch
+                self._early = self._training.early(self.problem, budget.time_limit, starts, batch)
             if not self._begins_late:
                 with budget.phase("first networks"):
                     self._begin(state, budget)
@@ -217,13 +208,15 @@ class DeepSolver:
         return bool(state.waiting) and (first or (bool(state.costs) and not state.due))
 
     # -- steps --------------------------------------------------------------------------------------------------
+
     def _explore(self, state: State, budget: Budget, few: bool = False) -> None:
         first, exploration = len(state.costs), self._exploration
         batch = self.options.batch if self.options.tol is None else AT_FIRST
         batch = min(AT_FIRST, few_starts(self.problem, budget.time_limit)) if few else batch
         state.trained = (together := self._together(budget, first)) > 0
         numbers = range(first, first + together if together else min(first + batch, self.options.starts))
-        draws = [self._draw(k, exploration.starts if state.trained else None) for k in numbers]
+        starts = exploration.starts if state.trained else draws_to_descend(self.problem.depth)
+        draws = [self._draw(k, starts) for k in numbers]
         if state.trained:
             networks = exploration.train(self._descents.smooth, draws, budget)
             self._choose(state, networks, exploration.elite, exploration.promising, budget)
@@ -359,6 +352,7 @@ class DeepSolver:
         return changed if self._narrow(changed) else state.best
 
     # -- parts of the steps -------------------------------------------------------------------------------------
+
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """Make the network the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._descents.cost(weights)
@@ -384,11 +378,8 @@ class DeepSolver:
     def _narrow(self, weights: Weights) -> bool:
         return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
 
-    def _draw(self, number: int, starts: RandomStarts | None) -> list[Tensor]:
-        """Return random start `number`, one of those for Adam; None: for a descent through smoothed kinks."""
-        if starts is None:
-            # Of the few that come first, at a large depth, the first is not the narrowest.
-            starts = AT_DEPTH_3 if self.problem.depth == 3 else RandomStarts(first=int(self.problem.depth > ENDS))
+    def _draw(self, number: int, starts: RandomStarts) -> list[Tensor]:
+        """Return random start `number`."""
         return starts.draw(self._descents.smooth, number, self._seed, self._max_width)
 
     def _with_wider_copies(self, weights: list[Tensor]) -> list[list[Tensor]]:

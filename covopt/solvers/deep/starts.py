@@ -5,6 +5,7 @@
 * **Outer layers first.** At a large depth the middle of a good network is the identity on a few dimensions, and its two
   ends are shallow maps into these and out of them. So networks of depth 4 with widths (n, k, n) are drawn, descend, and
   get identity layers at the layer of k neurons. Random networks of full depth lose the signal.
+* **The best of random ones.** Of many random starts the most promising descend further; the others are dropped.
 
 Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1: the upper bound is this construction.
 """
@@ -38,8 +39,6 @@ DRAWN, REFINED = 3, 4
 # The part of the time limit that the answer of two layers may take, and its rounds at most: rough, as all layers
 # descend from it, and brief where starts that are trained follow, which end lower.
 ROUGHLY, BRIEFLY = (0.25, 6), (0.05, 3)
-# Of random starts of three layers. At larger scales they reach the lowest minima, of low rank, less often.
-AT_DEPTH_3 = RandomStarts(scales=(0.5, 0.35, 0.2))
 # Rounds after which no exact fit is expected any more; until then they begin again with four times as many, in half of
 # the time.
 FITTING = 1000
@@ -67,16 +66,23 @@ def from_two_layers(
     return deepened(shallow, weights, problem)
 
 
+def draws_to_descend(depth: int) -> RandomStarts:
+    """Return the random starts that descend through smoothed kinks."""
+    if depth == 3:  # at larger scales they reach the lowest minima, of low rank, less often
+        return RandomStarts(scales=(0.5, 0.35, 0.2))
+    return RandomStarts(first=int(depth > ENDS))  # of the few that come first, the first is not the narrowest
+
+
 def lowest_of_random(
     problem: Problem, count: int, seed: int, max_width: int | None, stop: Callable[[], bool]
 ) -> list[list[Tensor]]:
-    """Return the two networks to which the most promising of `count` random starts of three layers descend.
+    """Return the two networks to which the most promising of `count` random starts descend.
 
-    The starts of exact fits descend at a penalty. On 14 of 100 random sets of 2 to 5 samples the cost after 5 s was 0.5
-    to 18 % above the best of 60 s without these networks, on 3 with them (docs/notes/2026-11-shares.md).
+    The starts of exact fits descend at a penalty. Of 100 random sets of 2 to 5 samples 12 cost more than 1 % above the
+    best of 60 s after 5 s without these networks, and of these 12 only 3 with them (docs/notes/2026-11-shares.md).
     """
-    smooth = explored_problem(problem)
-    networks = [AT_DEPTH_3.draw(smooth, number, seed, max_width) for number in range(count)]
+    smooth, starts = explored_problem(problem), draws_to_descend(problem.depth)
+    networks = [starts.draw(smooth, number, seed, max_width) for number in range(count)]
     for options, most in ((EXPLORING, 6), (REFINING, 2)):
         networks = descend(smooth, networks, options, stop)
         networks = sorted(networks, key=lambda weights: evaluate(smooth, weights).total)[:most]

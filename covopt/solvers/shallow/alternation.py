@@ -103,8 +103,9 @@ class Alternation:
         else:
             outcome = self._alternate(self._prover)
         network, status = self._network(outcome), outcome.status
-        hasty = status in ENDED and not self._searched(outcome)
-        if hasty or (status is not Status.INTERRUPTED and self.options.certify == "full" and self.budget.spent()):
+        is_cut_short = status in ENDED and not self._searched(outcome)
+        is_late = self.options.certify == "full" and self.budget.spent()
+        if is_cut_short or (is_late and status is not Status.INTERRUPTED):
             status = Status.TIME_LIMIT
         dual = self.solver.dual(outcome.state)
         return Attempt(network.weights(), status, outcome.history, self.best, [network.cost], dual)
@@ -132,7 +133,7 @@ class Alternation:
         return outcome
 
     def _searched(self, outcome: Outcome[State]) -> bool:
-        """Return True if the search has ended, and not only to let the first proof begin."""
+        """Return True if the search ended because nothing was left, not to let an early first proof begin."""
         return outcome.status in ENDED and self.solver.options is self._thorough
 
     def _network(self, outcome: Outcome[State]) -> Network:

@@ -319,7 +319,7 @@ class ShallowSolver(Rounds):
         return max(self.smallest_tolerance, self.options.stall_tolerance * self.options.gap)
 
     def _most_effort(self) -> int:
-        """Return the last usable place in EFFORTS; those for falls below `tol` are left out."""
+        """Return the last usable place in EFFORTS; those for falls that no longer count are left out."""
         return sum(effort.slow_fall > max(self.options.tol or 0.0, self._stall_threshold()) for effort in EFFORTS)
 
     def _adapt_effort(self, state: State, last: State) -> None:

@@ -133,7 +133,8 @@ class Cases(Stage):
     starts descend beside it.
 
     Attributes:
-        drawing: the part of its time, at most, in which random starts are explored.
+        drawing: the part of its time, at most, in which random starts are explored; 0.25 was too little for 5 samples
+            in a solve of 5 s.
         worth: it ends where twice its cases would take less than this part off the gap.
         cases: at most, and no more than `max_iterations`.
     """
@@ -174,9 +175,11 @@ class Cases(Stage):
 
         def meet(weights: list[Tensor]) -> float:
             nonlocal draws
-            starts, stop = [[W.to(problem.X) for W in units.inward(weights)]], budget.rest(self.drawing).pace()
-            starts += lowest_of_random(problem, draws, scaled.seed, scaled.max_width, stop) if draws else []
-            draws = 0  # later ones go on from a case alone
+            starts = [[W.to(problem.X) for W in units.inward(weights)]]
+            if draws:
+                stop = budget.rest(self.drawing).pace()
+                starts += lowest_of_random(problem, draws, scaled.seed, scaled.max_width, stop)
+                draws = 0  # only beside the first case
             best = min(descents.descend(starts, POLISHING, budget), key=descents.cost)
             return offered(incumbent, options, units.outward(reduced(problem, best, budget.overdue)), "cases")
 
@@ -229,7 +232,8 @@ class PathBound(Stage):
     """The bound from the path norm of three layers on some samples, whose first neurons are those of the network.
 
     Attributes:
-        worth: with `auto` it ends where the most that it might still prove is less than this part of the gap.
+        worth: with `auto` it ends where the most that it might still prove is less than this part of the gap. With 0.1
+            it ended at 20.06 for 20 points of a sine and a cosine, with 0.01 2 s later at 20.12.
     """
 
     worth: float = 0.01
