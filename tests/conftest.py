@@ -1,5 +1,6 @@
 """Shapes are checked in the tests, and only there; property tests repeat; a test and its programs use one thread."""
 
+import gc
 import os
 import sys
 import time
@@ -79,6 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    gc.freeze()  # what was imported stays: collections do not look through it again
 
 
 class WholeFiles(LoadScopeScheduling):
