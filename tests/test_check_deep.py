@@ -54,7 +54,7 @@ LINE = np.linspace(-1.0, 1.0, 10)[:, None]
 WAVES = np.hstack([np.sin(3.0 * LINE), np.cos(2.0 * LINE)])
 WEIGHTED = {"sample_weight": np.arange(1.0, 6.0)}
 ASK: dict[str, tuple[type[Proof], np.ndarray, np.ndarray, dict[str, object]]] = {
-    "edges": (Laplacian, X[:5, :4], Y[:5], {"bias": 0.0, "time_limit": 5.0}),
+    "edges": (Laplacian, X[:5, :4], Y[:5], {"bias": 0.0, "time_limit": 2.5}),
     "edges, bias": (Laplacian, X[:5, :4], Y[:5], {}),
     "edges, cones": (Laplacian, X[:5, :2], Y[:5, :2], {"bias": 0.0}),
     "edges, noise": (Laplacian, X[:5, :3] @ X[5:8, :5] + 1e-11 * X[:5, 5:10], Y[:5, :1], {"bias": 0.0}),
@@ -136,7 +136,7 @@ def test_a_bound_of_a_solve_is_proved(tmp_path: Path) -> None:
     """As `solve` itself ends, with the best of all kinds."""
     for number, options in enumerate(({"lam": 1e-2}, {"bias": 0.0}, {"lam": 1e-2, "activation": "linear"})):
         inputs = X[:4, : 1 + ("lam" not in options)]
-        result = covopt.solve(inputs, Y[:4, :2], depth=3, time_limit=3.0, **options)  # type: ignore[arg-type]
+        result = covopt.solve(inputs, Y[:4, :2], depth=3, time_limit=1.0, **options)  # type: ignore[arg-type]
         result.save(tmp_path / str(number), others=PLAIN)
         code, told = checker.check(tmp_path / str(number), DEADLINE)
         assert code == PROVED, told

@@ -154,7 +154,7 @@ def test_the_gradient_leaves_biases_alone(skip: bool) -> None:
 def test_below_penalised_biases_where_nothing_is_exact(options: dict) -> None:
     rng = np.random.default_rng(4)
     X, Y = rng.standard_normal((20, 4)), np.eye(2)[rng.integers(0, 2, 20)]
-    free_cost = covopt.solve(X, Y, lam=1e-2, bias="free", time_limit=3, **options).cost
+    free_cost = covopt.solve(X, Y, lam=1e-2, bias="free", time_limit=2, **options).cost
     assert free_cost < covopt.solve(X, Y, lam=1e-2, bias=3.0, certify="none", time_limit=1, **options).cost
 
 

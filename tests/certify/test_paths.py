@@ -135,12 +135,12 @@ def test_no_bound_is_above_a_random_network(seed: int) -> None:
         assert 0.0 <= proof(problem, weights).lower <= cost * (1.0 + 1e-9)
 
 
-@pytest.mark.parametrize("size", [1e-60, 1e-3, 1e60])
-def test_units_do_not_matter(size: float) -> None:
+def test_units_do_not_matter() -> None:
     problem, weights, cost = instance_and_network(1, 6, 3, 2)
-    plain = proof(problem, weights).lower
-    scaled = make_problem(problem.X * size, problem.Y * size, depth=3, bias=problem.beta * size)
-    assert proof(scaled, [weights[0], weights[1], weights[2]]).lower == pytest.approx(plain, rel=2e-2)
+    plain = proof(problem, weights, 30).lower
+    for size in (1e-60, 1e-3, 1e60):
+        scaled = make_problem(problem.X * size, problem.Y * size, depth=3, bias=problem.beta * size)
+        assert proof(scaled, weights, 30).lower == pytest.approx(plain, rel=2e-2)
     assert plain <= cost
 
 
@@ -167,7 +167,7 @@ def proved() -> tuple[Problem, PathNorm, float]:
 def test_a_changed_proof_proves_no_more_than_a_network_costs(proved: tuple[Problem, PathNorm, float]) -> None:
     problem, given, cost = proved
     rng = np.random.default_rng(0)
-    for _ in range(60):
+    for _ in range(25):
         changed = replace(
             given,
             step=float(rng.choice([given.step, 0.3, 1.0])),
@@ -207,7 +207,7 @@ def test_a_leaf_that_decides_nothing_counts_every_neuron() -> None:
 # -- as a user --------------------------------------------------------------------------------------------------------
 def test_a_solve_proves_and_verifies_it(tmp_path: Path) -> None:
     x = np.linspace(-1.0, 1.0, 10)[:, None]
-    result = covopt.solve(x, np.sin(3.0 * x), depth=3, lam=0.05, bias=1.0, time_limit=12.0, seed=0)
+    result = covopt.solve(x, np.sin(3.0 * x), depth=3, lam=0.05, bias=1.0, time_limit=12.0, gap=0.145, seed=0)
     assert result.certificate == "paths"
     assert result.gap < 0.15
     result.save(tmp_path / "run")

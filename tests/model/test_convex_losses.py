@@ -181,11 +181,11 @@ def test_deep_networks_descend_and_no_bound_is_claimed(name: str) -> None:
     X, Y, weight = data(8, 2, 12, name)
     problem = make_problem(X, Y, lam=0.01, loss=name, depth=3, sample_weight=weight)
     found = covopt.solve(
-        X, Y, lam=0.01, loss=name, depth=3, sample_weight=weight, time_limit=1.5, starts=4, certify="fast"
+        X, Y, lam=0.01, loss=name, depth=3, sample_weight=weight, time_limit=0.8, starts=4, certify="fast"
     )
     assert (found.lower, found.certificate, found.attainable) == (None, "none", "none")
     trained = covopt.solve(
-        X, Y, lam=0.01, loss=name, depth=3, sample_weight=weight, time_limit=1.5, method="train", certify="none"
+        X, Y, lam=0.01, loss=name, depth=3, sample_weight=weight, time_limit=0.8, method="train", certify="none"
     )
     assert found.cost <= 1.05 * trained.cost
     assert found.cost < 0.8 * float(problem.loss_at(torch.zeros_like(problem.Y)))
@@ -206,5 +206,5 @@ def test_the_best_constant_is_never_missed(bias: float) -> None:
         scipy.optimize.minimize(constant, start, method="BFGS", options={"gtol": 1e-12}).fun
         for start in (np.zeros(3), np.array([0.0, 0.0, -20.0]))
     )
-    result = covopt.solve(X, Y, lam=1.0, loss="cross_entropy", bias=bias, certify="none", time_limit=2.0)
+    result = covopt.solve(X, Y, lam=1.0, loss="cross_entropy", bias=bias, certify="none", time_limit=1.0)
     assert result.cost <= best * (1.0 + 1e-9)

@@ -45,7 +45,7 @@ def breaking_at(iteration: int) -> Callback:
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_rounds_go_on_as_without_a_break(name: str, tmp_path: Path) -> None:
     asked = {"certify": "none", "max_iterations": 3, "time_limit": 1e5, **QUESTIONS[name]}
-    X, Y = data(30)
+    X, Y = data(16)
     whole = covopt.solve(X, Y, **asked)  # type: ignore[arg-type]
     asked |= {"checkpoint": tmp_path / "state.npz", "checkpoint_every": OFTEN}
     with pytest.raises(Break):

@@ -347,9 +347,9 @@ def test_two_processes_descend_on_all_rows(tmp_path: Path) -> None:
 
 def test_one_process_of_a_group_goes_on_from_a_network(tmp_path: Path) -> None:
     X, Y = data(300)
-    first = covopt.solve(X[:60], Y[:60], lam=1e-2, depth=3, certify="none", time_limit=5.0, starts=2)
+    first = covopt.solve(X[:60], Y[:60], lam=1e-2, depth=3, certify="none", time_limit=2.0, starts=2)
     with group(0, 1, str(tmp_path / "meeting")):
-        result = solve(0, 1, X, Y, lam=1e-2, depth=3, init=first, time_limit=5.0)
+        result = solve(0, 1, X, Y, lam=1e-2, depth=3, init=first, time_limit=2.0)
     problem = make_problem(X, Y, lam=1e-2, depth=3)
     assert result.cost <= evaluate(problem, first.weights).total
     assert result.cost == pytest.approx(evaluate(problem, result.weights).total, rel=1e-12)

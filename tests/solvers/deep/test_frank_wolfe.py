@@ -97,19 +97,19 @@ def test_an_exact_fit_is_exact_and_as_cheap_as_that_of_the_method_cone() -> None
 
 
 def test_a_penalty_above_lam_max_leaves_zero() -> None:
-    found = covopt.solve(X, Y, lam=100.0, depth=3, method="frank-wolfe", time_limit=10.0)
+    found = covopt.solve(X, Y, lam=100.0, depth=3, method="frank-wolfe", certify="none")
     assert found.widths == [0, 0]
-    bias = covopt.solve(X, Y, lam=100.0, depth=3, method="cone", time_limit=10.0)
+    bias = covopt.solve(X, Y, lam=100.0, depth=3, method="cone", certify="none")
     assert found.cost <= bias.cost * (1.0 + 1e-6)
 
 
-@pytest.mark.parametrize("scale", [1e-70, 1e70])
-def test_units_do_not_matter(scale: float) -> None:
+def test_units_do_not_matter() -> None:
     """X in other units, and Y, lam so that the question is the same."""
     options = {"depth": 3, "method": "frank-wolfe", "starts": 1, "max_iterations": 2, "bias": 0.0, "certify": "none"}
     plain = covopt.solve(X, Y, lam=0.01, **options)
-    scaled = covopt.solve(scale * X, Y, lam=0.01 * scale ** (2.0 / 3.0), **options)
-    assert scaled.cost == pytest.approx(plain.cost, rel=5e-2)
+    for scale in (1e-70, 1e70):
+        scaled = covopt.solve(scale * X, Y, lam=0.01 * scale ** (2.0 / 3.0), **options)
+        assert scaled.cost == pytest.approx(plain.cost, rel=5e-2)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_units_do_not_matter(scale: float) -> None:
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 def test_degenerate_data_end_in_an_honest_answer(data: tuple[np.ndarray, np.ndarray], bias: float) -> None:
     inputs, targets = data
-    found = covopt.solve(inputs, targets, lam=0.01, depth=3, bias=bias, method="frank-wolfe", starts=1, time_limit=2.0)
+    found = covopt.solve(inputs, targets, lam=0.01, depth=3, bias=bias, method="frank-wolfe", starts=1, time_limit=1.0)
     cost = evaluate(found.problem, [torch.as_tensor(W) for W in found.weights]).total
     assert found.cost == pytest.approx(cost, rel=1e-12, abs=1e-300)
     assert (found.lower or 0.0) <= found.cost * (1.0 + 1e-12)

@@ -227,15 +227,15 @@ def test_the_best_of_several_starts_and_a_given_one() -> None:
 def test_starts_come_in_batches_that_fit_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, seen = small(), []
     monkeypatch.setattr(trainer, "fitting", lambda *_: 2)
-    best = train_best(problem, Budget(1e4), width=6, starts=3, seed=3, callback=seen.append)
-    assert best.starts == [cost for seeds in ([3, 4], [5]) for cost in train(problem, [6], seeds=seeds).costs]
+    best = train_best(problem, Budget(1e4), width=2, starts=3, seed=3, callback=seen.append)
+    assert best.starts == [cost for seeds in ([3, 4], [5]) for cost in train(problem, [2], seeds=seeds).costs]
     assert evaluate(problem, best.weights).total == min(best.starts)
     assert best.status is Status.CONVERGED
     assert best.history == seen
     assert [line.iteration for line in best.history] == list(range(len(best.history)))
     assert all(after.cost <= before.cost for before, after in pairwise(best.history))
     monkeypatch.setattr(Budget, "spent", lambda self: True)
-    assert len(train_best(problem, Budget(1e4), width=6, starts=10**6).starts) == 2
+    assert len(train_best(problem, Budget(1e4), width=2, starts=10**6).starts) == 2
 
 
 def test_fewer_trainings_fit_into_less_time_and_at_least_one() -> None:
