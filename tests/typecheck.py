@@ -20,7 +20,7 @@ FIRST, EVERY, EVERY_WITHIN = 10, 300, 10_000
 """Calls of a function in a process that are checked: so many, and then one in so many; that of one within another."""
 
 ALWAYS = "covopt.records.packed"
-"""It asks isinstance of annotated arrays; only checked calls have names of dimensions apart from those of a caller."""
+"""This module asks isinstance of annotated arrays; only a checked call has dimensions named apart from its caller's."""
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 _always = jaxtyping.jaxtyped

@@ -369,5 +369,5 @@ def test_pairs_of_no_neurons_are_outside_the_cone(bias: float | str) -> None:
             for z in np.random.default_rng(1).normal(size=(200, 4)):
                 s = np.maximum(z, 0.0)
                 assert z @ witness.C1 @ z + s @ witness.C2 @ s <= 1e-12 * (z @ z)
-        with pytest.raises(covopt.ProblemError, match="No neurons have these covariances"):
-            covopt.representations_of(first, second, bias=bias)
+    with pytest.raises(covopt.ProblemError, match="No neurons have these covariances"):
+        covopt.representations_of(*outside[0], bias=bias)

@@ -210,7 +210,7 @@ def test_batches_alone_end_with_the_limit() -> None:
     found = prepared(problem, asked(60.0, thrift=Thrift(batches_alone=True))).carried_out()
     assert found.status is Status.MEMORY_LIMIT
     assert found.history[-1].cost == pytest.approx(found.cost)
-    rounds = prepared(problem, asked(10.0)).carried_out()
+    rounds = prepared(problem, asked(4.0)).carried_out()
     assert rounds.cost <= found.cost * (1.0 + 1e-9)
     assert found.cost <= 1.05 * rounds.cost
 

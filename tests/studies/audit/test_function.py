@@ -486,9 +486,10 @@ def test_validate_says_what_the_network_is_as_a_function() -> None:
 
 
 def test_the_function_is_described_only_if_that_is_asked_for(tmp_path: Path, run: Run) -> None:
-    np.savez(tmp_path / "data.npz", X=X, Y=ridge(X))
-    np.savez(tmp_path / "net.npz", **{f"W{i}": W for i, W in enumerate(D1, start=1)})
-    command = ["validate", tmp_path / "data.npz", "--net", tmp_path / "net.npz", "--time-limit", 1, "--certify", "none"]
+    data, net = tmp_path / "data.npz", tmp_path / "net.npz"
+    np.savez(data, X=X, Y=ridge(X))
+    np.savez(net, **{f"W{i}": W for i, W in enumerate(D1, start=1)})
+    command = ["validate", data, "--net", net, "--time-limit", 0.3, "--certify", "none"]
     plain, described = run(*command)[1], run(*command, "--function")[1]
     labels = ["\nJacobian ", "\nbottleneck ", "\nNTK ", "\nJ23b Thm. 7 "]
     assert [label in described for label in labels] == [True] * 4

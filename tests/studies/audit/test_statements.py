@@ -65,7 +65,7 @@ def drawn(seed: int) -> tuple[list[Matrix], Matrix, dict[str, Any]]:
 def test_no_random_network_violates_a_statement() -> None:
     """Rounding outweighs none of them either, so that a false inequality could not hide behind it."""
     ratios: dict[str, list[float]] = defaultdict(list)
-    for seed in range(700, 1000):  # Proposition 4 of J23a comes nearest to equality here
+    for seed in range(700, 850):  # Proposition 4 of J23a comes nearest to equality here
         weights, X, options = drawn(seed)
         for source, (smaller, larger, reason) in sides(weights, X, **options).items():
             assert reason != "rounding outweighs it", (seed, source, smaller, larger)
