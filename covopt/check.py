@@ -1048,6 +1048,98 @@ def least_product(f: list[Fraction]) -> Fraction:
     return min(values, default=Fraction(0))
 
 
+class Plane:
+    """F = B Y in the plane of about its two largest singular values: P = F V diag(1 / f) (MATH.md 5, two outputs).
+
+    (u, v, w) is the matrix (1/2) [[u + v, w], [w, u - v]], and G = (1, x, y). Numbers are decimals of 60 digits."""
+
+    def __init__(self, F: Rows, missed: Fraction) -> None:
+        values, V = eigen(gram(turned(F), turned(F)))
+        order = sorted(range(len(values)), key=values.__getitem__, reverse=True)[:2]
+        self.f = [Decimal(math.sqrt(max(values[k], 0.0))) for k in order]
+        self.thin = len(order) < 2 or self.f[1] * 20 <= self.f[0]
+        if self.thin:
+            return
+        rows = [[Fraction(x) for x in V[k]] for k in order]
+        stretch = root(Fraction(max(sum(map(abs, row)) for row in gram(rows, rows))))  # at least |V|_op
+        P = [[decimal(dot(row, v)) / f for v, f in zip(rows, self.f)] for row in F]
+        Q = gram(turned(P), turned(P))  # about 1: where it is, T >= 0.3 and T <= 1.7 charge the misfit as below
+        off = abs(Q[0][0] - 1) + abs(Q[1][1] - 1) + 2 * abs(Q[0][1])
+        charged = 12 * (decimal(missed * stretch) / self.f[1] + off) + Decimal("1e-30")
+        self.factor = max(1 - charged, Decimal(0)) / decimal(stretch)
+        self.moments = [[Decimal(0), Decimal(0)] for _ in range(4)]  # sum |p|^2 exp(2 i k theta)
+        for p, q in P:
+            squared = p * p + q * q
+            x, y = squared, Decimal(0)
+            for moment in self.moments if squared else []:
+                moment[0], moment[1] = moment[0] + x, moment[1] + y
+                c, s = (p * p - q * q) / squared, 2 * p * q / squared
+                x, y = c * x - s * y, c * y + s * x
+
+    def forms(
+        self, a: Any, b: Any
+    ) -> tuple[Any, Any]:  # P^T T P and P^T T^2 P of t = 1 - a cos 2 theta - b sin 2 theta
+        (m, _), (p, q), (r, s), (x, y) = self.moments
+        c, d, n = a * a - b * b, 2 * a * b, a * a + b * b
+        pull, v, w = a * p + b * q, (a * m + a * r + b * s) / 2, (b * m + a * s - b * r) / 2
+        second = m - 2 * pull + (n * m + c * r + d * s) / 2
+        along = p - 2 * v + n * p / 2 + (c * x + d * y + c * p + d * q) / 4
+        across = q - 2 * w + n * q / 2 + (c * y - d * x + d * p - c * q) / 4
+        return (m - pull, p - v, q - w), (second, along, across)
+
+    def tangent(self, x: Any, y: Any, points: Any) -> list[Any]:  # of sum_i f_i^2 (G^-1)_ii at (x, y)
+        f, g = (k * k for k in self.f)
+        size, value = 1 - x * x - y * y, f + g - (f - g) * x
+        slopes = 4 * value * x / size**2 - 2 * (f - g) / size, 4 * value * y / size**2
+        return [2 * value / size + slopes[0] * (v - x) + slopes[1] * (w - y) for v, w in points]
+
+    def bounds(self, triangle: Any) -> tuple[Decimal, Decimal] | None:  # on Phi^2 Tr J^-1: a lower one, and a value
+        x, y = (sum(column, Decimal(0)) / 3 for column in zip(*triangle))
+        radius = (x * x + y * y).sqrt()
+        if radius and min(x * v + y * w for v, w in triangle) >= radius:
+            return None  # the triangle is outside the disc
+        x, y = (k * min(Decimal("0.999") / radius, Decimal(1)) if radius else k for k in (x, y))
+        last = max((self.tangent(x * k, y * k, triangle) for k in map(Decimal, ("1", "0.9", "0.7"))), key=min)
+        (own,), low, value = self.tangent(x, y, [(x, y)]), Decimal(0), Decimal(0)
+        for share in range(8):
+            a, b = (Decimal(share) / 5 / (1 + (x * x + y * y).sqrt()) * k for k in (x, y))
+            first, second = self.forms(a, b)
+            tau, kappa, t = trace(first, x, y), largest(second, x, y), 1 + (a * a + b * b).sqrt()
+            c = min(tau / kappa, 2 / t)
+            value = max(value, (2 * c * tau - c * c * kappa) * own)
+            before = [2 * c * trace(first, *v) - c * c * largest(second, *v) for v in triangle]
+            if min(before) > 0:
+                pairs = combinations_with_replacement(range(3), 2)
+                low = max(low, min(before[i] * last[j] + before[j] * last[i] for i, j in pairs) / 2)
+        return low, value
+
+    def least_product(self, end: float) -> Fraction:  # a lower bound on the root of min_J max_T Phi^2 Tr J^-1
+        if self.thin:
+            return Fraction(0)
+        with localcontext(DECIMAL):
+            corners = [(Decimal(x), Decimal(y)) for x, y in ((2, 0), (0, 2), (-2, 0), (0, -2), (2, 0))]
+            triangles, best = [((Decimal(0), Decimal(0)), *pair) for pair in pairwise(corners)], Decimal("inf")
+            for triangle in triangles:  # which grows
+                in_time(end)
+                if (bounds := self.bounds(triangle)) is None:
+                    continue
+                best = min(best, bounds[1])
+                if bounds[0] < best * Decimal("0.997"):
+                    p, q, r = max((triangle[k:] + triangle[:k] for k in range(3)), key=lambda o: math.dist(o[0], o[1]))
+                    middle = ((p[0] + q[0]) / 2, (p[1] + q[1]) / 2)
+                    triangles += [(p, middle, r), (middle, q, r)]
+            return Fraction((best * Decimal("0.997")).sqrt() * self.factor)
+
+
+def trace(H: Any, x: Any, y: Any) -> Any:  # Tr H G
+    return (H[0] + H[1] * x + H[2] * y) / 2
+
+
+def largest(H: Any, x: Any, y: Any) -> Any:  # the largest eigenvalue of H G, convex in G as H is positive semi-definite
+    both = (H[0] ** 2 - H[1] ** 2 - H[2] ** 2) * (1 - x * x - y * y)
+    return (trace(H, x, y) + max(trace(H, x, y) ** 2 - both / 4, Decimal(0)).sqrt()) / 2
+
+
 def ridge(run: Run, f: list[Fraction], a: Fraction, b: Fraction, least: Fraction, end: float) -> bool:
     """Return True if sum_i A_i / (w_i + B) + c (sum_i w_i / s)^(2 / (L - 1)) >= least for 0 <= w_i <= w_1 = s^2.
 
@@ -1123,6 +1215,10 @@ def laplacian(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
         how = "edges between samples (MATH.md 5, ranks)"
         if run.fits:
             square = least_product(f) if run.slope >= 0 else sum(f, Fraction(0)) ** 2
+            rows, e = scaled(run.Y)
+            plane = Plane(over(edges.rows(rows), Fraction(1 << (e + edges.e))), missed)
+            if run.slope >= 0 and sum(float(x) ** (2 / 3) for x in plane.f) ** 3 > square:
+                square = max(square, plane.least_product(end) ** 2)
 
             def proves(a: Fraction) -> bool:
                 return a > 0 and run.depth * power(square / a**2, run.depth) >= least

@@ -90,7 +90,7 @@ def test_it_runs_alone_and_without_covopt(stored: Path, tmp_path: Path) -> None:
     imported = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     modules = {str(node.module).split(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
     assert imported | modules <= sys.stdlib_module_names | {"numpy"}
-    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 1800
+    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 1900
 
 
 def test_it_proves_what_verify_passes(checker: ModuleType, stored: Path) -> None:

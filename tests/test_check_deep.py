@@ -25,6 +25,7 @@ from covopt.certify.deep.flows import Laplacian
 from covopt.certify.deep.linear import Linear
 from covopt.certify.deep.loop import Loop
 from covopt.certify.deep.one_input import OneInput
+from covopt.certify.deep.planes import Plane
 from covopt.certify.deep.ranks import least_product, least_relative_loss
 from covopt.certify.paths.paths import PathNorm
 from covopt.certify.proof import Proof, Target
@@ -325,6 +326,17 @@ def test_the_least_product_is_that_of_the_package(f: tuple[float, ...]) -> None:
         x = np.minimum(1.0, kappa * np.array(f))
         x[:k] = 1.0
         assert x.sum() ** 2 * (np.square(f) / x).sum() >= float(exact) * (1.0 - 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_least_product_in_a_plane_is_that_of_the_package(seed: int) -> None:
+    """A little more, since its triangles are smaller; nothing of rank one."""
+    F = np.random.default_rng(seed).standard_normal((6, 2 + seed % 2)) * [1.0, 0.3, 0.5][: 2 + seed % 2]
+    rows, end = [[Fraction(x) for x in row] for row in F.tolist()], time.monotonic() + DEADLINE
+    plane = Plane.of(torch.from_numpy(F), 1e-7)
+    assert plane is not None
+    assert 1.0 <= float(checker.Plane(rows, Fraction(1e-7)).least_product(end)) / plane.least_product() <= 1.0015
+    assert checker.Plane([row[:1] * 2 for row in rows], Fraction(0)).least_product(end) == 0
 
 
 @pytest.mark.parametrize("depth", [3, 4, 7])

@@ -70,19 +70,19 @@ class Edges:
         """Return B."""
         return self.rows(torch.eye(samples, dtype=torch.float64))
 
-    def singular_values(self, A: Float[Tensor, "N n"]) -> tuple[Float[Tensor, " r"], float]:
-        """Return the singular values of B A, and a bound on their rounding errors."""
+    def image(self, A: Float[Tensor, "N n"]) -> tuple[Float[Tensor, "E n"], float]:
+        """Return B A, and a bound on its rounding and on that of its singular values."""
         differences = self.rows(A)
         s, t = self.sizes[:, :1], self.sizes[:, 1:]
         terms = torch.where(s == t, 0.0, s * A[self.pairs[:, 0]].abs() + t * A[self.pairs[:, 1]].abs())
         moved = max(differences.shape) * CHARGED * float(differences.norm()) + CHARGED * float(terms.norm())
-        return torch.linalg.svdvals(differences), moved
+        return differences, moved
 
     def reach(self, problem: Problem) -> float:
         """Return an upper bound on max_w |B sigma(Xt w)| over unit directions w."""
         X, size = to_unit_scale(problem.X.double())
-        values, moved = self.singular_values(X)
-        reach = size * (float(values[0]) + moved) * (1.0 + 2.0**-50)
+        image, moved = self.image(X)
+        reach = size * (float(torch.linalg.svdvals(image)[0]) + moved) * (1.0 + 2.0**-50)
         if problem.samples * len(self.pairs) > MOST_CROSSINGS or problem.activation.is_linear:
             return reach
         oracle = exact_oracle(problem.Xt.double(), problem.activation)
@@ -90,17 +90,13 @@ class Edges:
             return reach
         return min(reach, oracle(self.dense(problem.samples).T, problem.Xt[:0]).upper_bound)
 
-    def values(self, problem: Problem) -> tuple[Float[Tensor, " r"], float]:
-        """Return lower bounds over a number s on the singular values of B F, for all outputs F that fit; and s.
-
-        They are those of B Y less its rounding and what exact fits may miss, in falling order, and positive.
-        """
+    def targets(self, problem: Problem) -> tuple[Float[Tensor, "E m"], float, float]:
+        """Return B Y / s, a bound on |B F / s - B Y / s|_F for all outputs F that fit and on the rounding, and s."""
         Y, size = to_unit_scale(problem.Y.double())
-        values, moved = self.singular_values(Y)
+        image, moved = self.image(Y)
         # Each entry of F - Y is at most eps, which moves a singular value by at most |B (F - Y)|_F.
         missed = problem.allowed_misfit / size * math.sqrt(Y.shape[1]) * float(self.sizes.sum(dim=1).norm())
-        values = values * (1.0 - 2.0**-40) - moved - missed * (1.0 + 2.0**-40)
-        return values[values > 0.0], size
+        return image, moved + missed * (1.0 + 2.0**-40), size
 
     def stretch(self, problem: Problem) -> float:
         """Return an upper bound on |B A|_F / (sum_i q_i |a_i|^2)^(1/2), over all A."""

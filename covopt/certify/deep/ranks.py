@@ -29,6 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.deep.edges import Edges, power
+from covopt.certify.deep.planes import Plane
 from covopt.certify.spectral import SLACK
 from covopt.model.loss import Interpolation, MeanSquaredError
 from covopt.model.problem import Problem
@@ -43,19 +44,28 @@ CELLS, SUMS = 200, 8
 """The first cells of u_1, and of T / u_1^(1/2), which lies between 1 and r, where T counts by a power e below 1."""
 
 
-def _of_exact_fits(problem: Problem, edges: Edges, f: Float[Tensor, " r"], log_size: float, reach: float) -> float:
-    """Return L (g(f) / a)^(2/L), with the sum of f for g where a slope is negative."""
-    least = least_product(f)[0] if sees_ranks(problem) else float(f.sum())
-    return power(math.exp(min(log_size - math.log(reach), 690.0)) * least * (1.0 - SLACK), problem.depth)
+def _of_exact_fits(problem: Problem, edges: Edges, reach: float) -> float:
+    """Return L (g(f) / a)^(2/L), or more by planes.py; with the sum of f for g where a slope is negative."""
+    F, missed, size = edges.targets(problem)
+    f = _from_below(F, missed)
+    least = least_product(f)[0] if sees_ranks(problem) and len(f) else float(f.sum())
+    plane = Plane.of(F, missed) if sees_ranks(problem) else None
+    if plane is not None and plane.ceiling > least:
+        least = max(least, plane.least_product())
+    return power(math.exp(min(math.log(size) - math.log(reach), 690.0)) * least * (1.0 - SLACK), problem.depth)
 
 
-def _of_squared_error(problem: Problem, edges: Edges, f: Float[Tensor, " r"], log_size: float, reach: float) -> float:
+def _of_squared_error(problem: Problem, edges: Edges, reach: float) -> float:
     """Return the bound of a ridge regression after layers of these ranks; 0 where a slope is negative."""
+    F, missed, size = edges.targets(problem)
+    f = _from_below(F, missed)
+    if not len(f):
+        return 0.0
     stretch = edges.stretch(problem) if sees_ranks(problem) else math.inf
     if not 0.0 < stretch < math.inf:
         return 0.0
     squares, log_stretch = f.square(), math.log(stretch)
-    log_total = squares.sum().log() + 2.0 * (log_size - log_stretch)
+    log_total = squares.sum().log() + 2.0 * (math.log(size) - log_stretch)
     log_c = log_factor(log_total, torch.tensor(math.log(reach) - log_stretch), problem.depth, problem.lam)
     least, _ = least_relative_loss(squares / squares.sum(), float(log_c), 2.0 / (problem.depth - 1))
     return least * math.exp(min(float(log_total), 700.0))
@@ -72,10 +82,16 @@ def sees_ranks(problem: Problem) -> bool:
 
 def ranked_bound(problem: Problem, edges: Edges) -> float:
     """Return the bound of these edges for a loss in RANKED, rounding included."""
-    (f, size), reach = edges.values(problem), edges.reach(problem)
-    if not len(f) or not 0.0 < reach < math.inf:
+    reach = edges.reach(problem)
+    if not 0.0 < reach < math.inf:
         return 0.0
-    return RANKED[type(problem.loss)](problem, edges, f, math.log(size), reach) * (1.0 - SLACK)
+    return RANKED[type(problem.loss)](problem, edges, reach) * (1.0 - SLACK)
+
+
+def _from_below(F: Float[Tensor, "E m"], missed: float) -> Float[Tensor, " r"]:
+    """Return lower bounds on the singular values of all matrices within `missed` of F, falling and positive."""
+    values = torch.linalg.svdvals(F) * (1.0 - 2.0**-40) - missed
+    return values[values > 0.0]
 
 
 def least_product(f: Float[Tensor, " r"]) -> tuple[float, Float[Tensor, " r"]]:
