@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -20,7 +20,6 @@ from covopt.solvers.deep.pruning import balanced, reduced, widened
 from covopt.solvers.training.batch import KERNELS, work
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOptions, descend
-from covopt.solvers.training.simple import short_descents
 from covopt.solvers.training.tangent import exact_fit, first_fit
 
 Networks = list[list[Tensor]]
@@ -28,6 +27,8 @@ Stop = Callable[[], bool]
 
 PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
 """A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""
+SHORT = HomotopyOptions(factors=(0.0,), slow=1e-4, window=30, memory=20, iterations=1000)
+"""A short descent."""
 
 
 class Descent:
@@ -61,9 +62,17 @@ class Descent:
         """Descend from a network that gets no neurons besides."""
         return descend(self.problem, [weights], POLISHING, stop)[0]
 
-    def briefly(self, starts: Networks, generator: torch.Generator, stop: Stop) -> Iterable[list[Tensor]]:
-        """Return what short descents make of these and of random networks."""
-        return short_descents(self.problem, starts, generator, stop, self._widest)
+    def briefly(self, starts: Networks, generator: torch.Generator, stop: Stop) -> Networks:
+        """Return what short descents make of these and of a few random networks; nothing for large ones."""
+        problem, widest = self.problem, min(10, self._widest or 10)
+        widths = [widest] * (problem.depth - 1)
+        if work(problem, widths) > 1e5:  # multiplications for one gradient
+            return []
+        draws = [
+            [size * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in problem.shapes(widths)]
+            for size in (0.3, 1.0, 0.1, 2.0, 0.5, 1.0)  # standard deviations
+        ]
+        return descend(problem, [*([W.to(problem.X) for W in draw] for draw in draws), *starts], SHORT, stop)
 
     def further(
         self, networks: Sequence[Weights], stop: Stop, options: HomotopyOptions = PASS, passes: int = 10

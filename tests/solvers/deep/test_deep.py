@@ -16,7 +16,7 @@ from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs, preactivations
 from covopt.runtime.loop import Budget, run
 from covopt.solvers.deep.blocks import block_problem, solve_block, with_block
-from covopt.solvers.deep.descent import descent_for
+from covopt.solvers.deep.descent import Descent, descent_for
 from covopt.solvers.deep.exploration import Exploration
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.layers import examine
@@ -279,7 +279,7 @@ def test_short_descents_stay_where_few_random_starts_are_trained(
     starts: int, given: bool, short: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, begun = small(depth=4), []
-    monkeypatch.setattr("covopt.solvers.deep.descent.short_descents", lambda *_: begun.append(True) or ())
+    monkeypatch.setattr(Descent, "briefly", lambda *_: begun.append(True) or [])
     monkeypatch.setattr("covopt.solvers.deep.solver.from_two_layers", lambda *_: [])
     init = initial(problem, [3, 3, 3], 0) if given else None
     DeepSolver(problem, DeepOptions(starts=starts), init=init).init(Budget(600.0))
