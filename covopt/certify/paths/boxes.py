@@ -57,7 +57,7 @@ class Boxes:
         return torch.where(self.rows, values, 1.0)
 
     def largest(self, c: Tensor, A: Float[Tensor, "N J"]) -> Float[Tensor, " B"]:
-        """Return the maximum at c, the least t."""
+        """Return the maximum at c, which is the smallest t there."""
         products = c @ A
         return torch.maximum((self.offsets + products).amax(dim=1), (-products).amax(dim=1))
 
