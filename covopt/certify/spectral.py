@@ -66,6 +66,13 @@ CHARGED = 2.0**-48  # to each singular value, as max(N, n) of these times the la
 SLACK = 2.0**-40  # off the final value, relative
 UNDERFLOW = 2.0**-1000  # the same, absolute, for squares below float64's range
 
+LINES, SMALLEST = 24, 1e-6
+"""Lines below phi at the start, theta falling geometrically from its largest value by the second in all."""
+REFINEMENTS = 60
+"""Lines that are added, at most."""
+ASCENTS = 60
+"""Proximal steps for each of cross_entropy's lines."""
+
 LOSSES = (MeanSquaredError, CrossEntropy, Interpolation)
 """The losses of which bounds from the data alone are known."""
 
@@ -86,29 +93,7 @@ class Spectral(Proof):
         return spectral_bound(problem)
 
 
-@dataclass(frozen=True)
-class SpectralOptions:
-    """The effort for the bound.
-
-    Attributes:
-        lines: lines below phi at the start, theta falling geometrically from its largest value.
-        smallest: the last of them, relative to the first.
-        refinements: lines added at most.
-        ascents: proximal steps for each of cross_entropy's lines.
-    """
-
-    lines: int = 24
-    smallest: float = 1e-6
-    refinements: int = 60
-    ascents: int = 60
-
-
-def spectral_bound(
-    problem: Problem,
-    options: SpectralOptions | None = None,
-    rank: int | None = None,
-    stop: Callable[[], bool] = lambda: False,
-) -> float:
+def spectral_bound(problem: Problem, rank: int | None = None, stop: Callable[[], bool] = lambda: False) -> float:
     """Return the best of the bounds above: no network of the problem's depth has a lower cost.
 
     It is at least 0, and 0 for a loss without a known bound.
@@ -120,21 +105,18 @@ def spectral_bound(
         stop: asked between two lines of cross_entropy, whose lines take long, and between the pairs of samples of
             exact fits; once it says so, none is added.
     """
-    return spectral_lines(problem, options, rank, stop)[0]
+    return spectral_lines(problem, rank, stop)[0]
 
 
 def spectral_lines(
-    problem: Problem,
-    options: SpectralOptions | None = None,
-    rank: int | None = None,
-    stop: Callable[[], bool] = lambda: False,
+    problem: Problem, rank: int | None = None, stop: Callable[[], bool] = lambda: False
 ) -> tuple[float, list[Line]]:
     """`spectral_bound`, and its lines in rho: C(F) >= b - g rho where prod_l |W_l|_F = rho; none for `interpolate`."""
     if type(problem.loss) not in LOSSES:
         return 0.0, []
     values, lines = [0.0], []
     for centred in (True, False) if problem.beta == 0.0 else (True,):
-        value, more = _nuclear_bound(problem, centred, options or SpectralOptions(), rank, stop)
+        value, more = _nuclear_bound(problem, centred, rank, stop)
         values.append(value)
         lines += more
     return max(0.0, max(values) * (1.0 - SLACK) - UNDERFLOW), lines
@@ -180,7 +162,7 @@ def largest_singular_value(problem: Problem, X: Float[Tensor, "N n"], centred: b
 
 
 def _nuclear_bound(
-    problem: Problem, centred: bool, options: SpectralOptions, rank: int | None, stop: Callable[[], bool]
+    problem: Problem, centred: bool, rank: int | None, stop: Callable[[], bool]
 ) -> tuple[float, list[Line]]:
     Y = problem.Y.double()
     largest = largest_singular_value(problem, problem.X.double(), centred)
@@ -198,7 +180,7 @@ def _nuclear_bound(
         steepest = _steepest_pair(problem, problem.X.double(), Y, stop) if centred else 0.0
         return problem.depth * max(steepest, ratio) ** (2.0 / problem.depth), []
     if type(problem.loss) is CrossEntropy:  # no tail: its lines know nothing of the rank
-        missed, family = 0.0, _EntropyLines(problem, centred, options.ascents)
+        missed, family = 0.0, _EntropyLines(problem, centred)
         steepest = family.steepest
         if rank == 0:  # tau = 0: the first line is the tangent there
             return max(0.0, family(steepest)[0]), []
@@ -211,7 +193,7 @@ def _nuclear_bound(
         ratio = torch.where(tau > 0.0, tau / largest, 0.0)
         return problem.lam * problem.depth * ratio ** (2.0 / problem.depth)
 
-    bound, lines = least(family, steepest, penalty, options, stop)
+    bound, lines = least(family, steepest, penalty, stop)
     return missed + bound, [(missed + b, g * largest * (1.0 + SLACK)) for b, g in lines]
 
 
@@ -228,8 +210,8 @@ def _quadratic_lines(s: Float[Tensor, " r"], samples: int) -> Callable[[float], 
 class _EntropyLines:
     """theta -> the line of p = softmax(F), F near the minimiser of C(F) + theta |H F|_*; F starts from the last one."""
 
-    def __init__(self, problem: Problem, centred: bool, ascents: int) -> None:
-        self.problem, self.centred, self.ascents = problem, centred, ascents
+    def __init__(self, problem: Problem, centred: bool) -> None:
+        self.problem, self.centred = problem, centred
         Y = problem.Y.double()
         # A class without samples has p = 0: centred, nothing else gives d^T G = 0.
         self.Y = Y[:, Y.sum(dim=0) > 0] if centred else Y
@@ -250,7 +232,7 @@ class _EntropyLines:
             stepped = F - 2.0 * self.root * (self._probabilities(F) - self.Y)
             return self._shrink(stepped, 2.0 * len(self.Y) * theta)
 
-        self.F = accelerated(step, self.F, self.ascents)
+        self.F = accelerated(step, self.F, ASCENTS)
         return self._line(self._probabilities(self.F))
 
     def _line(self, p: Float[Tensor, "N m"]) -> Line:
@@ -301,7 +283,6 @@ def least(
     family: Callable[[float], Line],
     steepest: float,
     penalty: Callable[[Tensor], Tensor],
-    options: SpectralOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[float, list[Line]]:
     """Bound min over tau >= 0 of phi(tau) + penalty(tau) from below, line by line; return the lines.
@@ -312,14 +293,14 @@ def least(
     if not steepest > 0.0:
         line = family(0.0)
         return max(0.0, line[0]), [line]
-    ratio = options.smallest ** (1.0 / max(1, options.lines - 1))
+    ratio = SMALLEST ** (1.0 / max(1, LINES - 1))
     lines = {steepest: family(steepest)}
-    for k in range(1, options.lines):
+    for k in range(1, LINES):
         if stop():
             break
         lines[steepest * ratio**k] = family(steepest * ratio**k)
     bound, where = least_of_lines(lines, penalty)
-    for _ in range(options.refinements // 2):
+    for _ in range(REFINEMENTS // 2):
         thetas = sorted(lines)
         place = thetas.index(where)
         near = [t for t in (place - 1, place + 1) if 0 <= t < len(thetas)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
@@ -113,26 +113,10 @@ def one_history(history: list[Progress], callback: Callback | None) -> Callback:
     return add
 
 
-class Costed(Protocol):
-    """The state of a search that keeps its best network."""
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """W_1 ... W_L."""
-        ...
-
-    @property
-    def cost(self) -> float:
-        """Its cost."""
-        ...
-
-
-Searched = TypeVar("Searched", bound=Costed)
-
-
-def best_of(turns: Iterable[tuple[Iteration[Searched], Budget]], callback: Callback | None) -> Attempt:
+def best_of(turns: Iterable[tuple[Iteration[Any], Budget]], callback: Callback | None) -> Attempt:
     """Run one search after the other, each within its budget; return the best network.
 
+    Their states have the weights of the best network so far, and its cost.
     The status is CONVERGED only if every search converged.
     """
     ends: list[tuple[float, list[Tensor]]] = []

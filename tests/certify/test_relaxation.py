@@ -13,7 +13,7 @@ from references.relaxed import relaxed_maximum
 
 from covopt.certify.dual import dual_bound
 from covopt.certify.relaxation.admm import softmax_solve
-from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, relaxed_bound, whole_maximum
+from covopt.certify.relaxation.bound import _Work, check_maximum, relaxed_bound, whole_maximum
 from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, make_ground, make_span
 from covopt.certify.relaxation.lift import NONE, make_piece
 from covopt.certify.relaxation.multipliers import WALL, Multipliers, make_stationarity, pack, side
@@ -205,11 +205,11 @@ def test_damaged_trees_are_refused() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_never_above_the_certified_optimum(case: dict) -> None:
+def test_never_above_the_certified_optimum(case: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(case["X"], case["Y"], lam=case["lam"], loss=case["loss"], bias=case["beta"])
-    hasty = RelaxationOptions(check=10, patience=1, newton=1)
-    for limit, options in ((0.5, None), (0.05, hasty)):
-        found = relaxed_bound(problem, time_limit=limit, options=options).proof
+    for limit, patience in ((0.5, 3), (0.05, 1)):
+        monkeypatch.setattr(_Work, "patience", patience)
+        found = relaxed_bound(problem, time_limit=limit).proof
         assert 0.0 <= found.lower <= case["upper"] * (1 + 1e-12)
         again = check_maximum(problem.Xt, problem.activation, found.Lambda, found.multipliers)
         assert dual_bound(problem, found.Lambda, again).lower == pytest.approx(found.lower, rel=1e-9, abs=1e-12)
@@ -304,7 +304,7 @@ def test_inputs_beyond_single_precision_have_a_bound(power: int) -> None:
     X, Y = gaussian(8, 5, seed=1), gaussian(8, 1, seed=2)
     size = 2.0**power
     problem = make_problem(size * X, Y, lam=0.05 * size, bias=0.0)
-    found = relaxed_bound(problem, time_limit=2.0, options=RelaxationOptions(patience=2)).proof
+    found = relaxed_bound(problem, time_limit=2.0).proof
     assert 0.0 <= found.lower <= float(problem.loss_at(torch.zeros_like(problem.Y)))
 
 

@@ -1,6 +1,7 @@
 """Spectral and pairwise bounds: below every network of any depth, exact where the value is known."""
 
 import math
+from unittest.mock import patch
 
 import cvxpy as cp
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 from hypothesis import given, strategies as st
 
 import covopt
-from covopt.certify.spectral import SpectralOptions, _EntropyLines, _steepest_pair, spectral_bound, weighted_rows
+from covopt.certify import spectral
+from covopt.certify.spectral import _EntropyLines, _steepest_pair, spectral_bound, weighted_rows
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective, preactivations
 
@@ -78,7 +80,7 @@ def test_below_the_loss_of_trained_networks(network, loss: str, lam: float, hard
     if loss == "cross_entropy":
         Y = torch.nn.functional.one_hot(F.argmax(dim=1), m).double() if hard else torch.softmax(F, dim=1)
     problem = make_problem(X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation)
-    bound = spectral_bound(problem, SpectralOptions(lines=8, refinements=6, ascents=15))
+    bound = patch.multiple(spectral, LINES=8, REFINEMENTS=6, ASCENTS=15)(spectral_bound)(problem)
     assert 0.0 <= bound <= descended(problem, balanced(weights, bias), 25)
     assert bound <= evaluate(problem, [torch.zeros_like(W) for W in weights]).total
 
@@ -168,7 +170,7 @@ def test_cross_entropy_of_linear_shallow_networks_on_the_identity(lam: float, so
     fit = cp.sum([cp.log_sum_exp(F[i]) - Y[i] @ F[i] for i in range(6)]) / 6
     value = cp.Problem(cp.Minimize(fit + 2 * lam * cp.normNuc(F))).solve(solver=cp.CLARABEL)
     problem = make_problem(np.eye(6), Y, lam=lam, loss="cross_entropy", bias=0.0, activation="linear")
-    bound = spectral_bound(problem, SpectralOptions(lines=12, smallest=1e-2, refinements=12, ascents=200))
+    bound = patch.multiple(spectral, LINES=12, SMALLEST=1e-2, REFINEMENTS=12, ASCENTS=200)(spectral_bound)(problem)
     assert (1 - 1e-3) * value <= bound <= value * (1 + 1e-9)
 
 
@@ -185,7 +187,7 @@ def test_a_line_of_cross_entropy_is_below_the_loss_for_any_probabilities() -> No
     generator = torch.Generator().manual_seed(0)
     Y = torch.eye(3).double()[[0, 0, 1, 0, 2, 1]]
     problem = make_problem(Y, Y, lam=0.1, loss="cross_entropy", sample_weight=[1.0, 2.0, 1.0, 0.5, 0.5, 1.0])
-    lines = _EntropyLines(problem, centred=True, ascents=1)
+    lines = _EntropyLines(problem, centred=True)
     constant = problem.mean(Y).log().expand(6, 3)  # of all constants it costs least
     spread = 3.0 * torch.randn(20, 6, 3, generator=generator).double()
     for probabilities in (torch.full((6, 3), 1 / 3).double(), torch.softmax(spread[0], dim=1), Y):
@@ -202,7 +204,7 @@ def test_more_work_never_hurts(loss: str) -> None:
     rng = np.random.default_rng(3)
     X, Y = rng.standard_normal((20, 4)), np.eye(3)[rng.integers(3, size=20)]
     problem = make_problem(X, Y, lam=0.01, loss=loss, depth=3)
-    little = spectral_bound(problem, SpectralOptions(lines=3, refinements=0, ascents=10))
+    little = patch.multiple(spectral, LINES=3, REFINEMENTS=0, ASCENTS=10)(spectral_bound)(problem)
     assert 0.0 < little <= spectral_bound(problem)
 
 

@@ -40,7 +40,6 @@ kink, as it is at the dual optimum. Turning outputs cost e_j^2 / 2, again of sec
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -50,21 +49,6 @@ from torch import Tensor
 from covopt.certify.cones.quadratic import edge_gaps, least_multiple
 from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.model.activation import Activation
-
-
-@dataclass(frozen=True)
-class ConeOptions:
-    """The accuracy of the programmes at a node; no proof depends on it.
-
-    Attributes:
-        steps: interior-point steps for t, which is optimised jointly for the 16 worst undecided samples.
-        boundary: the largest step, as a fraction of the distance to the boundary.
-        regularisation: added to the Gram matrices of generators.
-    """
-
-    steps: int = 10
-    boundary: float = 0.99
-    regularisation: float = 1e-14
 
 
 class Bounded(NamedTuple):
@@ -94,17 +78,18 @@ class _Terms(NamedTuple):
 
 
 class ConeBounds:
-    """Bounds for one P (N, r), one activation and one Lambda (N, m), float64; scale both to about 1 first."""
+    """Bounds for one P (N, r), one activation and one Lambda (N, m), float64; scale both to about 1 first.
 
-    def __init__(
-        self,
-        P: Float[Tensor, "N r"],
-        activation: Activation,
-        Lambda: Float[Tensor, "N m"],
-        options: ConeOptions | None = None,
-    ) -> None:
+    Attributes:
+        steps, boundary: of the programmes at a node, on whose accuracy no proof depends: interior-point steps for t,
+            and the largest step as a fraction of the distance to the boundary.
+        regularisation: added to the Gram matrices of generators.
+    """
+
+    steps, boundary, regularisation = 10, 0.99, 1e-14
+
+    def __init__(self, P: Float[Tensor, "N r"], activation: Activation, Lambda: Float[Tensor, "N m"]) -> None:
         self.P, self.activation, self.Lambda = P, activation, Lambda
-        self.options = options or ConeOptions()
         self.kinked = (1.0 - activation.slope) * Lambda
         self.size = self.kinked.norm(dim=1)
         N, r = P.shape
@@ -187,7 +172,7 @@ class ConeBounds:
         rows = torch.arange(len(V), device=V.device)  # the cones whose sets still change
         for _ in range(r + 2):
             both = active[:, :, None] & active[:, None]
-            system = torch.where(both, Gram, identity) + self.options.regularisation * identity
+            system = torch.where(both, Gram, identity) + self.regularisation * identity
             right = torch.where(active, D, 0.0)
             theta = torch.linalg.solve_ex(system, right)[0]
             theta = torch.where(active, theta, 0.0)
@@ -226,7 +211,7 @@ class ConeBounds:
         rows = chosen[:, None].expand(-1, V.shape[1], -1)
         Z = terms.X.gather(2, rows).mT * scale[:, :, None]
         old = t.gather(1, chosen)
-        new = saddle(V @ V.mT, D + (old[:, None] @ Z)[:, 0], Z, self.options)
+        new = saddle(V @ V.mT, D + (old[:, None] @ Z)[:, 0], Z, self.steps, self.boundary)
         new = torch.where((value > 0) & new.isfinite(), new, old).clamp(0.0, 1.0)
         return t.scatter(1, chosen, new)
 
@@ -240,7 +225,7 @@ class ConeBounds:
 
 
 def saddle(
-    Gram: Float[Tensor, "B r r"], g: Float[Tensor, "B r"], Z: Float[Tensor, "B K r"], options: ConeOptions
+    Gram: Float[Tensor, "B r r"], g: Float[Tensor, "B r"], Z: Float[Tensor, "B K r"], steps: int, boundary: float
 ) -> Float[Tensor, "B K"]:
     """Return about the t of  max_{theta >= 0} min_{0 <= t <= 1}  theta^T g - t^T Z theta - theta^T Gram theta / 2.
 
@@ -253,7 +238,7 @@ def saddle(
     t = torch.full_like(Z[:, :, 0], 0.5)
     z = (Z @ theta[:, :, None])[:, :, 0]
     u, v = 0.1 + (-z).clamp_min(0.0), 0.1 + z.clamp_min(0.0)  # multipliers of t >= 0 and t <= 1
-    for _ in range(options.steps):
+    for _ in range(steps):
         z = (Z @ theta[:, :, None])[:, :, 0]
         pairs = (theta * low).sum(dim=1) + (u * t + v * (1.0 - t)).sum(dim=1)
         mu = 0.15 * pairs[:, None] / (r + 2 * t.shape[1])  # a step aims at 0.15 of the complementarity
@@ -268,7 +253,7 @@ def saddle(
         d_u, d_v = (mu - u * d_t) / t - u, (mu + v * d_t) / (1.0 - t) - v
         old = torch.cat([theta, low, t, 1.0 - t, u, v], dim=1)
         new = torch.cat([d_theta, d_low, d_t, -d_t, d_u, d_v], dim=1)
-        length = options.boundary * torch.where(new < 0.0, -old / new, math.inf).amin(dim=1, keepdim=True)
+        length = boundary * torch.where(new < 0.0, -old / new, math.inf).amin(dim=1, keepdim=True)
         length = length.clamp_max(1.0)
         theta, low, t = theta + length * d_theta, low + length * d_low, t + length * d_t
         u, v = u + length * d_u, v + length * d_v

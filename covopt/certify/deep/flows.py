@@ -285,7 +285,7 @@ def best_flows(
     """Find flows on these edges that raise the bound of the other lines; return the flows and eta."""
     incidence = incidence_of(problem, edges)
     family = Family(incidence, incidence.reach())
-    spectral.least(family, family.steepest(), _penalty(problem), spectral.SpectralOptions(), stop)
+    spectral.least(family, family.steepest(), _penalty(problem), stop)
     flows = list(family.flows.values())
     best = bound_of(problem, others + [line for _, line in flows])
     for entry in list(flows):

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,6 +27,8 @@ TINY = 1e-300
 class Boxes:
     """The boxes of a batch of nodes.
 
+    A node has four kinds of rows, which are at least 0: t - o_j - <c, a_j>, t + <c, a_j>, c_i - low_i and high_i - c_i.
+
     Attributes:
         low, high: the ends, which may be infinite (B, N).
         varies: the entries of c that are chosen; the others are 0 (B, N).
@@ -35,6 +39,27 @@ class Boxes:
     high: Float[Tensor, "B N"]
     varies: Bool[Tensor, "B N"]
     offsets: Float[Tensor, "B J"]
+
+    def only(self, keep: Tensor) -> Boxes:
+        """Return the boxes of some of the nodes."""
+        return Boxes(*(getattr(self, field.name)[keep] for field in fields(self)))
+
+    @cached_property
+    def rows(self) -> Bool[Tensor, "B R"]:
+        """A mask of the rows that a node has: its box may be open on some sides."""
+        ends = [self.varies & torch.isfinite(end) for end in (self.low, self.high)]
+        return torch.cat([torch.ones_like(self.offsets, dtype=torch.bool).repeat(1, 2), *ends], dim=1)
+
+    def slacks(self, c: Tensor, t: Tensor, A: Float[Tensor, "N J"]) -> Float[Tensor, "B R"]:
+        """Return the values of the rows; 1 for those that a node does not have."""
+        products = c @ A
+        values = torch.cat([t - self.offsets - products, t + products, c - self.low, self.high - c], dim=1)
+        return torch.where(self.rows, values, 1.0)
+
+    def largest(self, c: Tensor, A: Float[Tensor, "N J"]) -> Float[Tensor, " B"]:
+        """Return the maximum at c, which is the smallest t there."""
+        products = c @ A
+        return torch.maximum((self.offsets + products).amax(dim=1), (-products).amax(dim=1))
 
 
 @dataclass(frozen=True)
@@ -56,17 +81,15 @@ class Settled:
 
     def improve(self, where: Tensor, state: _State, A: Float[Tensor, "N J"]) -> None:
         """Take over what an iterate says of these nodes."""
-        products, boxes = state.c @ A, state.boxes
-        value = torch.maximum((boxes.offsets + products).amax(dim=1), (-products).amax(dim=1))
+        boxes, value = state.boxes, state.boxes.largest(state.c, A)
         lower = value < self.above[where]
         self.above[where[lower]], self.prices[where[lower]] = value[lower], state.c[lower]
-        total = (state.plus + state.minus).sum(dim=1, keepdim=True)
-        plus, minus = state.plus / total, state.minus / total
+        plus, minus, _ = state.multipliers.split([A.shape[1], A.shape[1], 2 * len(A)], dim=1)
+        total = (plus + minus).sum(dim=1, keepdim=True)
+        plus, minus = plus / total, minus / total
         g = (plus - minus) @ A.T
-        end = torch.where(g > 0.0, boxes.low, boxes.high)
-        least = (plus * boxes.offsets).sum(dim=1) + torch.where((g.abs() < 1e-12) | ~boxes.varies, 0.0, g * end).sum(
-            dim=1
-        )
+        ends = torch.where((g.abs() < 1e-12) | ~boxes.varies, 0.0, g * torch.where(g > 0.0, boxes.low, boxes.high))
+        least = (plus * boxes.offsets).sum(dim=1) + ends.sum(dim=1)
         valid = torch.isfinite(total[:, 0]) & ((least > self.below[where]) | torch.isinf(self.below[where]))
         self.below[where[valid]] = torch.maximum(least, self.below[where])[valid]
         self.plus[where[valid]], self.minus[where[valid]] = plus[valid], minus[valid]
@@ -74,15 +97,12 @@ class Settled:
 
 @dataclass(frozen=True)
 class _State:
-    """An iterate: prices c, the maximum t, the multipliers of the rows and of the ends of the box."""
+    """An iterate: prices c, the maximum t, and the multipliers of the rows, 0 for those that a node does not have."""
 
     boxes: Boxes
     c: Float[Tensor, "B N"]
     t: Float[Tensor, "B 1"]
-    plus: Float[Tensor, "B J"]
-    minus: Float[Tensor, "B J"]
-    low: Float[Tensor, "B N"]
-    high: Float[Tensor, "B N"]
+    multipliers: Float[Tensor, "B R"]
 
     @staticmethod
     def start(boxes: Boxes, A: Float[Tensor, "N J"]) -> _State:
@@ -93,123 +113,85 @@ class _State:
         size = 0.3 * torch.maximum(*ends).amax(dim=1, keepdim=True) + 1e-12
         one_sided = torch.where(bounded_below, low + size, torch.where(bounded_above, high - size, 0.0))
         c = torch.where(bounded_below & bounded_above, 0.5 * (low + high), one_sided)
-        products = c @ A
-        t = 1.1 * torch.maximum((boxes.offsets + products).amax(dim=1), (-products).amax(dim=1))[:, None] + 1e-9
-        plus, minus = 1.0 / (t - boxes.offsets - products), 1.0 / (t + products)
-        total = (plus + minus).sum(dim=1, keepdim=True)
-        at_low = torch.where(bounded_below, 1.0 / (c - low), 0.0)
-        at_high = torch.where(bounded_above, 1.0 / (high - c), 0.0)
-        return _State(boxes, c, t, plus / total, minus / total, at_low / total, at_high / total)
+        t = 1.1 * boxes.largest(c, A)[:, None] + 1e-9
+        multipliers = torch.where(boxes.rows, 1.0 / boxes.slacks(c, t, A), 0.0)
+        return _State(boxes, c, t, multipliers / multipliers[:, : 2 * A.shape[1]].sum(dim=1, keepdim=True))
 
-    def kept(self, keep: Tensor) -> _State:
+    def only(self, keep: Tensor) -> _State:
         """Return the iterate of some of the nodes."""
-        boxes = Boxes(*(getattr(self.boxes, field.name)[keep] for field in fields(Boxes)))
-        return _State(boxes, *(getattr(self, field.name)[keep] for field in fields(self)[1:]))
+        return _State(self.boxes.only(keep), self.c[keep], self.t[keep], self.multipliers[keep])
 
     def stepped(self, A: Float[Tensor, "N J"], squares: Float[Tensor, "J N*N"]) -> _State:
         """Return the iterate after a predictor and a corrector step."""
         newton = _Newton(self, A, squares)
-        first = newton.step(newton.products_of(None))
-        reached = newton.complementarity(first)
-        aim = (reached / newton.mean).clamp(0.0, 1.0) ** 3 * newton.mean
-        step = newton.step(newton.products_of(first, aim[:, None]))
+        first = newton.step(torch.zeros_like(self.multipliers))
+        aim = (newton.complementarity(first) / newton.mean).clamp(0.0, 1.0) ** 3 * newton.mean
+        step = newton.step(torch.where(newton.rows, aim[:, None] - first.slacks * first.multipliers, 0.0))
         primal, dual = newton.lengths(step)
-        return _State(
-            self.boxes,
-            self.c + primal * step.c,
-            self.t + primal * step.t,
-            self.plus + dual * step.plus,
-            self.minus + dual * step.minus,
-            self.low + dual * step.low,
-            self.high + dual * step.high,
-        )
+        c, t = self.c + primal * step.c, self.t + primal * step.t
+        return _State(self.boxes, c, t, self.multipliers + dual * step.multipliers)
 
 
-class _Step:
-    """A direction: of c, t, the slacks and the multipliers of the four kinds of rows."""
+class _Step(NamedTuple):
+    """A direction: of c, t, the slacks and the multipliers."""
 
-    def __init__(self, c: Tensor, t: Tensor, slacks: list[Tensor], multipliers: list[Tensor]) -> None:
-        self.c, self.t, self.slacks = c, t, slacks
-        self.plus, self.minus, self.low, self.high = self.multipliers = multipliers
+    c: Float[Tensor, "B N"]
+    t: Float[Tensor, "B 1"]
+    slacks: Float[Tensor, "B R"]
+    multipliers: Float[Tensor, "B R"]
 
 
 class _Newton:
     """The linearised conditions at an iterate, with a factorised matrix.
 
-    Rows come in four kinds: t - o - <c, a>, t + <c, a>, c - low and high - c are at least 0.
-
     Attributes:
+        rows: those that each node has (B, R).
         mean: the mean product of slack and multiplier (B,).
     """
 
     def __init__(self, state: _State, A: Float[Tensor, "N J"], squares: Float[Tensor, "J N*N"]) -> None:
-        boxes, products = state.boxes, state.c @ A
-        self._A, self._varies = A, boxes.varies
-        self._bounded = boxes.varies & torch.isfinite(boxes.low), boxes.varies & torch.isfinite(boxes.high)
-        ends = (
-            torch.where(self._bounded[0], state.c - boxes.low, 1.0),
-            torch.where(self._bounded[1], boxes.high - state.c, 1.0),
-        )
-        slacks = state.t - boxes.offsets - products, state.t + products, *ends
-        self._slacks = [slack.clamp_min(TINY) for slack in slacks]
-        self._multipliers = [state.plus, state.minus, state.low, state.high]
-        self._weights = [z / s for z, s in zip(self._multipliers, self._slacks, strict=True)]
-        self._rows = 2 * A.shape[1] + sum(bounded.sum(dim=1) for bounded in self._bounded)
-        self.mean = sum((z * s).sum(dim=1) for z, s in zip(self._multipliers, self._slacks, strict=True)) / self._rows
-        plus, minus, low, high = self._weights
-        matrix = ((plus + minus) @ squares).view(-1, len(A), len(A)) * boxes.varies[:, :, None] * boxes.varies[:, None]
+        boxes, N, J = state.boxes, *A.shape
+        self._A, self._varies, self.rows = A, boxes.varies, boxes.rows
+        self._slacks = boxes.slacks(state.c, state.t, A).clamp_min(TINY)
+        self._multipliers = state.multipliers
+        self._weights = self._multipliers / self._slacks
+        self.mean = (self._multipliers * self._slacks).sum(dim=1) / self.rows.sum(dim=1)
+        plus, minus, low, high = self._weights.split([J, J, N, N], dim=1)
+        matrix = ((plus + minus) @ squares).view(-1, N, N) * boxes.varies[:, :, None] * boxes.varies[:, None]
         matrix = matrix + torch.diag_embed(torch.where(boxes.varies, low + high, 1.0))
         border = ((minus - plus) @ A.T * boxes.varies)[:, :, None]
         corner = (plus + minus).sum(dim=1)[:, None, None]
         whole = torch.cat([torch.cat([matrix, border], 2), torch.cat([border.mT, corner], 2)], 1)
         self._scale = torch.diagonal(whole, dim1=1, dim2=2).clamp_min(TINY).rsqrt()
         whole = self._scale[:, :, None] * whole * self._scale[:, None]
-        whole = whole + 1e-12 * torch.eye(len(A) + 1, dtype=A.dtype)
-        self._factor = torch.linalg.cholesky_ex(whole)[0]
+        self._factor = torch.linalg.cholesky_ex(whole + 1e-12 * torch.eye(N + 1, dtype=A.dtype))[0]
 
-    def products_of(self, step: _Step | None, aim: float | Tensor = 0.0) -> list[Tensor]:
-        """Return the products of slack and multiplier to be reached, corrected by those of an earlier step."""
-        if step is None:
-            return [torch.zeros_like(z) for z in self._multipliers]
-        wanted = [aim - s * z for s, z in zip(step.slacks, step.multipliers, strict=True)]
-        return wanted[:2] + [torch.where(b, w, 0.0) for b, w in zip(self._bounded, wanted[2:], strict=True)]
-
-    def step(self, wanted: list[Tensor]) -> _Step:
+    def step(self, wanted: Float[Tensor, "B R"]) -> _Step:
         """Return the direction towards these products of slack and multiplier."""
-        zipped = zip(wanted, self._slacks, self._multipliers, strict=True)
-        plus, minus, low, high = (w / s for w, s, _ in zipped)
-        along = (((plus - minus) @ self._A.T) - low + high) * self._varies
-        right = self._scale * torch.cat([-along, (plus.sum(dim=1) + minus.sum(dim=1) - 1.0)[:, None]], 1)
+        (N, J), targets = self._A.shape, wanted / self._slacks
+        plus, minus, low, high = targets.split([J, J, N, N], dim=1)
+        along = ((minus - plus) @ self._A.T + low - high) * self._varies
+        right = self._scale * torch.cat([along, (plus + minus).sum(dim=1, keepdim=True) - 1.0], 1)
         solved = self._scale * torch.cholesky_solve(right[:, :, None], self._factor)[:, :, 0]
         c, t = solved[:, :-1] * self._varies, solved[:, -1:]
         moved = c @ self._A
-        slacks = [t - moved, t + moved, torch.where(self._bounded[0], c, 0.0), torch.where(self._bounded[1], -c, 0.0)]
-        targets = plus, minus, low, high
-        zipped = zip(targets, self._multipliers, self._weights, slacks, strict=True)
-        multipliers = [target - z - weight * slack for target, z, weight, slack in zipped]
-        return _Step(c, t, slacks, multipliers)
+        slacks = torch.where(self.rows, torch.cat([t - moved, t + moved, c, -c], dim=1), 0.0)
+        return _Step(c, t, slacks, targets - self._multipliers - self._weights * slacks)
 
     def lengths(self, step: _Step) -> tuple[Float[Tensor, "B 1"], Float[Tensor, "B 1"]]:
         """Return how far slacks and multipliers can go and stay positive."""
-        multipliers = [
-            *self._multipliers[:2],
-            *(torch.where(b, z, 1.0) for b, z in zip(self._bounded, self._multipliers[2:], strict=True)),
-        ]
-        return _length(self._slacks, step.slacks), _length(multipliers, step.multipliers)
+        return _length(self._slacks, step.slacks), _length(self._multipliers, step.multipliers)
 
     def complementarity(self, step: _Step) -> Float[Tensor, " B"]:
         """Return the mean product of slack and multiplier after a step."""
         primal, dual = self.lengths(step)
-        zipped = zip(self._slacks, step.slacks, self._multipliers, step.multipliers, strict=True)
-        products = torch.stack([((s + primal * ds) * (z + dual * dz)).sum(dim=1) for s, ds, z, dz in zipped])
-        return products.sum(dim=0) / self._rows
+        products = (self._slacks + primal * step.slacks) * (self._multipliers + dual * step.multipliers)
+        return products.sum(dim=1) / self.rows.sum(dim=1)
 
 
-def _length(values: list[Tensor], steps: list[Tensor]) -> Float[Tensor, "B 1"]:
-    ratios = [
-        torch.where(step < 0.0, -value / step, math.inf).amin(dim=1) for value, step in zip(values, steps, strict=True)
-    ]
-    return (0.99 * torch.stack(ratios).amin(dim=0)).clamp_max(1.0)[:, None]
+def _length(values: Float[Tensor, "B R"], steps: Float[Tensor, "B R"]) -> Float[Tensor, "B 1"]:
+    ratios = torch.where(steps < 0.0, -values / steps, math.inf)
+    return (0.99 * ratios.amin(dim=1, keepdim=True)).clamp_max(1.0)
 
 
 def settle(
@@ -241,7 +223,7 @@ def settle(
         above, below = settled.above[where], settled.below[where]
         close = above - below <= tolerance * above.abs()
         keep = (above > goal) & (below <= hopeless[where]) & ~close & torch.isfinite(state.t[:, 0])
-        where, state = where[keep], state.kept(keep)
+        where, state = where[keep], state.only(keep)
         if not len(where):
             break
         state = state.stepped(A, squares)

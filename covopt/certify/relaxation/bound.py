@@ -40,24 +40,6 @@ Watch = Callable[[float, float], None]
 
 
 @dataclass(frozen=True)
-class RelaxationOptions:
-    """The effort of the relaxation; no proof depends on it.
-
-    Attributes:
-        check: the first number of steps between two proofs.
-        patience: the first part ends after this number of proofs in a row that barely raise the bound.
-        worth: stop growing trees if doubling the time is expected to close less than this part of the distance to the
-            target, by the pace of the most promising tree (`runtime.pace`); 0: never.
-        newton: the number of Newton steps of cross_entropy's proximal map.
-    """
-
-    check: int = 50
-    patience: int = 3
-    worth: float = 0.0
-    newton: int = 4
-
-
-@dataclass(frozen=True)
 class Relaxation(DualProof):
     """A bound from a dual point, with multipliers of the relaxation that bound its h.
 
@@ -95,7 +77,7 @@ class Relaxation(DualProof):
             refuted=target.refuted,
             start=last,
             callback=target.on_bound,
-            options=RelaxationOptions(worth=target.worth),
+            worth=target.worth,
         )
         value = best.direction.new_tensor([best.value])
         refutes = value > 1.0 + REFUTATION_SLACK * target.gap
@@ -154,7 +136,7 @@ def relaxed_bound(
     refuted: float = math.inf,
     start: RelaxedBound | None = None,
     callback: Watch | None = None,
-    options: RelaxationOptions | None = None,
+    worth: float = 0.0,
 ) -> RelaxedBound:
     """Return the best bound found in `time_limit` seconds, or the first that reaches `target`.
 
@@ -166,14 +148,15 @@ def relaxed_bound(
         refuted: end once a direction with h(w) above this is found at Lambda0, whose network is then not the best.
         start: an earlier result for the same problem, which replaces the first part.
         callback: called with (seconds, best bound).
-        options: how the time is spent.
+        worth: stop growing trees if doubling the time is expected to close less than this part of the distance to the
+            target, by the pace of the most promising tree (`runtime.pace`); 0: never.
 
     Raises:
         ProblemError: for another depth.
     """
     if problem.depth != 2:
         raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
-    work = _Work(problem, options or RelaxationOptions(), Budget(time_limit), target, callback)
+    work = _Work(problem, worth, Budget(time_limit), target, callback)
     try:
         with crew():
             if start is not None:
@@ -194,20 +177,24 @@ class _Work:
     At the end the proof is made again from its multipliers, for which time is reserved.
 
     Attributes:
+        check: the number of steps between two proofs of the first part, at first.
+        patience: it ends after this number of proofs in a row that barely raise the bound.
+        newton: the number of Newton steps of cross_entropy's proximal map.
         stall: the relative gain below which a proof counts as no progress.
         mixtures: the shares for which the second part grows trees at share * Lambda0 + (1 - share) * the first part's
             Lambda: Lambda0 is best in the end, but the gaps of the others close sooner.
         reserve: the time reserved to prove a tree again, relative to its estimate.
     """
 
+    check: ClassVar[int] = 50
+    patience: ClassVar[int] = 3
+    newton: ClassVar[int] = 4
     stall: ClassVar[float] = 2e-5
     mixtures: ClassVar[tuple[float, ...]] = (1.0, 0.75, 0.5, 0.25)
     reserve: ClassVar[float] = 1.25
 
-    def __init__(
-        self, problem: Problem, options: RelaxationOptions, budget: Budget, target: float, callback: Watch | None
-    ) -> None:
-        self.problem, self.options, self.budget = problem, options, budget
+    def __init__(self, problem: Problem, worth: float, budget: Budget, target: float, callback: Watch | None) -> None:
+        self.problem, self.worth, self.budget = problem, worth, budget
         self.target, self.callback, self.before = target, callback, 0.0
         self.ground = make_ground(problem.Xt, problem.activation)
         Lambda = torch.zeros_like(problem.Y, dtype=torch.float64)
@@ -232,13 +219,13 @@ class _Work:
 
     def optimise(self, time_limit: float) -> None:
         """Optimise Lambda against the relaxation until the bound stalls."""
-        options, piece, share = self.options, make_piece(self.ground), replace(self.budget, time_limit=time_limit)
-        goal = FreeLambda(self.problem, piece, options.newton)
+        piece, share = make_piece(self.ground), replace(self.budget, time_limit=time_limit)
+        goal = FreeLambda(self.problem, piece, self.newton)
         method = AlternatingDirections([piece], goal.prox, self.problem.Y.shape[1])
-        state, steps, idle = method.start(rho=10.0), float(options.check), 0
-        while idle < options.patience and self.best.lower < self.target and not share.spent():
-            for _ in range(max(1, round(steps / options.check))):
-                state = method.run(state, options.check, share.spent)
+        state, steps, idle = method.start(rho=10.0), float(self.check), 0
+        while idle < self.patience and self.best.lower < self.target and not share.spent():
+            for _ in range(max(1, round(steps / self.check))):
+                state = method.run(state, self.check, share.spent)
                 if share.spent():
                     break
             before = self.best.lower
@@ -283,10 +270,10 @@ class _Work:
 
     def _pays(self, tree: _Tree) -> bool:
         """Return True if doubling the time of this tree is expected to gain enough."""
-        if self.options.worth == 0.0 or self.spent() < FAIR:
+        if self.worth == 0.0 or self.spent() < FAIR:
             return True
         reach = min(tree.ceiling, tree.lower + tree.pace.again)
-        return reach - self.best.lower >= self.options.worth * (self.target - self.best.lower)
+        return reach - self.best.lower >= self.worth * (self.target - self.best.lower)
 
     def result(self) -> RelaxedBound:
         """Return the best proof, its multipliers scaled like its Lambda."""

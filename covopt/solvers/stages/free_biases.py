@@ -18,11 +18,11 @@ from torch import Tensor
 
 from covopt.certify import free
 from covopt.certify.proof import Proof
-from covopt.linalg.lbfgs import DescentOptions, lbfgs
+from covopt.linalg import lbfgs
 from covopt.model.affine import Affine
 from covopt.model.biases import PENALISED
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, evaluate, gradient, preactivations
+from covopt.model.weights import Weights, evaluate, flattened, gradient, preactivations, shaped_like
 from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Budget, Outcome, Status, run
@@ -232,21 +232,13 @@ def _descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tenso
     if min(len(W) for W in weights) == 0:
         return list(weights)
 
-    def parts(x: Tensor) -> list[Tensor]:
-        return [part.view(W.shape) for part, W in zip(x.split([W.numel() for W in weights]), weights, strict=True)]
-
     def value(x: Tensor) -> tuple[float, Tensor]:
-        W = parts(x)
-        return evaluate(problem, W).total, torch.cat([slope.flatten() for slope in gradient(problem, W)])
+        W = shaped_like(x, weights)
+        return evaluate(problem, W).total, flattened(gradient(problem, W))
 
-    x = torch.cat([W.flatten() for W in weights])
-    ends = budget.pace()
     with budget.phase("descent"):
-        for point in lbfgs(value, x, DescentOptions(slow=1e-7)):
-            x = point
-            if ends():
-                break
-    return parts(x)
+        x = lbfgs.descend(value, flattened(weights), budget.pace(), lbfgs.DescentOptions(slow=1e-7))
+    return shaped_like(x, weights)
 
 
 def _network_proof(problem: Problem, weights: Weights, options: SolveOptions) -> Proof | None:

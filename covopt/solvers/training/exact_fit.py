@@ -1,14 +1,7 @@
-"""Deep networks that fit exactly: a penalised loss, then the method of multipliers.
+"""Networks made to fit exactly: all layers together take the smallest correction, or the last layer takes it alone.
 
-min |W|^2 subject to F = Y becomes a sequence of mean squared errors with a small penalty and shifted targets T,
-
-    (1/N) |F - T|^2 + lam |W|^2,   T <- T + Y - F,
-
-which is the method of multipliers: Lambda = (T - F) / (N lam) at the minimiser tends to the multiplier of F = Y. At the
-end all layers together take the smallest correction that makes the fit exact, by Gauss-Newton steps of least norm, or
-the last layer takes it alone.
-
-Source: Hestenes, Multiplier and gradient methods (1969); Nocedal, Wright, Numerical Optimization, 17.3.
+The correction is by Gauss-Newton steps of least norm. Before it comes a descent of the mean squared error with a small
+penalty (`explored_problem`).
 """
 
 from __future__ import annotations
@@ -26,7 +19,6 @@ from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.model.stationarity import inputs_of
 from covopt.model.weights import Weights, flattened, preactivations, shaped_like
-from covopt.solvers.training.homotopy import SHIFTING, HomotopyOptions, descend
 
 PRODUCTS = 300
 """Products with J, at most, of a Gauss-Newton step."""
@@ -55,31 +47,6 @@ def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
     Zs = inputs_of(problem, weights, problem.depth)
     correction = thin(Zs).solve(problem.Y - Zs @ weights[-1].T)
     return [*weights[:-1], weights[-1] + correction.T]
-
-
-def fit_by_multipliers(
-    problem: Problem, weights: Weights, options: HomotopyOptions, stop: Callable[[], bool] = lambda: False
-) -> list[Tensor]:
-    """Minimise |W|^2 over exact fits, locally, by the method of multipliers.
-
-    Args:
-        problem: its loss is `interpolate`.
-        options: of the first descent; later ones start near their ends.
-    """
-    smooth = explored_problem(problem)
-    # A smaller penalty than the explored one converges the faster, but each descent is the harder.
-    smooth = replace(smooth, lam=0.2 * smooth.lam)
-    shifted, current, exact = problem.Y, list(weights), 1e-7 * float(problem.Y.abs().max())
-    for shift in range(40):
-        # A multiplier from a rough minimiser is wrong where the fit is right, so descents get finer.
-        descent = options if shift == 0 else replace(SHIFTING, slow=max(1e-9, 1e-5 * 0.3**shift))
-        current = descend(replace(smooth, Y=shifted), [current], descent, stop)[0]
-        off = problem.Y - preactivations(problem, current)[-1]
-        if stop() or float(off.abs().max()) <= exact:
-            break
-        shifted = shifted + off
-    fitted = nearest_fit(problem, current)
-    return fitted if misfit(problem, fitted) <= exact else nearest_fit(problem, fit_exactly(problem, current))
 
 
 def misfit(problem: Problem, weights: Weights) -> float:

@@ -8,7 +8,7 @@ costs little more than the gradient. A step solves (H + t I) p = -g for several 
 that H need not be definite. The kink of sigma_a is rounded, s_mu(z) = a z + (1 - a) (z + (z^2 + mu^2)^(1/2) - mu) / 2.
 From stage to stage mu falls to almost 0, and lam to its value in the problem.
 
-An exact fit is the limit lam = 0. At a small lam, the method of multipliers (exact_fit.py) shifts the targets,
+An exact fit is the limit lam = 0. At a small lam, the method of multipliers [Hestenes 1969] shifts the targets,
 T <- T + Y - F; at the end, Gauss-Newton steps of least norm make the fit exact.
 
 Measured on six points of one input with four neurons: 200 starts take 3 s, and 20 of them fit; none of 64 descents by

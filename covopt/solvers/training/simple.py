@@ -1,22 +1,17 @@
-"""Networks without a search: constant ones, a linear one, and short descents.
+"""Networks without a search: constant ones, and a linear one.
 
 With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. A
 constant comes from one neuron in each of the last k layers: from the value z_{l-1} and the bias beta_{l-1} layer l
 makes z_l at a cost of z_l^2 / (z_{l-1}^2 + beta_{l-1}^2), and the values between, from z_{L-k} = 0 to z_L = |y|, are
 those of the smallest sum. A linear map P S Q^T is a ReLU network with two neurons for each singular value, x and -x, in
 every hidden layer.
-
-The short descents are SciPy's L-BFGS on weights in NumPy, for problems so small that a turn of a batch (batch.py) takes
-ten times as long as the arithmetic.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import scipy
@@ -31,11 +26,8 @@ from covopt.model.passes import parts_of
 from covopt.model.problem import Problem, with_bias
 from covopt.model.spread import ALONE
 from covopt.model.units import Units, has_many_inputs
-from covopt.model.weights import Weights, evaluate, flattened, shaped_like
-from covopt.solvers.training.batch import work
+from covopt.model.weights import evaluate
 
-ITERATIONS = 1000
-"""Maximum number of iterations of a descent by SciPy."""
 FULL = 1e-12
 """Minimum ridge of the linear map, relative to the largest eigenvalue."""
 
@@ -64,29 +56,6 @@ def cheapest_simple(problem: Problem, linear: bool = True, units: Units | None =
     costs = [evaluate(problem, weights) for weights in networks]
     allowed = [number for number, cost in enumerate(costs) if problem.allows(cost.residual)]
     return networks[min(allowed, key=lambda number: costs[number].total)] if allowed else None
-
-
-def short_descents(
-    problem: Problem,
-    starts: Sequence[Weights],
-    generator: torch.Generator,
-    stop: Callable[[], bool],
-    widest: int | None = None,
-) -> Iterator[list[Tensor]]:
-    """Yield L-BFGS results from these and random networks; none if large or not on CPUs."""
-    width, small = 10, 1e5  # neurons of each hidden layer, and multiplications for one gradient of such a network
-    widths = [min(width, widest or width)] * (problem.depth - 1)
-    X = problem.X
-    if work(problem, widths) > small or X.is_cuda or X.dtype != torch.float64:
-        return
-    draws = [
-        [torch.randn(shape, generator=generator, dtype=torch.float64) * size for shape in problem.shapes(widths)]
-        for size in (0.3, 1.0, 0.1, 2.0, 0.5, 1.0)  # standard deviations
-    ]
-    for weights in [*draws[:2], *starts, *draws[2:]]:
-        if stop():
-            return
-        yield _descended(problem, weights, stop)
 
 
 def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
@@ -128,7 +97,7 @@ def _levels(size: float, biases: Sequence[float]) -> list[float]:
 
     start = math.log(biases[0]) + math.log(size / biases[0]) * np.arange(1, k) / k
     ends = start.min() - 10.0, start.max() + 10.0
-    options = {"ftol": 0.0, "gtol": 0.0, "maxiter": ITERATIONS}
+    options = {"ftol": 0.0, "gtol": 0.0, "maxiter": 1000}
     bounds = [ends] * (k - 1)
     minimiser = scipy.optimize.minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     return [0.0, *np.exp(minimiser).tolist(), size]
@@ -194,49 +163,3 @@ def _linear(problem: Problem, A: Float[Tensor, "d m"]) -> list[Tensor]:
         middle = torch.cat([torch.cat([back, -back], dim=1), torch.cat([-back, back], dim=1)]) / (1.0 + a)
     middle, above = (torch.nn.functional.pad(W, (0, 1)) for W in (middle, last.T))  # no biases above the first layer
     return [first, *[middle] * (L - 2), above]
-
-
-def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> list[Tensor]:
-    """Run L-BFGS from one network, until `stop` is true."""
-    shapes = [tuple(W.shape) for W in start]
-    ends = np.cumsum([0] + [math.prod(shape) for shape in shapes])
-    X = problem.Xt.numpy()
-    biases, slope = [problem.bias(layer) for layer in range(problem.depth)], problem.activation.slope
-
-    def value(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        W = [x[low:high].reshape(shape) for (low, high), shape in zip(pairwise(ends), shapes, strict=True)]
-        Z, Zs = [], [X]
-        for layer, W_l in enumerate(W, start=1):
-            Z.append(Zs[-1] @ W_l.T)
-            if layer < len(W):
-                column = np.full((len(X), 1), biases[layer])
-                Zs.append(np.hstack([np.where(Z[-1] > 0, Z[-1], slope * Z[-1]), column]))
-        F = torch.from_numpy(Z[-1])
-        M, parts = problem.gradient_at(F).numpy(), []
-        for layer in range(len(W) - 1, -1, -1):
-            parts.append((M.T @ Zs[layer] + 2.0 * problem.lam * W[layer]).ravel())
-            if layer:
-                M = (M @ W[layer][:, :-1]) * np.where(Z[layer - 1] > 0, 1.0, slope)
-        return float(problem.loss_at(F)) + problem.lam * float(x @ x), np.concatenate(parts[::-1])
-
-    x = flattened(start).numpy()
-    recent: deque[float] = deque(maxlen=31)
-
-    def stopping(intermediate_result: scipy.optimize.OptimizeResult) -> None:
-        """End the iteration when `stop` is true or 30 of them gained less than 1e-4, relative."""
-        recent.append(float(intermediate_result.fun))
-        slow = len(recent) == recent.maxlen and recent[0] - recent[-1] <= 1e-4 * recent[0]
-        if slow or stop():
-            raise StopIteration
-
-    # SciPy's tests of relative change are off by design: costs may be small beside 1.
-    unit = max(abs(value(x)[0]), np.finfo(float).tiny)
-    minimum = scipy.optimize.minimize(
-        lambda point: tuple(part / unit for part in value(point)),
-        x,
-        jac=True,
-        method="L-BFGS-B",
-        callback=stopping,
-        options={"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
-    )
-    return shaped_like(torch.from_numpy(np.array(minimum.x)), start)

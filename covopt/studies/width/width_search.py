@@ -22,10 +22,11 @@ from torch import Tensor
 from covopt.answer.result import Result
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Budget, Callback, Progress, Status
+from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.incumbent import cost_of
 from covopt.solvers.training import newton
 from covopt.solvers.training.batch import buckets, work
-from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly
+from covopt.solvers.training.exact_fit import explored_problem, fit_exactly
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
 from covopt.solvers.training.trainer import initial
 from covopt.studies.continuation import Continuation
@@ -297,10 +298,9 @@ class WidthSearch(Continuation[int, list[Point]]):
 
     def _fitted(self, weights: list[Tensor]) -> list[Tensor]:
         """Return a network that fits, or nearly fits if it has too few neurons."""
-        stop = self.budget.spent
-        return (
-            fit_exactly(self.problem, weights) if stop() else fit_by_multipliers(self.problem, weights, POLISHING, stop)
-        )
+        if self.budget.spent():
+            return fit_exactly(self.problem, weights)
+        return descent_for(self.problem).at_fixed_widths(weights, self.budget.spent)
 
     @property
     def level(self) -> float:

@@ -16,7 +16,7 @@ from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs, preactivations
 from covopt.runtime.loop import Budget, run
 from covopt.solvers.deep.blocks import block_problem, solve_block, with_block
-from covopt.solvers.deep.descent import descent_for
+from covopt.solvers.deep.descent import Descent, descent_for
 from covopt.solvers.deep.exploration import Exploration
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.layers import examine
@@ -26,7 +26,7 @@ from covopt.solvers.deep.pruning import balanced, mergeable, reduced, with_parts
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver, State
 from covopt.solvers.deep.starts import BRIEFLY, from_two_layers, lowest_of_random
 from covopt.solvers.options import SolveOptions
-from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly, nearest_fit
+from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, Smoothed, descend
 from covopt.solvers.training.trainer import initial
 
@@ -143,7 +143,7 @@ def test_an_exact_fit_is_exact_and_cheaper_than_its_start() -> None:
     X, Y = gaussian(4, 3, seed=0), gaussian(4, 1, seed=1)
     problem = make_problem(X, Y, depth=3, bias=1.0)
     rough = descend(explored_problem(problem), [initial(explored_problem(problem), [6, 6], 0, 0.5)], EXPLORING)[0]
-    found, fitted = fit_by_multipliers(problem, rough, REFINING), fit_exactly(problem, rough)
+    found, fitted = descent_for(problem).at_fixed_widths(rough, lambda: False), fit_exactly(problem, rough)
     assert evaluate(problem, found).residual <= 1e-12 * float(Y.abs().max())
     assert evaluate(problem, found).norm < evaluate(problem, fitted).norm
 
@@ -279,7 +279,7 @@ def test_short_descents_stay_where_few_random_starts_are_trained(
     starts: int, given: bool, short: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, begun = small(depth=4), []
-    monkeypatch.setattr("covopt.solvers.deep.descent.short_descents", lambda *_: begun.append(True) or ())
+    monkeypatch.setattr(Descent, "briefly", lambda *_: begun.append(True) or [])
     monkeypatch.setattr("covopt.solvers.deep.solver.from_two_layers", lambda *_: [])
     init = initial(problem, [3, 3, 3], 0) if given else None
     DeepSolver(problem, DeepOptions(starts=starts), init=init).init(Budget(600.0))

@@ -33,14 +33,14 @@ def test_optimality_conditions(seed: int, n: int, rank: int) -> None:
     assert float((x * gradient).abs().sum()) <= 1e-7 * scale * (1.0 + float(x.sum()))
 
 
-@pytest.mark.parametrize(("n", "pivots"), [(5, 25), (40, 25), (40, 1), (150, 1)])
-def test_agrees_with_scipy_by_both_methods(n: int, pivots: int) -> None:
-    """min |B x - y|^2 / 2 over x >= 0 is SciPy's nnls; one pivot sends the work to the interior point."""
+@pytest.mark.parametrize("n", [5, 40, 150])
+def test_agrees_with_scipy(n: int) -> None:
+    """min |B x - y|^2 / 2 over x >= 0 is SciPy's nnls."""
     rng = np.random.default_rng(n)
     B, y = rng.standard_normal((2 * n, n)), rng.standard_normal(2 * n)
     expected, _ = scipy.optimize.nnls(B, y)
     H, g = torch.tensor(B.T @ B), torch.tensor(-B.T @ y)
-    x = nonnegative_quadratic(H, g, torch.zeros(n, dtype=torch.float64), pivots=pivots)
+    x = nonnegative_quadratic(H, g, torch.zeros(n, dtype=torch.float64))
     best = 0.5 * np.sum((B @ expected - y) ** 2)
     assert 0.5 * np.sum((B @ x.numpy() - y) ** 2) <= best * (1 + 1e-9)
 
@@ -59,5 +59,5 @@ def test_never_worse_than_the_start() -> None:
     for seed in range(50):
         H, g, start = programme(seed, 30, 8)
         for pivots in (0, 1, 25):
-            x = nonnegative_quadratic(H, g, start, pivots=pivots, centering_steps=1)
+            x = nonnegative_quadratic(H, g, start, pivots=pivots)
             assert value(H, g, start, x) <= 1e-12
