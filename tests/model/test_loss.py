@@ -103,11 +103,8 @@ def test_interpolation() -> None:
 def test_names() -> None:
     assert [parse_loss(name).name for name in LOSSES] == list(LOSSES)
     assert list(LOSSES) == ["mse", "cross_entropy", "interpolate", "huber", "logistic"]
-    assert [parse_loss(name).name for name in ("huber:1.0", "huber:0.1", "huber:1e3")] == [
-        "huber",
-        "huber:0.1",
-        "huber:1000.0",
-    ]
+    read = [parse_loss(name).name for name in ("huber:1.0", "huber:0.1", "huber:1e3")]
+    assert read == ["huber", "huber:0.1", "huber:1000.0"]
     assert parse_loss(LOSSES["mse"]) is LOSSES["mse"]
 
 
