@@ -63,10 +63,8 @@ def long_product(
 ) -> tuple[Float[Tensor, "N m"], Float[Tensor, "N m"]]:
     """Return (high + low) B^T, |low| <= 2 u |high|, as such a sum again, in about twice the digits of float64.
 
-    It is off by at most (2 (n + 4) u)^2 |high| |B|^T: the errors of the products and of the partial sums, together at
-    most (n + 4) u |high| |B|^T, are summed in float64.
-
-    Source: Ogita, Rump, Oishi, Accurate sum and dot product, SIAM J. Sci. Comput. 26 (2005), algorithm 5.3.
+    It is off by at most (2 (n + 4) u)^2 |high| |B|^T: the errors of products and partial sums, at most (n + 4) u |high|
+    |B|^T, are summed in float64 (Ogita, Rump, Oishi, Accurate sum and dot product, 2005, algorithm 5.3).
     """
     total, errors = high.new_zeros(len(high), len(B)), low @ B.T
     for k in range(B.shape[1]):

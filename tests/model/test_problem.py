@@ -36,13 +36,9 @@ def test_keeps_float32_and_copies() -> None:
     assert float(problem.X[0, 0]) != 99.0
 
 
-def test_lam_decides_the_default_loss() -> None:
-    assert make_problem(X, Y).loss.name == "interpolate"
-    assert make_problem(X, Y, lam=0.5).loss.name == "mse"
-
-
-def test_bias_column() -> None:
+def test_lam_decides_the_default_loss_and_the_bias_fills_a_column() -> None:
     problem = make_problem(X, Y, bias=0.25)
+    assert (problem.loss.name, make_problem(X, Y, lam=0.5).loss.name) == ("interpolate", "mse")
     assert torch.equal(problem.Xt, torch.cat([X, torch.full((4, 1), 0.25, dtype=torch.float64)], dim=1))
     assert torch.equal(with_bias(X, 0.25), problem.Xt)
 
@@ -187,12 +183,10 @@ def test_invariant_under_rotation_of_the_inputs(instance: Instance, seed: int) -
 def test_homogeneous_of_degree_depth_without_bias(instance: Instance, c: float) -> None:
     problem = make_problem(instance.problem.X, instance.problem.Y, depth=instance.problem.depth, bias=0.0)
     W = instance.weights
-    scaled = face.outputs(problem, [c * w for w in W], problem.X)
-    torch.testing.assert_close(scaled, c**problem.depth * face.outputs(problem, W, problem.X), rtol=1e-11, atol=1e-12)
-    moved = [c * W[0], *W[1:-1], W[-1] / c]
-    torch.testing.assert_close(
-        face.outputs(problem, moved, problem.X), face.outputs(problem, W, problem.X), rtol=1e-11, atol=1e-12
-    )
+    networks = W, [c * w for w in W], [c * W[0], *W[1:-1], W[-1] / c]
+    F, scaled, moved = (face.outputs(problem, weights, problem.X) for weights in networks)
+    torch.testing.assert_close(scaled, c**problem.depth * F, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(moved, F, rtol=1e-11, atol=1e-12)
 
 
 def test_proposition_19() -> None:
@@ -201,10 +195,7 @@ def test_proposition_19() -> None:
     X, Y = torch.tensor([[1.0], [-1.0]], dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64)
     problem = make_problem(X, Y, lam=lam / 2, bias=0.0)
     a = torch.tensor([0.6, (1 - lam - 0.36) ** 0.5], dtype=torch.float64)
-    stuck = [
-        torch.stack([a, torch.zeros(2, dtype=torch.float64)], dim=1),
-        torch.cat([a, torch.zeros(1, dtype=torch.float64)])[None],
-    ]
+    stuck = [torch.stack([a, 0.0 * a], dim=1), torch.cat([a, 0.0 * a[:1]])[None]]
     assert 2 * float(face.objective(problem, stuck)) == pytest.approx(1 + 2 * lam - lam**2, rel=1e-14)
     assert max(float(g.abs().max()) for g in face.gradient(problem, stuck)) < 1e-15
     s = (1 - lam) ** 0.5
