@@ -1828,7 +1828,7 @@ def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.jso
     need(run.fits or s.get("residual") is None, "result.json states a residual, which only exact fits have")
     need(s["certificate"] in KINDS and s["status"] in STATUSES, "the certificate or the status is unknown")
     terms, cost, lower = run.cost(), s["cost"], s["lower"]
-    fits = not run.fits or terms["residual"][1] <= run.misfit * (1 + TOLERANCE)
+    fits = not run.fits or terms["residual"][1] <= run.misfit * (1 + TOLERANCE * (-1 if cost is None else 1))
     need(fits == (cost is not None), f"the network misses the targets by {float(terms['residual'][1]):.3g}")
     for name in ("cost", "fit", "norm", *(["residual"] if run.fits else [])) if fits else ():
         (low, high), scale = terms[name], {"residual": run.largest, "norm": terms["cost"][1] / run.lam}

@@ -7,15 +7,17 @@ which multiply the inputs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
-from covopt.linalg.rounding import UNIT_ROUNDOFF
-from covopt.model.problem import Problem, with_bias
+from covopt.linalg.rounding import UNIT_ROUNDOFF, long_product, two_product
+from covopt.model.problem import FITS, Problem, with_bias
 from covopt.runtime.errors import ProblemError, counted
 
 Weights = Sequence[Float[Tensor, "_ _"]]
@@ -29,7 +31,7 @@ class Cost:
         fit: C(F).
         norm: |W|^2 = sum_l |W_l|_F^2; without the columns that are free of the penalty.
         total: C + lam |W|^2 (|W|^2 alone for `interpolate`).
-        residual: max |F - Y|.
+        residual: max |F - Y|; for `interpolate` in more digits where rounding could decide whether the network fits.
     """
 
     fit: float
@@ -147,36 +149,72 @@ def evaluate(problem: Problem, weights: Weights, chunk: int = 2048) -> Cost:
     fit = float(problem.loss_at(F))
     norm = float(sum(A.square().sum() for A in problem.decayed(weights)))
     residual = problem.spread.largest(float((F - problem.Y).abs().max()))
+    if problem.interpolates:
+        residual = _residual_of_fit(problem, weights, residual)
     return Cost(fit=fit, norm=norm, total=fit + problem.lam * norm, residual=residual)
 
 
-def rounding_of(problem: Problem, weights: Weights) -> float:
-    """Return by how much rounding can have moved `evaluate`'s total.
+def _residual_of_fit(problem: Problem, weights: Weights, residual: float) -> float:
+    """Return max |F - Y| of an exact fit, which is allowed only if that of the exact outputs is.
 
-    This is large where terms cancel, as with far-off inputs. Each sum of n terms is off by at most (n + 2) u of its
-    absolute terms, u = 2^-53, and sigma enlarges nothing; so F is off by at most u times the number of terms on a path,
-    times the outputs of the network of absolute values.
+    It is `residual`, that in float64, unless rounding may have moved it across the limit or by more than `FITS` of the
+    largest target. Then F is evaluated in twice the digits, and a bound on the rounding that remains is added.
+    """
+    off, allowed = float(outputs_and_rounding(problem, weights)[-1].max()), problem.allowed_misfit
+    if not math.isfinite(residual + off):
+        return math.inf
+    resolved = off <= allowed * FITS / problem.fits and residual + off <= allowed
+    if resolved or residual - off > allowed:
+        return residual
+    F, low, rounding = outputs_and_rounding(problem, weights, long=True)
+    return float((((F - problem.Y) + low).abs() + rounding).max())
+
+
+def outputs_and_rounding(
+    problem: Problem, weights: Weights, *, long: bool = False
+) -> tuple[Float[Tensor, "N nL"], Tensor, Float[Tensor, "N nL"]]:
+    """Return F, what is to be added to it, and a bound on the rounding of each sum.
+
+    A sum of n products is off by at most g = (n + 4) u times the sum of their magnitudes, u = 2^-53, the rounding of
+    sigma and of the bounds included; with `long` g is (2 (n + 4) u)^2. If E_l bounds the rounding of Zs_l, as computed,
+
+        E_{l+1} = (g |Zs_l| + E_l) |W_{l+1}|^T,
+
+    since sigma enlarges nothing; and ReLU is exact where Z_l < -E_l. Numbers are not to over- or underflow.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 3.1.
+
+    Args:
+        long: compute with twice the digits of float64; else nothing is to be added.
     """
+    Z, Zs, slope = problem.X, problem.Xt, problem.X.new_tensor(problem.activation.slope)
+    low, E = (torch.zeros_like(Zs) if long else Zs.new_zeros(())), torch.zeros_like(Zs)
+    for layer, W in enumerate(weights):
+        if layer:
+            Zs = problem.appended(Z, layer)
+            E = E.mul_(Z >= -E) if problem.activation.slope == 0.0 else E
+            E = pad(E, (0, Zs.shape[1] - Z.shape[1]))
+        if layer and long:
+            low = torch.where(Z < 0.0, slope * low + two_product(Z, slope)[1], low)
+            low = pad(low, (0, Zs.shape[1] - Z.shape[1]))
+        g = (W.shape[1] + 4) * UNIT_ROUNDOFF
+        E = E.add_(Zs.abs(), alpha=(2.0 * g) ** 2 if long else g) @ W.abs().T
+        Z, low = long_product(Zs, low, W) if long else (Zs @ W.T, low)
+    return Z, low, E
+
+
+def rounding_of(problem: Problem, weights: Weights) -> float:
+    """Return by how much rounding can have moved `evaluate`'s total; it is much where terms cancel."""
     total = evaluate(problem, weights).total
-    magnitudes = problem.Xt.abs()
-    for layer, W in enumerate(weights[:-1], start=1):
-        magnitudes = magnitudes @ W.abs().T
-        if layer == problem.depth - 1:
-            magnitudes = torch.cat([magnitudes, problem.biases.skipped(problem.X).abs()], dim=1)
-        magnitudes = with_bias(magnitudes, problem.beta)
-    terms = sum(W.shape[1] + 4 for W in weights)
-    off = terms * UNIT_ROUNDOFF * (magnitudes @ weights[-1].abs().T)
+    F, _, off = outputs_and_rounding(problem, weights)
     if problem.loss.name == "mse":
-        missed = (preactivations(problem, weights)[-1] - problem.Y).abs()
+        missed = (F - problem.Y).abs()
         moved = float(problem.shares.to(off) @ (off * (2.0 * missed + off)).sum(dim=1))
     elif problem.loss.name == "cross_entropy":  # for a sample, at most twice the largest change of its outputs
         moved = 2.0 * float(off.max())
     elif problem.interpolates:
         moved = 0.0
     else:  # convex: nowhere nearby is the rise larger than along the slopes
-        F = preactivations(problem, weights)[-1]
         moved = float(problem.loss_at(F + off * torch.where(problem.gradient_at(F) < 0.0, -1.0, 1.0)))
         moved = max(0.0, moved - float(problem.loss_at(F)))
     return moved + (problem.Y.numel() + sum(W.numel() for W in weights) + 8) * UNIT_ROUNDOFF * total

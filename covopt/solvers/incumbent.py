@@ -88,7 +88,8 @@ class Incumbent:
 
     def take(self, attempt: Attempt) -> None:
         """Take the network, the bound, the history and the status of a search."""
-        self.offer(attempt.weights, min(attempt.starts))
+        # In the units of a search, rounding differs: what fits exactly there may not fit here.
+        self.offer(attempt.weights, None if self.problem.allowed_misfit else min(attempt.starts))
         self.prove(attempt.proof)
         self.record(attempt.history)
         self.starts, self.status = attempt.starts, attempt.status

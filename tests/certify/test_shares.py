@@ -1,6 +1,7 @@
 """Minima of three layers on a few samples: known values, attacks by random networks, tampered trees."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -233,10 +234,8 @@ def test_units(s: float, t: float) -> None:
     X, Y = rng.standard_normal((3, 2)), rng.standard_normal((3, 1))
     factor = (t / s) ** (2.0 / 3.0)
     plain = make_problem(X, Y, depth=3, bias=0.0)
-    lower = proof(plain, 5.518).lower
-    assert proof(replace(plain, X=s * plain.X, Y=t * plain.Y), 5.518 * factor).lower == pytest.approx(
-        lower * factor, rel=0.01
-    )
+    lower, moved = proof(plain, 5.518).lower, replace(plain, X=s * plain.X, Y=t * plain.Y)
+    assert proof(moved, 5.518 * factor).lower == pytest.approx(lower * factor, rel=0.01)
     loss = make_problem(X, Y, depth=3, bias=0.0, lam=0.05)
     scaled = replace(loss, X=s * loss.X, Y=t * loss.Y, lam=0.05 * t * t / factor)
     one, other = proof(loss, 0.3, nodes=20).lower, proof(scaled, 0.3 * t * t, nodes=20).lower
@@ -325,6 +324,20 @@ def test_a_programme_describes_a_network_that_fits(seed: int, bias: float) -> No
     assert np.abs(F[:, 0] - Y).max() < 1e-3 * np.abs(Y).max()
 
 
+@pytest.mark.parametrize("pause", [0.0, 1e3])
+def test_no_clock_decides_when_networks_of_cases_descend(monkeypatch: pytest.MonkeyPatch, pause: float) -> None:
+    rng, clock = np.random.default_rng(0), [0.0]
+    problem = make_problem(rng.standard_normal((4, 2)), rng.standard_normal((4, 1)), depth=3, bias=0.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[-1])
+
+    def meet(_: list[torch.Tensor]) -> float:
+        clock.append(clock[-1] + pause)
+        return 9.826
+
+    Shares.prove(problem, Target(gap=1e-3, steps=20, meet=meet))
+    assert len(clock) == 2  # it was called once
+
+
 def test_tampered_trees_prove_a_true_bound_or_are_refused() -> None:
     rng = np.random.default_rng(0)
     problem = make_problem(rng.standard_normal((3, 2)), rng.standard_normal((3, 1)), depth=3, bias=0.0)
@@ -359,7 +372,6 @@ def test_cuts_cover_their_cell() -> None:
     assert above.halves(Cut(0, INTERVAL, math.nan)) is None
     assert [half.scale for half in above.halves(Cut(0, SCALE, 2.0))] == [(0.0, 2.0), (2.0, math.inf)]
     third = above.halves(Cut(1, 0, 0.5))[0]
-    assert third.corners == pytest.approx(
-        np.array([[1 - a, a * (1 - b), a * b] for b in (0.0, 0.5) for a in (0.4, 1.0)])
-    )
+    corners = [[1 - a, a * (1 - b), a * b] for b in (0.0, 0.5) for a in (0.4, 1.0)]
+    assert third.corners == pytest.approx(np.array(corners))
     assert set(third.labels(kinds.features).tolist()) == {0, 1, 2}

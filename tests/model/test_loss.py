@@ -79,14 +79,15 @@ def test_conjugate_of_cross_entropy_at_one_hot_targets(seed: int) -> None:
 
 def test_conjugate_of_cross_entropy_is_infinite_off_the_simplex() -> None:
     loss, Y = CrossEntropy(), torch.eye(3, dtype=torch.float64)
-    off_sum, negative = torch.zeros_like(Y), torch.zeros_like(Y)
-    off_sum[0, 0] = 1e-6
-    negative[0, 0], negative[0, 1] = 1e-6, -1e-6
-    for G in (off_sum, negative):
+    for entries in ([1e-6, 0.0, 0.0], [1e-6, -1e-6, 0.0]):  # off the sum, negative
+        G = torch.tensor([entries, [0.0] * 3, [0.0] * 3], dtype=torch.float64)
         assert loss.conjugates(G, Y).tolist() == [math.inf, 0.0, 0.0]
 
 
 def test_values_by_hand() -> None:
+    F, Y = gaussian(4, 3, seed=0), gaussian(4, 3, seed=1)
+    assert float(Interpolation().values(F, Y).sum()) == 0.0
+    assert float(Interpolation().conjugates(F, Y).sum()) == pytest.approx(float((F * Y).sum()), rel=1e-15)
     F = torch.tensor([[1.0, 2.0], [0.0, 0.0]], dtype=torch.float64)
     Y = torch.eye(2, dtype=torch.float64)
     assert float(make_problem(F, Y, lam=1.0).loss_at(F)) == pytest.approx((4.0 + 1.0) / 2, rel=1e-15)
@@ -94,20 +95,11 @@ def test_values_by_hand() -> None:
     assert float(CrossEntropy().values(F, Y).mean()) == pytest.approx(by_hand, rel=1e-14)
 
 
-def test_interpolation() -> None:
-    F, Y = gaussian(4, 3, seed=0), gaussian(4, 3, seed=1)
-    assert float(Interpolation().values(F, Y).sum()) == 0.0
-    assert float(Interpolation().conjugates(F, Y).sum()) == pytest.approx(float((F * Y).sum()), rel=1e-15)
-
-
 def test_names() -> None:
     assert [parse_loss(name).name for name in LOSSES] == list(LOSSES)
     assert list(LOSSES) == ["mse", "cross_entropy", "interpolate", "huber", "logistic"]
-    assert [parse_loss(name).name for name in ("huber:1.0", "huber:0.1", "huber:1e3")] == [
-        "huber",
-        "huber:0.1",
-        "huber:1000.0",
-    ]
+    read = [parse_loss(name).name for name in ("huber:1.0", "huber:0.1", "huber:1e3")]
+    assert read == ["huber", "huber:0.1", "huber:1000.0"]
     assert parse_loss(LOSSES["mse"]) is LOSSES["mse"]
 
 
@@ -134,15 +126,8 @@ def test_conjugates_are_charged_for_their_rounding(name: str) -> None:
     assert all(short <= paid for short, paid in zip(missing, loss.conjugate_rounding(G, Y).tolist(), strict=True))
 
 
-# ---- activations: homogeneity, derivatives, and the names they are read from
+# ---- activations: values, derivatives, and the names they are read from
 slopes = st.floats(-0.99, 1.0, allow_nan=False)
-
-
-@given(slopes, st.integers(0, 10**6), st.floats(0.0, 1e3))
-def test_positively_homogeneous(a: float, seed: int, c: float) -> None:
-    sigma, z = Activation(a), gaussian(5, 3, seed=seed)
-    # Underflow is the only exception.
-    torch.testing.assert_close(sigma(c * z), c * sigma(z), rtol=1e-14, atol=1e-300)
 
 
 @given(slopes, st.integers(0, 10**6))
@@ -152,30 +137,17 @@ def test_values_are_the_two_linear_pieces(a: float, seed: int) -> None:
     assert torch.equal(Activation(a)(z), expected)
 
 
-@given(slopes, st.integers(0, 10**6))
-def test_derivative_against_differences(a: float, seed: int) -> None:
-    z = gaussian(6, seed=seed)
-    z = z + 0.1 * torch.sign(z)
-    sigma = Activation(a)
-    for k in range(6):
-        direction = torch.eye(6, dtype=torch.float64)[k]
-        measured = slope(lambda t, d=direction: sigma(z + t * d).sum())
-        assert measured == pytest.approx(float(sigma.derivative(z)[k]), abs=1e-9)
-
-
-def test_derivative_keeps_double_precision_and_takes_the_slope_at_the_kink() -> None:
+@given(slopes)
+def test_derivative_keeps_double_precision_and_takes_the_slope_at_the_kink(a: float) -> None:
     z = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
-    assert Activation(0.1).derivative(z).tolist() == [0.1, 0.1, 1.0]
-    assert Activation(0.1).derivative(z.float()).dtype == torch.float32
+    assert Activation(a).derivative(z).tolist() == [a, a, 1.0]
+    assert Activation(a).derivative(z.float()).dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_names_are_read_back(name: str) -> None:
     assert Activation.parse(name).name == name
     assert Activation.parse(Activation.parse(name)) == Activation.parse(name)
-
-
-def test_leaky_alone_has_the_usual_slope() -> None:
     assert Activation.parse("leaky") == Activation(0.01)
 
 

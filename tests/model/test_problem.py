@@ -1,6 +1,8 @@
 """Problems and weights: what is read, what is refused, the dual value; the loss by hand, and its gradient."""
 
 from dataclasses import replace
+from fractions import Fraction
+from operator import mul
 from random import Random
 
 import numpy as np
@@ -11,8 +13,8 @@ from instances import Instance, distance_to_kinks, gaussian, instances
 
 import covopt
 from covopt.model import weights as face
-from covopt.model.problem import make_problem, with_bias
-from covopt.model.weights import evaluate
+from covopt.model.problem import Problem, make_problem, with_bias
+from covopt.model.weights import Weights, evaluate
 from covopt.runtime.errors import ProblemError
 
 X, Y = gaussian(4, 2, seed=0), gaussian(4, 3, seed=1)
@@ -34,13 +36,9 @@ def test_keeps_float32_and_copies() -> None:
     assert float(problem.X[0, 0]) != 99.0
 
 
-def test_lam_decides_the_default_loss() -> None:
-    assert make_problem(X, Y).loss.name == "interpolate"
-    assert make_problem(X, Y, lam=0.5).loss.name == "mse"
-
-
-def test_bias_column() -> None:
+def test_lam_decides_the_default_loss_and_the_bias_fills_a_column() -> None:
     problem = make_problem(X, Y, bias=0.25)
+    assert (problem.loss.name, make_problem(X, Y, lam=0.5).loss.name) == ("interpolate", "mse")
     assert torch.equal(problem.Xt, torch.cat([X, torch.full((4, 1), 0.25, dtype=torch.float64)], dim=1))
     assert torch.equal(with_bias(X, 0.25), problem.Xt)
 
@@ -118,16 +116,43 @@ def test_evaluate_agrees_with_the_objective(instance: Instance) -> None:
     assert cost.total == pytest.approx(cost.fit + problem.lam * cost.norm, rel=1e-14)
 
 
-@given(instances(depths=(3,), activations=("leaky:0.1",)))
-def test_representations_row_by_row(instance: Instance) -> None:
+def exact_outputs(problem: Problem, weights: Weights) -> list[list[Fraction]]:
+    """F row by row, in fractions."""
+    rows, slope = [list(map(Fraction, row)) for row in problem.X.tolist()], Fraction(problem.activation.slope)
+    for layer, W in enumerate(weights):
+        inputs = [[max(z, slope * z) if layer else z for z in row] + [Fraction(problem.beta)] for row in rows]
+        rows = [[sum(map(mul, map(Fraction, w), row), Fraction(0)) for w in W.tolist()] for row in inputs]
+    return rows
+
+
+@given(instances(), st.lists(st.sampled_from([1e-6, 1.0, 1e6]), min_size=4, max_size=4))
+def test_outputs_differ_from_exact_ones_by_their_rounding_at_most(instance: Instance, sizes: list[float]) -> None:
     problem, W = instance.problem, instance.weights
-    for i, x in enumerate(problem.X):
-        a = x
-        for layer, w in enumerate(W):
-            z = w[:, :-1] @ a + problem.beta * w[:, -1]
-            torch.testing.assert_close(instance.Z[layer][i], z, rtol=1e-12, atol=1e-12)
-            a = torch.nn.functional.leaky_relu(z, 0.1)
-    torch.testing.assert_close(face.outputs(problem, W, problem.X), instance.Z[-1], rtol=1e-14, atol=1e-14)
+    problem = replace(problem, X=problem.X * torch.tensor(sizes[: problem.X.shape[1]], dtype=torch.float64))
+    (F, _, rounding), (high, low, less) = (face.outputs_and_rounding(problem, W, long=long) for long in (False, True))
+    torch.testing.assert_close(face.outputs(problem, W, problem.X), F, rtol=0.0, atol=2.0 * float(rounding.max()))
+    assert bool((less <= 1e-14 * rounding).all())
+    for (i, j), exact in np.ndenumerate(np.array(exact_outputs(problem, W))):
+        assert abs(Fraction(float(F[i, j])) - exact) <= float(rounding[i, j])
+        assert abs(Fraction(float(high[i, j])) + Fraction(float(low[i, j])) - exact) <= float(less[i, j])
+
+
+@pytest.mark.parametrize(("depth", "allowed"), [(2, 1e-10), (3, 1e-7)])
+def test_a_network_fits_where_its_exact_outputs_do(depth: int, allowed: float) -> None:
+    """Copies of neurons cancel in the output, and rounding there is about what an exact fit may miss."""
+    verdicts = set()
+    for seed in range(80):
+        X, large = gaussian(1, 2, seed=seed), 2e15 * allowed * gaussian(1, 4, seed=seed + 1)
+        W = [gaussian(4, 3 if layer == 1 else 5, seed=seed + 1 + layer) for layer in range(1, depth)]
+        W[-1] = W[-1].repeat(2, 1)
+        W.append(torch.cat([large + 1.0, -large, torch.ones(1, 1)], dim=1))
+        exact = exact_outputs(make_problem(X, X, depth=depth), W)[0][0]
+        y = float(exact) * (1.0 + (0.6 + 0.01 * seed) * allowed)
+        problem = make_problem(X, [y], depth=depth)
+        rounded = float(face.outputs(problem, W, X)) - y
+        residuals = float(abs(exact - Fraction(y))), evaluate(problem, W).residual, abs(rounded)
+        verdicts.add(tuple(map(problem.allows, residuals)))
+    assert verdicts == {(True, True, True), (True, True, False), (False, False, True), (False, False, False)}
 
 
 @given(instances(), st.randoms(use_true_random=False))
@@ -158,12 +183,10 @@ def test_invariant_under_rotation_of_the_inputs(instance: Instance, seed: int) -
 def test_homogeneous_of_degree_depth_without_bias(instance: Instance, c: float) -> None:
     problem = make_problem(instance.problem.X, instance.problem.Y, depth=instance.problem.depth, bias=0.0)
     W = instance.weights
-    scaled = face.outputs(problem, [c * w for w in W], problem.X)
-    torch.testing.assert_close(scaled, c**problem.depth * face.outputs(problem, W, problem.X), rtol=1e-11, atol=1e-12)
-    moved = [c * W[0], *W[1:-1], W[-1] / c]
-    torch.testing.assert_close(
-        face.outputs(problem, moved, problem.X), face.outputs(problem, W, problem.X), rtol=1e-11, atol=1e-12
-    )
+    networks = W, [c * w for w in W], [c * W[0], *W[1:-1], W[-1] / c]
+    F, scaled, moved = (face.outputs(problem, weights, problem.X) for weights in networks)
+    torch.testing.assert_close(scaled, c**problem.depth * F, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(moved, F, rtol=1e-11, atol=1e-12)
 
 
 def test_proposition_19() -> None:
@@ -172,10 +195,7 @@ def test_proposition_19() -> None:
     X, Y = torch.tensor([[1.0], [-1.0]], dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64)
     problem = make_problem(X, Y, lam=lam / 2, bias=0.0)
     a = torch.tensor([0.6, (1 - lam - 0.36) ** 0.5], dtype=torch.float64)
-    stuck = [
-        torch.stack([a, torch.zeros(2, dtype=torch.float64)], dim=1),
-        torch.cat([a, torch.zeros(1, dtype=torch.float64)])[None],
-    ]
+    stuck = [torch.stack([a, 0.0 * a], dim=1), torch.cat([a, 0.0 * a[:1]])[None]]
     assert 2 * float(face.objective(problem, stuck)) == pytest.approx(1 + 2 * lam - lam**2, rel=1e-14)
     assert max(float(g.abs().max()) for g in face.gradient(problem, stuck)) < 1e-15
     s = (1 - lam) ** 0.5

@@ -50,10 +50,8 @@ def test_what_one_more_neuron_changes(instance: Instance, seed: int, data: st.Da
 @given(instances(deficient=False))
 def test_the_residual_is_the_gradient(instance: Instance) -> None:
     problem, weights = instance.problem, instance.weights
-    exact = [
-        float(g.norm()) / (2.0 * problem.lam * float(W.norm()))
-        for g, W in zip(gradient(problem, weights), weights, strict=True)
-    ]
+    pairs = zip(gradient(problem, weights), weights, strict=True)
+    exact = [float(g.norm()) / (2.0 * problem.lam * float(W.norm())) for g, W in pairs]
     assert residual_of_stationarity(problem, weights) == pytest.approx(exact)
     assume(distance_to_kinks(instance.Z) > 1e-2)
     assert residuals(problem, weights, duals(problem, weights)[-1]) == pytest.approx(exact)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -62,11 +61,13 @@ class Search:
         precision: the relative accuracy of a cell's prices.
         worth: end where twice the nodes would take less than this part off what the bound lacks; 0: never.
         most: nodes at most.
-        meet: takes the network of the lowest bound, at the start, and again where four times the nodes have taken as
-            long as all its calls; returns the goal.
+        meet: takes the network of the lowest bound, at the start, and again after four times the nodes and at least
+            `between` rows of programmes for each sample and each of its calls, as long as a call takes with 2 to 5
+            samples (1 to 2 s); returns the goal.
         stop: end where it returns True.
         splits: of a cell, at most.
         neurons: of the dictionary that programmes held so far.
+        rows: of all programmes so far, each time that they were solved.
     """
 
     instance: Instance
@@ -77,6 +78,8 @@ class Search:
     stop: Callable[[], bool] = lambda: False
     splits: int = 6
     neurons: Int[np.ndarray, " _"] = field(default_factory=lambda: np.zeros(0, dtype=int))
+    rows: int = 0
+    between: int = 20_000
 
     def __post_init__(self) -> None:
         values = self.instance.atoms.values
@@ -90,13 +93,11 @@ class Search:
         root, before = self._node(Cell(), Prices(self.instance.targets[:, 0], np.zeros((P, N))), goal), -1.0
         while root.bound > before and not self.stop():  # L often has the signs of Y; where one is wrong, L_i ends at 0
             root, before = self._node(Cell(), root.prices, goal), root.bound * (1.0 + self.precision)
-        queue, count, lacks, due, met = [(root.bound, 0, root)], 1, math.inf, 256, 0
-        start, meeting = time.perf_counter(), 0.0
+        queue, count, lacks, due, met, calls = [(root.bound, 0, root)], 1, math.inf, 256, 0, 0
         while queue[0][0] < goal and not self.stop():
-            node, now = queue[0][2], time.perf_counter()
-            if count >= 4 * met and now - start >= 2.0 * meeting and node.paths is not None:
-                goal, met = min(goal, self.meet(node.paths)), count
-                meeting += time.perf_counter() - now
+            node = queue[0][2]
+            if count >= 4 * met and self.rows >= calls * N * self.between and node.paths is not None:
+                goal, met, calls = min(goal, self.meet(node.paths)), count, calls + 1
                 continue
             if count >= self.most:
                 break
@@ -148,6 +149,7 @@ class Search:
             programme.inherit(held, self.neurons)
         for _ in range(12):
             own = programme.solve()
+            self.rows += int(programme.steep.sum())
             if own is None:
                 break
             bound = self.instance.value(cell, own)
