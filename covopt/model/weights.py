@@ -160,14 +160,15 @@ def _residual_of_fit(problem: Problem, weights: Weights, residual: float) -> flo
     It is `residual`, that in float64, unless rounding may have moved it across the limit or by more than `FITS` of the
     largest target. Then F is evaluated in twice the digits, and a bound on the rounding that remains is added.
     """
-    off, allowed = float(outputs_and_rounding(problem, weights)[-1].max()), problem.allowed_misfit
+    largest, allowed = problem.spread.largest, problem.allowed_misfit
+    off = largest(float(outputs_and_rounding(problem, weights)[-1].max()))
     if not math.isfinite(residual + off):
         return math.inf
     resolved = off <= allowed * FITS / problem.fits and residual + off <= allowed
     if resolved or residual - off > allowed:
         return residual
     F, low, rounding = outputs_and_rounding(problem, weights, long=True)
-    return float((((F - problem.Y) + low).abs() + rounding).max())
+    return largest(float((((F - problem.Y) + low).abs() + rounding).max()))
 
 
 def outputs_and_rounding(
