@@ -46,13 +46,18 @@ default_role = "py:obj"
 autosummary_filename_map = {  # Path and path would be one file where names have no case
     f"covopt.{name}": f"covopt.{name}-class" for name in covopt.__all__ if name.lower() != name
 }
-autodoc_default_options = {"member-order": "bysource"}
+autodoc_default_options = {
+    "member-order": "bysource",
+    "exclude-members": "words, set_fit_request, set_score_request",  # a module of texts; scikit-learn's own methods
+}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = False
+napoleon_use_param = False  # parameters that share an entry stay together
+strip_signature_backslash = True  # napoleon writes an attribute that ends in _ with one
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
@@ -62,6 +67,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,
     "show_signature": False,
     "remove_config_comments": True,
     "plot_gallery": True,

@@ -16,14 +16,14 @@ import covopt
 rng = np.random.default_rng(0)
 line = np.linspace(-1.0, 1.0, 15)[:, None]
 few = rng.standard_normal((30, 4))
-many = covopt.read_data("digits", rows=8, scale="max")
+many = covopt.read_data("digits", rows=10, scale="max")
 
-asked = {
+problems = {
     "one input": (line, np.sin(3.0 * line), {"lam": 1e-3}),
     "four inputs": (few, np.tanh(few[:, :1] - few[:, 1:2]), {"lam": 1e-2, "bias": 0.0, "gap": 1e-3}),
     "64 inputs": (many.X, many.Y, {"lam": 1e-2, "bias": 0.0, "gap": 2e-2}),
 }
-results = {name: covopt.solve(X, Y, certify="full", time_limit=6, **how) for name, (X, Y, how) in asked.items()}
+results = {name: covopt.solve(X, Y, certify="full", time_limit=6, **how) for name, (X, Y, how) in problems.items()}
 for name, result in results.items():
     print(
         f"{name:12} cost {result.cost:.6f}  lower {result.lower:.6f}  gap {result.gap:.1e}"
@@ -38,7 +38,7 @@ for name, result in results.items():
 #
 # With ``certify="fast"`` the last two skip this work, and their bounds are loose:
 
-for name, (X, Y, how) in list(asked.items())[1:]:
+for name, (X, Y, how) in list(problems.items())[1:]:
     quick = covopt.solve(X, Y, **how, certify="fast", time_limit=2)
     print(f"{name:12} cost {quick.cost:.6f}  lower {quick.lower:.6f}  gap {quick.gap:.1e}  {quick.certificate}")
 

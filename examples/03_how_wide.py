@@ -13,9 +13,9 @@ import covopt
 
 X = np.linspace(-1.0, 1.0, 16)[:, None]
 Y = np.sin(2.0 * np.pi * X)
-found = covopt.plateau(X, Y, lam=1e-3, starts=2, time_limit=60)
-print(f"lowest cost {found.level:.6f}, lower bound {found.lower:.6f} ({found.certificate})")
-for start in found.starts:
+answer = covopt.plateau(X, Y, lam=1e-3, starts=2, time_limit=60)
+print(f"lowest cost {answer.level:.6f}, lower bound {answer.lower:.6f} ({answer.certificate})")
+for start in answer.starts:
     print(f"within {100 * start.eps:g} %: {start.lower.width} to {start.upper.width} neurons")
     print(f"    at least: {start.lower.reason}")
     print(f"    at most:  {start.upper.reason}")
@@ -23,17 +23,17 @@ for start in found.starts:
 # %%
 # The curve, and the networks behind it. Each added neuron adds a kink.
 
-widths, costs = zip(*found.curve, strict=True)
+widths, costs = zip(*answer.curve, strict=True)
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 left.plot(widths, costs, "o-")
-left.axhline(found.lower, color="grey", linestyle="--", label="proved bound")
-left.set(xlabel="width", ylabel="least cost found")
+left.axhline(answer.lower, color="grey", linestyle="--", label="proved bound")
+left.set(xlabel="width", ylabel="lowest cost")
 left.legend()
 grid = np.linspace(-1.1, 1.1, 400)
 for width in (1, 2, 4):
-    W1, W2 = (W.numpy() for W in found.network(width))
+    W1, W2 = (W.numpy() for W in answer.network(width))
     hidden = np.maximum(grid[:, None] * W1[:, 0] + W1[:, 1], 0.0)
-    right.plot(grid, hidden @ W2[0, :-1] + W2[0, -1], label=f"{len(W1)} neurons")
+    right.plot(grid, hidden @ W2[0, :-1] + W2[0, -1], label=f"width {len(W1)}")
 right.plot(X, Y, "k.")
 right.legend()
 plt.show()

@@ -25,10 +25,10 @@ print(answer.lower_reason)
 # The same number is the width of the network that attains the representation cost of X = I, Y = A, which is N^2 = 36.
 # One network of width N = 6, with W_1 a multiple of I, costs N^2 + N = 42.
 
-found = covopt.plateau(np.eye(6), A, bias=0.0, widths=[5, 6, 7, 8, 9], starts=2, time_limit=8)
-print(f"R = {found.level:.6f}; the lowest cost for each width:")
-print("   ".join(f"{width}: {cost:.4f}" for width, cost in found.curve if width in (6, 7, 8, 9)))
-print(f"neurons of an optimal network: {found.exact.lower.width} to {found.exact.upper.width}")
+widths = covopt.plateau(np.eye(6), A, bias=0.0, widths=[5, 6, 7, 8, 9], starts=2, time_limit=8)
+print(f"R = {widths.level:.6f}; the lowest cost for each width:")
+print("   ".join(f"{width}: {cost:.4f}" for width, cost in widths.curve if width in (6, 7, 8, 9)))
+print(f"neurons of an optimal network: {widths.exact.lower.width} to {widths.exact.upper.width}")
 
 # %%
 # A matrix that is non-negative and positive semi-definite need not be completely positive. Then there is a witness: a

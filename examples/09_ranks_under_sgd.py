@@ -12,13 +12,13 @@ import matplotlib.pyplot as plt
 import covopt
 
 data = covopt.read_data("digits", rows=200, scale="max")
-asked = {"lam": 0.01, "loss": "cross_entropy", "rate": 0.1, "batch_size": [4, 20], "width": 40, "seeds": 1}
+options = {"lam": 0.01, "loss": "cross_entropy", "rate": 0.1, "batch_size": [4, 20], "width": 40, "seeds": 1}
 
 # %%
 # After 40 epochs: batches of 4 have taken 2,000 steps, batches of 20 only 400. ``kept`` is the retained fraction of the
 # initial weights, and ``predicted`` the rank that this part alone has.
 
-epochs = covopt.ranks(data.X, data.Y, epochs=40, reference=0, **asked)
+epochs = covopt.ranks(data.X, data.Y, epochs=40, reference=0, **options)
 for size in (4, 20):
     cell = next(cell for cell in epochs.cells if cell.setting.batch_size == size)
     layer = cell.layers[1]
@@ -27,7 +27,7 @@ for size in (4, 20):
 # %%
 # The same settings until 1e-4 of the initial weights remains, and the network of the solver, which has no such part.
 
-equal = covopt.ranks(data.X, data.Y, kept=1e-4, reference=10, time_limit=60, **asked)
+equal = covopt.ranks(data.X, data.Y, kept=1e-4, reference=10, time_limit=60, **options)
 for size in (4, 20):
     print(f"batches of {size}: mean rank of W_2 {equal.rank(2, batch_size=size)}")
 print("solver:", equal.references[0.01].layers[1].rank)

@@ -167,7 +167,7 @@ class Predictor(Answer):
         """
         if not self.weights:
             raise ProblemError("This result holds no network yet; solve before drawing it.")
-        axes = pyplot.subplots()[1] if ax is None else ax
+        axes = pyplot.subplots(layout="constrained")[1] if ax is None else ax
         shown = looks.look_at(self.problem, self.weights, self.columns, self.coding and self.coding.classes)
         if shown is None:
             figures.draw_convergence(axes, self.history)

@@ -13,6 +13,9 @@ MATH = re.compile(r"MATH\.md,? section (\d+)")
 PAGES = {4: "math/two-layers", 5: "math/deep", 8: "math/functions", 9: "math/sgd", 10: "math/path"}
 """The pages of sections of MATH.md; the others are on its own."""
 SIGNS = re.compile(r"(?<=\w)_(?!\w)|(?m:(?<!^)(?<!^ {4})(?<!^ {8})\*)|[|\\]")
+ENTRY = re.compile(r"^( *\w+(?:\\_, \w+)*)\\(?=_: )", re.MULTILINE)
+"""Attributes at the head of their entry, whose last _ napoleon escapes itself."""
+OBJECT = re.compile(r"<(?:factory|[\w.]+ object[^>]*|function [^>]*)>")
 
 
 def as_rest(text: str) -> str:
@@ -20,7 +23,7 @@ def as_rest(text: str) -> str:
     parts = CODE.split(text)
     parts[::2] = [SIGNS.sub(lambda sign: "\\" + sign[0], part) for part in parts[::2]]
     parts[1::2] = [code if PUBLIC.fullmatch(code) else f"`{code}`" for code in parts[1::2]]
-    return MATH.sub(_link, "".join(parts))
+    return MATH.sub(_link, ENTRY.sub(r"\1", "".join(parts)))
 
 
 def _link(section: re.Match[str]) -> str:
@@ -33,7 +36,15 @@ def escape(app: Sphinx, what: str, name: str, obj: object, options: object, line
     lines[:] = "".join(parts).split("\n")
 
 
+def shorten(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Write ... for a default such as <factory>, with which Sphinx could not read the signature."""
+    return signature and OBJECT.sub("...", signature), returns
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("autodoc-process-docstring", escape, priority=100)  # before napoleon reads the sections
+    app.connect("autodoc-process-signature", shorten)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

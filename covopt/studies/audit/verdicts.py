@@ -79,12 +79,12 @@ class ExaminedNetwork:
 
     @property
     def loss(self) -> float:
-        """The cost: C + lam |W|^2, or |W|^2 for `interpolate`."""
+        """The cost, C + lam |W|^2, or |W|^2 for `interpolate`."""
         return self.cost.total
 
     @property
     def best(self) -> float:
-        """The lowest loss of all networks of this audit: given, trained further, solved, improved."""
+        """The lowest loss of the networks of this audit (given, trained further, solved, improved)."""
         losses = [self.loss, self.descended_loss, self.reference.cost]
         losses += [math.inf if self.escape_cost is None else self.escape_cost]
         return min(cost for cost in losses if math.isfinite(cost))
