@@ -14,7 +14,6 @@ from covopt.certify.dual import DualBound, dual_bound
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective, preactivations
 from covopt.oracles.arrangement import ArrangementOracle
-from covopt.oracles.exact import LinearOracle
 from covopt.oracles.oracle import oracle_values
 
 CASES = list(cases("shallow_exact").values())
@@ -264,17 +263,3 @@ def test_the_maximum_pays_for_a_point_that_is_moved() -> None:
     problem = make_problem([[1.0]], [[1.0, 0.0]], lam=0.5, loss="cross_entropy", bias=0.0)
     found = dual_bound(problem, torch.tensor([[0.05, -0.1]]).double(), 0.2)
     assert found.maximum >= found.scale * 0.25 * (1.0 - 1e-12)
-
-
-def test_weights_and_biases_are_in_the_dual_value() -> None:
-    """D at the multipliers of the best constant: the cost of that constant, whatever the weights."""
-    X, Y = np.zeros((4, 1)), np.array([[1.0], [2.0], [4.0], [-1.0]])
-    weight = np.array([1.0, 2.0, 0.5, 0.5])
-    problem = make_problem(X, Y, lam=0.3, loss="mse", bias=0.5, sample_weight=weight)
-    q = weight / weight.sum()
-    mean = float(q @ Y[:, 0])
-    b = 0.5 * mean / (0.25 + 0.3)
-    value = float(q @ (Y[:, 0] - 0.5 * b) ** 2) + 0.3 * b * b
-    Lambda = torch.from_numpy(q[:, None] * (Y - 0.5 * b) / 0.3)
-    maximum = LinearOracle(problem.Xt)(Lambda).upper_bound
-    assert dual_bound(problem, Lambda, min(1.0, maximum)).lower == pytest.approx(value, rel=1e-12)
