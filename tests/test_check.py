@@ -16,7 +16,7 @@ from types import ModuleType
 import editing
 import numpy as np
 import pytest
-from editing import Change, certified, forged, holds
+from editing import Change, arrays, certified, forged
 from runs import toy_result
 from tampering import forgeries, tamperings
 
@@ -107,11 +107,6 @@ def test_it_proves_what_verify_passes(checker: ModuleType, stored: Path) -> None
         if stated["lower"] is not None:
             # A proof is asked for the stated bound less 1e-9 of the cost; some prove just that, up to rounding.
             assert stated["cost"] * (1 + 1e-9) >= told["bound"] >= stated["lower"] - (1e-9 + 1e-15) * stated["cost"]
-
-
-def arrays(file: str, **changes: object) -> Change:
-    """A change of arrays in a file."""
-    return forged(holds(file, **changes))
 
 
 def states(**values: object) -> Change:
