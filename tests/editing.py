@@ -79,6 +79,11 @@ def forged(*changes: Change) -> Change:
     return forge
 
 
+def arrays(file: str, **changes: object) -> Change:
+    """Other arrays in a file, and lists of files that are true."""
+    return forged(holds(file, **changes))
+
+
 def moved(source: Path, target: Path) -> None:
     """Put a copy of a run in the place of another one."""
     shutil.rmtree(target)

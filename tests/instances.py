@@ -1,6 +1,7 @@
 """Random instances and finite differences that the tests of the model share."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -42,6 +43,11 @@ def cases(name: str) -> dict[str, dict[str, Any]]:
 def gaussian(*shape: int, seed: int) -> Tensor:
     """Standard normal float64 entries."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def forever() -> float:
+    """A moment by which no search is cut short, on the clock of `time.perf_counter`."""
+    return time.perf_counter() + 600.0
 
 
 def never() -> bool:

@@ -13,7 +13,7 @@ import editing
 import numpy as np
 import pytest
 import torch
-from editing import Change, certified, forged, holds
+from editing import Change, arrays, certified, forged
 from forging import of_solve
 
 import covopt
@@ -148,10 +148,6 @@ def raised(part: float) -> Change:
     lower = lambda s: s["lower"] * (1.0 + part)  # noqa: E731
     gap = lambda s: None if s["cost"] is None else 1.0 - lower(s) / s["cost"]  # noqa: E731
     return forged(editing.states("result.json", lower=lower, gap=gap, target=None), certified)
-
-
-def arrays(file: str, **changes: object) -> Change:
-    return forged(holds(file, **changes))
 
 
 def nested(feature: int) -> Change:

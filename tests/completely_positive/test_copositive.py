@@ -1,7 +1,6 @@
 """Exact arithmetic, and witnesses against complete positivity: values known from elsewhere and closed forms."""
 
 import math
-import time
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from copositive_matrices import HORN, copositive as by_minors, planted_matrices
 from hypothesis import given, strategies as st
+from instances import forever
 
 import covopt
 from covopt.completely_positive import copositive, rational, supports
@@ -18,10 +18,6 @@ from covopt.completely_positive.supports import Copositive
 
 BOUNDARY = np.array([[8, 5, 1, 1, 5], [5, 8, 5, 1, 1], [1, 5, 8, 5, 1], [1, 1, 5, 8, 5], [5, 1, 1, 5, 8.0]])
 """Completely positive, and orthogonal to the Horn matrix (Berman, Shaked-Monderer 2017)."""
-
-
-def forever() -> float:
-    return time.perf_counter() + 600.0
 
 
 @given(st.integers(1, 7), st.integers(0, 7), st.integers(0, 10**6))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from hostile import archive
 
 Given = bytes | Callable[[Path], object]
 X, Y = np.arange(12.0).reshape(6, 2) % 5, np.arange(6.0)[:, None] % 2
@@ -62,6 +63,16 @@ def rows(names: dict[str, object]) -> list[Row]:
 def _call(expression: str, names: dict[str, object]) -> Callable[[Path], object]:
     code = compile(expression, expression, "eval")
     return lambda here: eval(code, names | {"here": here})
+
+
+def npz(**arrays: object) -> dict[str, Given]:
+    """An archive of arrays, the file of a row."""
+    return {"a.npz": archive(**arrays)}
+
+
+def table(text: str) -> dict[str, Given]:
+    """A table, the file of a row."""
+    return {"a.csv": text.encode()}
 
 
 def prepare(row: Row, here: Path) -> None:

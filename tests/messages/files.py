@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 import covopt
 from covopt.data.networks import as_network
-from messages import Given, rows
+from messages import Given, npz, rows, table
 
 X, Y = np.arange(8.0).reshape(4, 2), np.arange(4.0)[:, None]
 SOLVE, TABLE = "solve HERE/a.npz", "solve HERE/a.csv --target y"
@@ -33,14 +33,6 @@ class Squared(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.b(self.a(x).square())
-
-
-def npz(**arrays: object) -> dict[str, Given]:
-    return {"a.npz": archive(**arrays)}
-
-
-def table(text: str) -> dict[str, Given]:
-    return {"a.csv": text.encode()}
 
 
 def columns(**values: object) -> dict[str, Given]:

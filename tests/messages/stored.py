@@ -5,23 +5,15 @@ from pathlib import Path
 
 import numpy as np
 from editing import holds, states
-from hostile import archive, array_bytes, pickled_matrix, run_with
+from hostile import array_bytes, pickled_matrix, run_with
 from runs import toy_result
 
 import covopt
 from covopt.studies.runs import write_report
-from messages import Given, rows
+from messages import Given, npz, rows, table
 
 X = np.arange(8.0).reshape(4, 2)
 VERIFY = "verify HERE/run"
-
-
-def npz(**arrays: object) -> dict[str, Given]:
-    return {"a.npz": archive(**arrays)}
-
-
-def table(text: str) -> dict[str, Given]:
-    return {"a.csv": text.encode()}
 
 
 TREE = [states("result.json", certificate="branch-and-bound"), holds("certificate.npz", tree=np.array([-1.0, np.nan]))]

@@ -21,12 +21,12 @@ from matplotlib.image import imread
 from runs import Run, toy_result
 
 import covopt
-from covopt.answer import page as answer_page, parts, words
+from covopt.answer import parts, words
 from covopt.answer.verify import different
 from covopt.app.cli import main
 from covopt.records import record
 from covopt.records.numerals import Lower
-from covopt.records.page import Page, Table
+from covopt.records.page import Table
 from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Status
 from covopt.studies import runs as stored_runs
@@ -388,19 +388,6 @@ def test_damaged_runs_are_named(tmp_path: Path, kind: str, text: str, run: Run) 
         code, _, err = run("show", tmp_path / "run", *more)
         assert (code, err.count("\n")) == (2, 1)
     assert not (tmp_path / "a.html").exists()
-
-
-def test_a_page_that_fails_does_not_cost_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(directory: Path, name: str, summary: object) -> Page:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(answer_page, "page", fail)
-    command("solve", "iris", "--rows", 5, "--lam", 1, "--time-limit", 1, "--out", tmp_path / "run")
-    assert "report.html cannot be made (a bug); the rest is stored without it." in capsys.readouterr().err
-    assert covopt.load(tmp_path / "run").cost > 0.0
-    assert not (tmp_path / "run" / "report.html").exists()
 
 
 def test_a_plateau_without_a_network_has_a_page(runs: Path, tmp_path: Path) -> None:

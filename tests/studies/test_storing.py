@@ -391,7 +391,7 @@ def test_a_report_or_a_figure_that_fails_costs_no_run(data: Path, run: Run, monk
     def fail(*_: object) -> str:
         raise RuntimeError("no font\nanywhere.")
 
-    monkeypatch.setattr("covopt.studies.runs.html_of", fail)
+    monkeypatch.setattr("covopt.answer.page.page", fail)
     code, out, err = run(*DATA.split(), "--out", "run")
     assert code == 0
     assert err == "covopt: warning: report.html cannot be made (no font anywhere); the rest is stored without it.\n"

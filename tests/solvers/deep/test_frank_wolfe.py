@@ -1,14 +1,13 @@
-"""Frank-Wolfe layer by layer: known minima, what its objective is, and its honest ends."""
+"""Frank-Wolfe layer by layer: known minima, what its objective is; honest ends, those of `hidden` among them."""
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from instances import gaussian
+from instances import cases, gaussian
 
 import covopt
 from covopt.linalg.psd import RankRule
@@ -18,9 +17,7 @@ from covopt.records.record import history_lines, read_history, table
 from covopt.runtime.loop import Budget, Status, run
 from covopt.solvers.deep.frank_wolfe import LayerOptions, LayerRounds, LayerState
 
-CASES = {
-    c["name"]: c for c in json.loads((Path(__file__).parents[2] / "cases" / "shallow_exact.json").read_text())["cases"]
-}
+CASES = cases("shallow_exact")
 X, Y = gaussian(12, 3, seed=0), gaussian(12, 2, seed=1)
 TRAINED = 0.258880
 """The best of 40 networks of three layers and width 20, trained on X and Y with lam 0.01 for 40 seconds."""
@@ -123,20 +120,22 @@ def test_units_do_not_matter() -> None:
     ids=["zero", "equal rows", "line", "one sample"],
 )
 @pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_degenerate_data_end_in_an_honest_answer(data: tuple[np.ndarray, np.ndarray], bias: float) -> None:
+@pytest.mark.parametrize("method", ["frank-wolfe", "hidden"])
+def test_degenerate_data_end_in_an_honest_answer(method: str, bias: float, data: tuple[np.ndarray, np.ndarray]) -> None:
     inputs, targets = data
-    found = covopt.solve(inputs, targets, lam=0.01, depth=3, bias=bias, method="frank-wolfe", starts=1, time_limit=1.0)
+    found = covopt.solve(inputs, targets, lam=0.01, depth=3, bias=bias, method=method, starts=1, time_limit=1.0)
     cost = evaluate(found.problem, [torch.as_tensor(W) for W in found.weights]).total
     assert found.cost == pytest.approx(cost, rel=1e-12, abs=1e-300)
     assert (found.lower or 0.0) <= found.cost * (1.0 + 1e-12)
 
 
-def test_the_time_limit_is_kept() -> None:
-    found = covopt.solve(gaussian(60, 5, seed=3), gaussian(60, 3, seed=4), lam=0.01, depth=4, method="frank-wolfe",
-                         time_limit=2.0)  # fmt: skip
+@pytest.mark.parametrize(("method", "seconds"), [("frank-wolfe", 2.0), ("hidden", 1.0)])
+def test_the_time_limit_is_kept(method: str, seconds: float) -> None:
+    X, Y = gaussian(60, 5, seed=3), gaussian(60, 3, seed=4)
+    found = covopt.solve(X, Y, lam=0.01, depth=4, method=method, time_limit=seconds)
     assert found.status is Status.TIME_LIMIT
     assert found.seconds < 6.0
-    assert found.cost < float(gaussian(60, 3, seed=4).square().sum()) / 60
+    assert found.cost < float(Y.square().sum()) / 60
 
 
 def test_gaps_are_stored_with_the_history(tmp_path: Path) -> None:
