@@ -58,8 +58,10 @@ def verify(directory: Path, stated: Summary, rounding: float) -> Verification:
 
     for message in chain(numbers(result, stated, rounding), question(result, stated)):
         return refused(message)
+    proved = None if result.lower is None else 0.0
     try:
-        proved = proved_bound(result)
+        if result.lower is not None and result.proof is not None:
+            proved = result.proof.bound(result.problem.double())
     except ProblemError as error:
         return refused(f"The bound is not proved: {error}")
     complaints = chain(
@@ -134,17 +136,6 @@ def question(result: Result, stated: Summary) -> Sentences:
         yield "The stored problem and result.json do not agree on whether the rows have weights."
     if stated["method"] not in METHODS:
         yield "result.json states a method that covopt does not have."
-
-
-def proved_bound(result: Result) -> float | None:
-    """Return the bound that the stored certificate proves, or None; the solver does not run.
-
-    Raises:
-        ProblemError: the certificate proves nothing.
-    """
-    if result.lower is None:
-        return None
-    return 0.0 if result.proof is None else result.proof.bound(result.problem.double())
 
 
 def bound(result: Result, proved: float | None, rounding: float) -> Sentences:

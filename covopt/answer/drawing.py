@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap, to_rgba
@@ -95,7 +94,6 @@ def is_picture(path: Path) -> bool:
 def draw_run(picture: RunPicture, path: Path) -> None:
     """Write the figure of a run as a PNG: convergence left, hidden neurons right."""
     figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
-    FigureCanvasAgg(figure)
     columns = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.15), wspace=0.05)
     figure.suptitle(picture.title, fontsize=11, parse_math=False)
     draw_convergence(figure.add_subplot(columns[0]), picture.history)
@@ -129,7 +127,6 @@ def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: 
     Dots at the end of a line show the final costs of all starts of the method.
     """
     figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
-    FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=11, parse_math=False)
     costs, excess = figure.subplots(1, 2)
     drawn = colored(curves)
@@ -158,8 +155,8 @@ def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], l
         name_line(axes, f"lower bound {down(lower, 7)}", BOUND_COLOR, len(drawn))
     points = [p for _, lines, _ in drawn for p in lines]
     bound = np.array([] if lower is None else [lower])
-    _choose_scales(axes, np.array([p.seconds for p in points]), np.array([p.cost for p in points]), bound)
-    _over_time(axes, "cost")
+    _scale_costs(axes, np.array([p.cost for p in points]), bound)
+    _over_time(axes, "cost", np.array([p.seconds for p in points]))
 
 
 def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) -> None:
@@ -177,14 +174,16 @@ def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) 
         say(axes, "every method has the best cost from its start")
         return
     axes.set_yscale("log")
-    later = np.array([p.seconds for _, lines, _ in drawn for p in lines if p.seconds > 0])
+    seconds = np.array([p.seconds for _, lines, _ in drawn for p in lines])
+    _over_time(axes, "relative excess over the lowest cost of all", seconds)
+
+
+def _over_time(axes: Axes, label: str, seconds: NDArray | None = None) -> None:
+    """Name the axes; the time is logarithmic if the given times span a decade."""
+    later = np.empty(0) if seconds is None else seconds[seconds > 0]
     if len(later) > 2 and later.max() > LOG_RANGE * later.min():
         axes.set_xscale("log")
         plain_numbers(axes.xaxis)
-    _over_time(axes, "relative excess over the lowest cost of all")
-
-
-def _over_time(axes: Axes, label: str) -> None:
     dress(axes, "time (seconds)", label)
     if axes.get_autoscaley_on():
         axes.margins(y=0.12)
@@ -205,9 +204,9 @@ def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
         times = np.array([p.seconds for p in proved])
         axes.plot(times, bound, color=BOUND_COLOR, linewidth=1.6, marker=_marker(proved), markersize=4)
         name_line(axes, f"lower bound {down(float(bound[-1]), 7)}", BOUND_COLOR, row=1)
-    _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
+    _scale_costs(axes, cost, np.array([p.lower for p in proved], dtype=float))
     axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10, loc="left")
-    _over_time(axes, "cost")
+    _over_time(axes, "cost", seconds)
 
 
 def gaps(history: Sequence[Progress]) -> list[tuple[float, float]]:
@@ -229,16 +228,12 @@ def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     _over_time(axes, "gap")
 
 
-def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) -> None:
-    """Set logarithmic axes where values span a decade; a bound near zero does not count."""
+def _scale_costs(axes: Axes, cost: NDArray, bound: NDArray) -> None:
+    """Set a logarithmic axis of costs if they span a decade; a bound near zero does not count."""
     values = np.concatenate([cost, bound[bound > 0.1 * cost.min()]])
     if values.min() > 0 and values.max() > LOG_RANGE * values.min():
         axes.set_yscale("log")
         plain_numbers(axes.yaxis)
-    later = seconds[seconds > 0]
-    if len(later) > 2 and later.max() > LOG_RANGE * later.min():
-        axes.set_xscale("log")
-        plain_numbers(axes.xaxis)
 
 
 def draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
@@ -356,7 +351,6 @@ def through(name: str, points: Float[np.ndarray, "k 2"], style: str, color: int)
 def draw_panels(panels: Sequence[Panel], path: Path) -> None:
     """Write the panels side by side as a PNG."""
     figure = Figure(figsize=(5.6 * len(panels), 4.6), layout="constrained", dpi=130)
-    FigureCanvasAgg(figure)
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         draw_panel(axes, panel)
         axes.set_title(panel.title, fontsize=10, parse_math=False)

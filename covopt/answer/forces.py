@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
@@ -57,7 +56,6 @@ def draw_forces(picture: ForcesPicture, path: Path) -> None:
     Source: [JGHG22], the figure of attraction and repulsion.
     """
     figure = Figure(figsize=(11.6, 5.6), layout="constrained", dpi=130)
-    FigureCanvasAgg(figure)
     samples, neurons = figure.subplots(1, 2)
     figure.suptitle(picture.title, fontsize=11, parse_math=False)
     if picture.Z.size == 0 or not np.abs(picture.Z).max() > 0.0:

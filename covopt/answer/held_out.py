@@ -125,11 +125,6 @@ def score(result: Result, data: Further) -> dict[str, object]:
     return scores
 
 
-def _has_classes(result: Result) -> bool:
-    coded = result.coding is not None and result.coding.classes is not None
-    return coded or isinstance(result.problem.loss, Likelihood)
-
-
 @dataclass(frozen=True)
 class Predictions:
     """The predictions of a network for M inputs.
@@ -171,12 +166,12 @@ def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:
     """
     if not np.isfinite(result.cost):
         raise RecordError("The run holds no network that fits exactly; solve again.")
-    F = result.scores(X)
-    if not _has_classes(result):
-        return Predictions(F if result.coding is None else result.coding.outputs(F))
+    F, is_likelihood = result.scores(X), isinstance(result.problem.loss, Likelihood)
     named = None if result.coding is None else result.coding.classes
+    if named is None and not is_likelihood:
+        return Predictions(F if result.coding is None else result.coding.outputs(F))
     classes = named or tuple(map(str, range(F.shape[1])))
-    probabilities = result.predict_proba(X) if isinstance(result.problem.loss, Likelihood) else None
+    probabilities = result.predict_proba(X) if is_likelihood else None
     return Predictions(F, classes, np.array(classes)[F.argmax(axis=1)], probabilities)
 
 

@@ -47,11 +47,6 @@ def asked(s: Summary, origin: Origin) -> Pairs:
     ]
 
 
-def title(s: Summary) -> str:
-    """Return the data's name, its rows, its targets and its scale."""
-    return record.data_of(s)
-
-
 def facts(s: Summary) -> Pairs:
     """Return the numbers of a solve's result."""
     cost, lower, gap = s["cost"], s["lower"], s["gap"]

@@ -132,11 +132,12 @@ def activations(run: drawing.RunPicture) -> Picture | None:
 
 def neurons(result: Result, origin: Origin) -> Picture | None:
     """Draw the first layer's incoming weights, as images or by input; None if unreadable."""
-    W = result.weights[0].double().cpu().numpy()
+    W, above = (W.double().cpu().numpy() for W in result.weights[:2])
     inputs = W.shape[1] - 1
     if not len(W):
         return None
-    order = np.argsort(-neuron_norms(result), kind="stable")
+    norms = np.square(W).sum(axis=1) + np.square(above[:, : len(W)]).sum(axis=0)
+    order = np.argsort(-norms, kind="stable")
     side = math.isqrt(inputs)
     if side**2 == inputs and side >= SMALLEST_IMAGE and origin.columns is None:
         return _images(W[order, :-1].reshape(-1, side, side))
@@ -233,12 +234,6 @@ def side_by_side(network: Result, reference: Result, origin: Origin, losses: tup
         )
         for k in range(min(OUTPUTS, Y.shape[1]))
     ]
-
-
-def neuron_norms(result: Result) -> Float[np.ndarray, " n"]:
-    """Incoming and outgoing squared norm of each neuron of the first hidden layer."""
-    incoming, outgoing = result.weights[0].double(), result.weights[1].double()[:, : result.widths[0]]
-    return (incoming.square().sum(dim=1) + outgoing.square().sum(dim=0)).cpu().numpy()
 
 
 def _images(tiles: Float[np.ndarray, "n side side2"]) -> Picture:

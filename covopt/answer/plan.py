@@ -146,8 +146,11 @@ def prepared(
         options = replace(options, budget=replace(options.budget, agreed=problem.spread.largest))
     check_strength(problem)
     check_interpolation(problem)
-    options = _resumed(problem, replace(options, init=_initial(problem, init)), resume)
-    within = plan.planned(problem, options)
+    if init is not None:
+        weights = weights_to_start(init, "a Result, or arrays of numbers W_1 ... W_L", problem.X.device)
+        check_network(problem, weights)
+        options = replace(options, init=weights)
+    within = plan.planned(problem, _resumed(problem, options, resume))
     return SolvePlan(problem, within.options, within.stages, columns)
 
 
@@ -228,15 +231,6 @@ def fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
         lower = proofs.agreed(result.problem, weights, result.cost, proof.lower)
         result.lower, result.certificate = lower, proof.kind
         result.proof = type(proof).read(proof.lower, proof.arrays())  # in the memory of the CPU, as from a file
-
-
-def _initial(problem: Problem, init: Result | Sequence[object] | None) -> list[Tensor] | None:
-    """Return the weights to start from, if there are any."""
-    if init is None:
-        return None
-    weights = weights_to_start(init, "a Result, or arrays of numbers W_1 ... W_L", problem.X.device)
-    check_network(problem, weights)
-    return weights
 
 
 def weights_to_start(init: Any, accepted: str, device: torch.device | None = None) -> list[Tensor]:

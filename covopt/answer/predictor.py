@@ -112,7 +112,8 @@ class Predictor(Answer):
         Raises:
             ProblemError: there is no such layer.
         """
-        self._check_layer(layer)
+        if not 1 <= layer <= self.problem.depth:
+            raise ProblemError(f"There is no layer {layer}; give one from 1 to {self.problem.depth}.")
         return weight_form.preactivations(self.problem.double(), self._double())[layer - 1].cpu().numpy()
 
     @checked
@@ -201,10 +202,6 @@ class Predictor(Answer):
 
     def _double(self) -> list[Tensor]:
         return [W.double() for W in self.weights]
-
-    def _check_layer(self, layer: int) -> None:
-        if not 1 <= layer <= self.problem.depth:
-            raise ProblemError(f"There is no layer {layer}; give one from 1 to {self.problem.depth}.")
 
 
 def _sample_labels(p: Problem) -> tuple[NDArray, str]:

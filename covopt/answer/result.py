@@ -37,10 +37,9 @@ from covopt.solvers.layer import Layer
 
 if TYPE_CHECKING:
     from covopt.answer import drawing as figures
-    from covopt.answer.uniqueness import decide, decide as segments
+    from covopt.answer.uniqueness import decide
 else:
     figures, decide = lazy("covopt.answer.drawing"), lazy("covopt.answer.uniqueness.decide")
-    segments = lazy("covopt.answer.uniqueness.decide")
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ class Result(Predictor):
         if other is not None and not isinstance(other, Result):
             raise ProblemError(f"other is {shown(other)}; give a Result of the same problem.")
         ends = None if other is None else [W.double() for W in other.weights]
-        networks = segments.segment(self.problem.double(), self._double(), ends, steps)
+        networks = decide.segment(self.problem.double(), self._double(), ends, steps)
         return [[W.cpu().numpy() for W in weights] for weights in networks]
 
     @property

@@ -42,7 +42,8 @@ def answer(s: Summary) -> str:
     cost, lower = s["cost"], s["lower"]
     name = "R" if s["loss"] == "interpolate" else "The minimum"
     if cost is None:
-        proved = "" if lower is None else f"; {_low(name)} is at least {down(lower)} (proved)"
+        subject = name if name == "R" else name.lower()
+        proved = "" if lower is None else f"; {subject} is at least {down(lower)} (proved)"
         return f"No network that fits exactly was found{proved}."
     if cost == 0.0:
         return (
@@ -185,10 +186,6 @@ def _bias(s: Summary) -> str:
     if beta == FREE:
         return "with unpenalised biases"
     return "without bias" if beta == 0 else "with bias" if beta == 1 else f"with bias β = {beta:g}"
-
-
-def _low(name: str) -> str:
-    return name if name == "R" else name.lower()
 
 
 def _capital(name: str) -> str:

@@ -100,10 +100,6 @@ class Jacobians:
         """Return log 2^exponents; without `double`, torch would compute it in float32."""
         return LOG_2 * self.exponents.double()
 
-    def log_norms(self) -> Float[Tensor, " B"]:
-        """Return log |J|_F."""
-        return self.values.norm(dim=(1, 2)).log() + self.log_scale
-
     def plain(self) -> Float[Tensor, "B nL n0"]:
         """Return the numbers themselves, infinite where float64 does not hold them."""
         return times_power(self.values, self.exponents[:, None, None])
@@ -157,23 +153,20 @@ class Passage:
         chunks = [list(self._behind(rows))[::-1] for rows in self._chunks()]
         return [torch.cat([J.plain() for J in layer]) for layer in zip(*chunks, strict=True)]
 
+    @cached_property
     def kernel_trace(self) -> Float[Tensor, " N"]:
         """Return log Tr Theta(x, x), -inf where the trace is 0.
 
         Tr Theta(x, x) = sum_l |Zs_{l-1}(x)|^2 |J(Z_l -> f)(x)|_F^2. It is |df/dW|_F^2, with the bias columns of W;
         [J23b] prints it without their beta^2.
         """
-        return torch.logsumexp(self.kernel_terms, dim=0)
-
-    @cached_property
-    def kernel_terms(self) -> Float[Tensor, "L N"]:
-        """Return the logarithms of the terms of that sum, from the first layer."""
         sizes = [Zs.values.norm(dim=1).log() + LOG_2 * Zs.exponent for Zs in self.inputs]
         terms = []
         for rows in self._chunks():
             behind = zip(reversed(sizes), self._behind(rows), strict=False)  # J(x -> f) is not needed
-            terms.append(torch.stack([2.0 * (size[rows] + J.log_norms()) for size, J in behind][::-1]))
-        return torch.cat(terms, dim=1)
+            logs = [size[rows] + (J.values.norm(dim=(1, 2)).log() + J.log_scale) for size, J in behind]
+            terms.append(2.0 * torch.stack(logs[::-1]))
+        return torch.logsumexp(torch.cat(terms, dim=1), dim=0)
 
     def regular(self) -> Bool[Tensor, " N"]:
         """Return True at samples where every neuron is farther from its kink than its rounding."""
@@ -192,7 +185,8 @@ class Passage:
             if layer == 1:
                 near &= W.values[:, :-1].ne(0.0).any(dim=1)
             elif bool(near.any()):
-                near &= _reached(W.values, Zs.values)
+                # Neurons without any input are locally constant 0.
+                near &= Zs.values.ne(0.0).double() @ W.values.ne(0.0).double().T > 0.0
             fine &= ~near.any(dim=1)
             grown = self._operator_norms[layer - 1] * carried + rows.norm() * _charge(W.values.shape[1]) * size
             if self.activation.slope == 0.0:  # neurons that are off contribute exactly 0
@@ -262,11 +256,6 @@ def _normalised(J: Float[Tensor, "B m n"], exponents: Int[Tensor, " B"]) -> tupl
 def _charge(terms: int) -> float:
     """Return 8 times the bounds in the text: for terms of second order and the rounding of the charges themselves."""
     return 8.0 * (terms + 2) * UNIT_ROUNDOFF
-
-
-def _reached(W: Float[Tensor, "n d"], Zs: Float[Tensor, "N d"]) -> Bool[Tensor, "N n"]:
-    """Return True for neurons that get any input at all; the others are locally constant 0."""
-    return (Zs.ne(0.0).double() @ W.ne(0.0).double().T) > 0.0
 
 
 def kernel(passage: Passage) -> Float[Tensor, "k k"]:

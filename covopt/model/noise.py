@@ -155,20 +155,13 @@ def _noise(problem: Problem, W: Float[Tensor, "n d"], sums: _Sums, unit: float, 
     mean = pull / N
     variance = max(0.0, squares / N - float(mean.square().sum()))
     gradient = frobenius(unit * mean + 2.0 * problem.lam * W)
-    deviation, decay = unit * math.sqrt(variance), 2.0 * problem.lam * frobenius(W)
-    floor = math.sqrt(c) * 2.0 * problem.lam * _outside(W, inside / N, N)
+    size, deviation = frobenius(W), unit * math.sqrt(variance)
+    decay = 2.0 * problem.lam * size
+    # (mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2), rounded down, as a floor.
+    outside = size * math.sqrt(max(0.0, 1.0 - inside / N - (sum(W.shape) + N + 8) * torch.finfo(W.dtype).eps))
+    floor = math.sqrt(c) * 2.0 * problem.lam * outside
     spread = math.sqrt(c) * deviation
     return Noise(gradient, math.hypot(gradient, spread), spread, floor, deviation, decay)
-
-
-def _outside(W: Float[Tensor, "n d"], inside: float, samples: int) -> float:
-    """Return (mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2), rounded down, as a floor.
-
-    Args:
-        inside: mean_i |W h_i|^2 / (|h_i| |W|)^2.
-    """
-    terms = sum(W.shape) + samples + 8
-    return frobenius(W) * math.sqrt(max(0.0, 1.0 - inside - terms * torch.finfo(W.dtype).eps))
 
 
 def _finite(value: float) -> float | None:

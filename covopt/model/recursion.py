@@ -227,10 +227,6 @@ class Window:
     steps: int
     bound: int | None
 
-    def summary(self) -> dict[str, int | None]:
-        """Return the window as a JSON object."""
-        return {"steps": self.steps, "bound": self.bound}
-
 
 def window(
     decay: Decay | StepwiseDecay,

@@ -40,20 +40,15 @@ Choice = Callable[[int, int], Int[Tensor, " k"]]
 class Alone:
     """One process holds all rows."""
 
-    @property
-    def processes(self) -> int:
-        """Return the number of processes that solve together."""
-        return 1
+    processes: int = 1
+    """The number of processes that solve together."""
+    place: int = 0
+    """The rank of this process among them, from 0."""
 
     @property
     def parts(self) -> int:
         """Return the number of parts, over all processes, whose sums are taken one by one."""
         return 1
-
-    @property
-    def place(self) -> int:
-        """Return the rank of this process among them, from 0."""
-        return 0
 
     def samples(self, rows: int) -> int:
         """Return the number of rows of all processes, of which this one holds `rows`."""
@@ -132,17 +127,13 @@ class Together(Alone):
 
     Attributes:
         cuts: where the parts of all rows begin, and N.
-        size: how many processes there are, each with as many parts.
-        rank: the place of this one.
+        processes: how many there are, each with as many parts.
+        place: that of this one among them.
     """
 
     cuts: tuple[int, ...]
-    size: int
-    rank: int
-
-    @property
-    def processes(self) -> int:
-        return self.size
+    processes: int
+    place: int
 
     @staticmethod
     def of(rows: int) -> Together:
@@ -174,10 +165,6 @@ class Together(Alone):
     def parts(self) -> int:
         return len(self.cuts) - 1
 
-    @property
-    def place(self) -> int:
-        return self.rank
-
     def samples(self, rows: int) -> int:
         return self.cuts[-1]
 
@@ -193,9 +180,9 @@ class Together(Alone):
         return total
 
     def cheapest(self, cost: float, weights: list[Tensor]) -> list[Tensor]:
-        costs = torch.zeros(self.size, dtype=torch.float64, device=_device())
-        costs[self.rank] = cost
-        mine = int(self.added(costs).argmin()) == self.rank
+        costs = torch.zeros(self.processes, dtype=torch.float64, device=_device())
+        costs[self.place] = cost
+        mine = int(self.added(costs).argmin()) == self.place
         sizes = torch.tensor([W.shape for W in weights], device=_device())
         shapes = [(rows, columns) for rows, columns in self.added(sizes if mine else torch.zeros_like(sizes)).tolist()]
         flat = torch.cat([W.flatten() for W in weights])
@@ -245,7 +232,7 @@ class Together(Alone):
         R = blocks[0].new_zeros(width, width)
         for part in range(self.parts):  # one by one, for the memory of one
             holder, place = divmod(part, len(factors))
-            factor = factors[place] if holder == self.rank else R.new_empty(width, width)
+            factor = factors[place] if holder == self.place else R.new_empty(width, width)
             if self.processes > 1:
                 _collective(lambda factor=factor, holder=holder: dist.broadcast(factor, holder))
             R = torch.linalg.qr(torch.cat([R, factor]), mode="r").R
@@ -266,22 +253,18 @@ class Together(Alone):
     def _mine(self) -> range:
         """Return the parts of this process."""
         count = self.parts // self.processes
-        return range(self.rank * count, (self.rank + 1) * count)
+        return range(self.place * count, (self.place + 1) * count)
 
     def _total(self, terms: Float[Tensor, "j k"]) -> Float[Tensor, " k"]:
         """Return the sum over all parts, in an order that does not depend on the processes."""
-        if len(terms) > 1 or self.processes == 1:
-            return self._gathered(terms).sum(dim=0)
-        _collective(lambda: dist.all_reduce(terms))
-        return terms[0]
-
-    def _gathered(self, terms: Float[Tensor, "j k"]) -> Float[Tensor, "parts k"]:
-        """Return the tensors of all parts of all processes, in their order."""
         if self.processes == 1:
-            return terms
+            return terms.sum(dim=0)
+        if len(terms) == 1:
+            _collective(lambda: dist.all_reduce(terms))
+            return terms[0]
         every = [torch.empty_like(terms) for _ in range(self.processes)]
         _collective(lambda: dist.all_gather(every, terms))
-        return torch.cat(every)
+        return torch.cat(every).sum(dim=0)
 
 
 def rank_here() -> int:

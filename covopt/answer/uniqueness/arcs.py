@@ -106,7 +106,7 @@ class Circle:
         self.peaked = [self._is_peaked(k) for k in range(count)]
 
     def _is_peaked(self, k: int) -> bool:
-        slopes = np.where(self.plane.pattern(self.inside(k)) >= 0, 1, self.plane.steep)
+        slopes = np.where(self.plane.X @ self.inside(k) >= 0, 1, self.plane.steep)
         rows = [x for slope, x in zip(slopes, self.plane.X, strict=True) if slope != 0]
         return any(all(cross(x, self.breaks[end].w) == 0 for x in rows) for end in self.ends[k])
 

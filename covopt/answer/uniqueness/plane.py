@@ -100,10 +100,6 @@ class Plane:
         """`features` are sigma(X' w) times 2 to this."""
         return self.inputs + self.fine
 
-    def pattern(self, w: Whole) -> Whole:
-        """Return X w for one direction: its signs say which samples are active (N,)."""
-        return self.X @ w
-
     def features(self, directions: Whole) -> Whole:
         """Return sigma(X' w) for whole directions (K, 2), times 2^feature_bits (N, K)."""
         Z = self.X @ directions.T
@@ -111,7 +107,7 @@ class Plane:
 
     def linear(self, Lambda: Whole, inside: Whole) -> Whole:
         """Return A (m, 2), times 2^feature_bits: Lambda^T sigma(X' w) = A w next to `inside`."""
-        slopes = np.where(self.pattern(inside) >= 0, 1 << self.fine, self.steep)
+        slopes = np.where(self.X @ inside >= 0, 1 << self.fine, self.steep)
         return Lambda.T @ (slopes[:, None] * self.X)
 
     def residuals(self, directions: Whole, V: Whole) -> tuple[Exact, Exact]:

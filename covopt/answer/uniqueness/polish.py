@@ -44,10 +44,6 @@ class Neurons:
         rows = [[float(Fraction(int(v) * size, 1 << (BITS + 64))) for v in row] for row, size in pairs]
         return np.array(rows, dtype=float).reshape(self.V.shape)
 
-    def without(self, gone: NDArray[np.bool_]) -> Neurons:
-        """Return those that stay."""
-        return Neurons(self.fixed[~gone], self.directions[~gone], self.V[~gone])
-
 
 def _length(w: Whole) -> Fraction:
     """Return |w|, nearly."""
@@ -146,7 +142,8 @@ def _step(plane: Plane, neurons: Neurons, wrong: NDArray, turning: NDArray) -> N
     turn[free] = step[K * m :].clip(-0.1, 0.1)
     faded = np.einsum("km,km->k", U + dU, U) <= 0.0
     if faded.any():
-        return neurons.without(faded & (sizes == sizes[faded].min()))
+        staying = ~(faded & (sizes == sizes[faded].min()))
+        return Neurons(neurons.fixed[staying], neurons.directions[staying], neurons.V[staying])
     directions = neurons.directions.copy()
     for k in free:
         x, y = directions[k]

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.linalg.cholesky import factorize
-from covopt.linalg.psd import RankRule
 from covopt.linalg.pseudo_inverse import eigenvectors_of_range, pseudo_inverse
 from covopt.model.activation import Activation
 from covopt.model.faces.setting import OUT_OF_RANGE, LossValue, Question, Setting, read_bias, read_tikhonov
@@ -83,13 +82,16 @@ def loss_of_covariances(
     pairs = [_read(question, whole, pair, layer) for layer, pair in enumerate(covariances, start=1)]
     reduced = [tuple(question.setting.bias.reduce_covariance(A) for A in pair) for pair in pairs]
     sizes = [Ks.detach().abs().amax(dim=(-2, -1)) for _, Ks in pairs]
-    outputs = [*(first for first, _ in reduced), _gram(question.setting.bias.reduce(ZL))]
+    reduced_ZL, detached_ZL = question.setting.bias.reduce(ZL), ZL.detach()
+    outputs = [*(first for first, _ in reduced), reduced_ZL @ reduced_ZL.mT]
     inputs = [Ks for _, Ks in reduced]
     if rule.tikhonov == 0.0:
-        given_outputs = [*(first.detach() for first, _ in pairs), _gram(ZL.detach())]
+        given_outputs = [*(first.detach() for first, _ in pairs), detached_ZL @ detached_ZL.mT]
         norms = [A.norm(dim=(-2, -1)) for A in given_outputs]
         _check_range(question.setting, list(zip(outputs, norms, strict=True)), inputs, sizes)
-    inverses = [_inverse_of_inputs(question.setting, rule)]
+    # (Ks_0)^+ by the thin factor, which preserves all digits.
+    rows = question.setting.X
+    inverses = [factorize(question.setting.bias.inputs(rows), rule).solve_gram(torch.eye(len(rows)).to(rows))]
     inverses += [pseudo_inverse(B, size, rule.tikhonov) for B, size in zip(inputs, sizes, strict=True)]
     traces = [(A * inverse).sum(dim=(-2, -1)) for A, inverse in zip(outputs, inverses, strict=True)]
     _check_digits(outputs, inverses, torch.stack(traces).sum(dim=0))
@@ -119,11 +121,7 @@ def covariances_of(
     setting = Setting.read([[1.0]], bias, activation, [Z])
     z = setting.matrix(Z, "Z")
     Zs = with_bias(setting.activation(z), read_bias(bias).amount)
-    return setting.result(_gram(z)), setting.result(_gram(Zs))  # type: ignore[return-value]
-
-
-def _gram(Z: Float[Tensor, "*b N n"]) -> Covariance:
-    return Z @ Z.mT
+    return setting.result(z @ z.mT), setting.result(Zs @ Zs.mT)  # type: ignore[return-value]
 
 
 def _pairs(K: object) -> list[tuple[object, object]]:
@@ -163,12 +161,6 @@ def _check_covariance(A: Covariance, name: str) -> None:
             f"{name} is not positive semi-definite (smallest eigenvalue {float(values[..., 0].min()):.2g}); a"
             " covariance has no negative eigenvalue."
         )
-
-
-def _inverse_of_inputs(setting: Setting, rule: RankRule) -> Covariance:
-    """Return (Ks_0)^+ by the thin factor, which preserves all digits."""
-    eye = torch.eye(len(setting.X), dtype=setting.X.dtype, device=setting.X.device)
-    return factorize(setting.bias.inputs(setting.X), rule).solve_gram(eye)
 
 
 def _check_digits(outputs: Sequence[Covariance], inverses: Sequence[Covariance], total: Tensor) -> None:

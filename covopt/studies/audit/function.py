@@ -148,7 +148,7 @@ def function_of(
         share=None if lower is None or not 0.0 < norm < math.inf else record.known(lower / norm),
         R1_lower=_first_correction(least[at_k & regular, :k]) if k else None,
         bottleneck=low,
-        ntk_trace=_mean_of_logs(passage.kernel_trace(), problem.depth),
+        ntk_trace=_mean_of_logs(passage.kernel_trace, problem.depth),
         sharpness=sharp,
         stable_step=_step(sharp, problem.least_decay),
         layers=layers_of(problem, weights, passage, None if low is None else low.k, moved),

@@ -142,7 +142,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     ]
     return Page(
         kind="validate",
-        data=parts.title(solution),
+        data=record.data_of(solution),
         question=f"Is the network at the minimum? {words.question(solution)}",
         answer=f"{first}.",
         notes=[details] if details else [],

@@ -66,11 +66,6 @@ class Network:
         for A, D in zip(self.A[1:], self.D, strict=True):
             self.forward.append(A @ (D[self.best][:, None] * self.forward[-1]))
 
-    def is_plain(self) -> bool:
-        """Return True if float64 holds all numbers and their squares."""
-        matrices = [*self.A, *self.Z, *self.inputs, *self.J, *self.forward]
-        return all(bool((matrix.abs() <= LARGEST).all()) for matrix in matrices)
-
     def centred(self, Z: Float[Tensor, "N n"]) -> Float[Tensor, "N n"]:
         """Return Z less its mean if there is a bias.
 
@@ -94,7 +89,7 @@ class Network:
             raise Void(f"the Jacobian at some sample has a rank below {self.k}")
         products = torch.stack([torch.linalg.svdvals(A)[: self.k].log().sum() for A in self.A]).cumsum(dim=0)
         gains = float(products.max()) - self.logs[:, : self.k].sum(dim=1)
-        logs = self.passage.kernel_trace() + (2.0 / self.k) * gains
+        logs = self.passage.kernel_trace + (2.0 / self.k) * gains
         return float(logs.exp().mean()) / self.k
 
 
@@ -121,7 +116,8 @@ def statements_of(
     rows = torch.arange(count) * len(X) // count
     passage = Passage(weights, X[rows], problem.beta, problem.activation)
     network = Network(problem, passage, logs[rows], *bottleneck)
-    if not network.is_plain():
+    matrices = [*network.A, *network.Z, *network.inputs, *network.J, *network.forward]
+    if not all(bool((matrix.abs() <= LARGEST).all()) for matrix in matrices):
         return [Statement(source, reason="float64 cannot hold its numbers") for source in STATEMENTS]
     return [evaluated(source, lambda sides=sides: sides(network)) for source, sides in STATEMENTS.items()]
 

@@ -85,7 +85,8 @@ def depth(
         ProblemError: an option is out of range, data have the wrong shape, or `init` belongs to another problem.
         InfeasibleError: `interpolate` on data that no network of these depths fits.
     """
-    chosen, chosen_ranks = _chosen(depths), _ranks(ranks)
+    chosen = _numbers(depths, "depths", 2)
+    chosen_ranks = None if ranks is None else _numbers(ranks, "ranks", 1, can_be_empty=True)
     budget = Budget(time_limit=time_limit)
     asked: dict[str, Any] = {**question, "bias": bias, "activation": activation}
     effort = {name: asked.pop(name) for name in ("certify", "gap", "seed")}
@@ -137,20 +138,12 @@ def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
     return sorted({*RANKS, *(rank for rank in shown_there if 1 <= rank <= MOST_SHOWN)})
 
 
-def _chosen(depths: Sequence[int]) -> list[int]:
-    numbers = whole_numbers(depths, 2)
-    if not numbers:
-        text = shown(depths) if numbers is None else "none"
-        raise ProblemError(f"The depths are {text}; give whole numbers of at least 2.")
-    return numbers
-
-
-def _ranks(ranks: Sequence[int] | None) -> list[int] | None:
-    if ranks is None:
-        return None
-    numbers = whole_numbers(ranks, 1)
-    if numbers is None:
-        raise ProblemError(f"The ranks are {shown(ranks)}; give whole numbers of at least 1.")
+def _numbers(values: Sequence[int], name: str, least: int, can_be_empty: bool = False) -> list[int]:
+    """Return whole numbers of at least `least`, each once, ascending; raise a ProblemError for others."""
+    numbers = whole_numbers(values, least)
+    if numbers is None or not (numbers or can_be_empty):
+        text = shown(values) if numbers is None else "none"
+        raise ProblemError(f"The {name} are {text}; give whole numbers of at least {least}.")
     return numbers
 
 

@@ -34,7 +34,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     ]
     return Page(
         kind="depth",
-        data=parts.title(s),
+        data=record.data_of(s),
         question=f"What does depth change? {words.question(dict(s) | {'depth': _depths(s)})}",
         answer=depth_words.answer(s),
         notes=[depth_words.ended(s).capitalize() + "."],
@@ -78,9 +78,11 @@ def _curve_picture(s: Summary) -> Any:
 
 
 def _layer_pictures(directory: Path, s: Summary) -> list[Any]:
-    chosen = _spaced([p["depth"] for p in s["curve"] if p["cost"] is not None])
-    if not chosen:
+    solved = [p["depth"] for p in s["curve"] if p["cost"] is not None]
+    if not solved:
         return []
+    places = np.unique(np.linspace(0, len(solved) - 1, DRAWN).round().astype(int))
+    chosen = [solved[place] for place in places]
     arrays = read_npz(directory / "spectra.npz")
     spectra = {L: [arrays[f"d{L}_A{layer}"] for layer in range(1, L + 1)] for L in chosen}
     lines = {p["depth"]: p["nonlinearity"] for p in s["curve"] if p["depth"] in chosen}
@@ -128,9 +130,3 @@ def _sentence(text: str) -> str:
 
 def _depths(s: Summary) -> str:
     return ", ".join(str(p["depth"]) for p in s["curve"])
-
-
-def _spaced(depths: list[int]) -> list[int]:
-    """Return some of the depths, from the first to the last."""
-    places = np.unique(np.linspace(0, len(depths) - 1, DRAWN).round().astype(int)) if depths else []
-    return [depths[place] for place in places]

@@ -64,7 +64,7 @@ def ended(s: Summary) -> str:
 
 def fitted(fit: Summary) -> str:
     """Describe the fit of one range of depths, which proves nothing."""
-    where = f"depths {fit['from']} to {fit['to']}, {_dimensions(fit['R0'])}"
+    where = f"depths {fit['from']} to {fit['to']}, {counted(fit['R0'], 'dimension')}"
     if not fit["good"]:
         return f"{where}: R0 L + R1 + R2 / L does not fit the costs, so its coefficients mean nothing here"
     (r1, low1, high1), (r2, low2, high2) = fit["R1"], fit["R2"]
@@ -142,7 +142,7 @@ def _line(p: Summary) -> str:
         return "no network that fits was found"
     bound = "" if p["lower"] is None else f", lower bound {down(p['lower'], DIGITS)} ({p['certificate']})"
     slope = "" if p["slope"] is None else f", slope {p['slope']:.4g}"
-    dimensions = f"{_dimensions(p['dimension'])} in layer {p['bottleneck']}"
+    dimensions = f"{counted(p['dimension'], 'dimension')} in layer {p['bottleneck']}"
     return f"cost {p['cost']:.{DIGITS}g}{bound}{slope}, {dimensions}; from: {p['source']}"
 
 
@@ -162,10 +162,6 @@ def _ignoring(s: Summary) -> str:
         return ""
     where = f"at depth {', '.join(open_)}"
     return f"the network {where} ignores its inputs; this does not prove that using them cannot cost less"
-
-
-def _dimensions(k: int) -> str:
-    return f"{k} dimension{'' if k == 1 else 's'}"
 
 
 def _signed(value: float) -> str:

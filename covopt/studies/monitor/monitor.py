@@ -186,17 +186,14 @@ class Monitor:
             return None
         began = time.perf_counter()
         with torch.autocast(self.problem.X.device.type, enabled=False):
-            reading = self._looked(net, step)
+            # A module must agree with its weights on some rows: all would make a look two passes over the samples.
+            given = network_of(net, self.problem.beta, self.problem.X[:256])
+            exact = [W.to(self.problem.X.device) for W in given.weights]
+            problem = replace(self.problem, depth=len(exact), activation=given.agreed(None))
+            check_network(problem, exact)
+            reading = self._reading(problem, exact, step)
         self.readings.append(replace(reading, seconds=time.perf_counter() - began))
         return self.readings[-1]
-
-    def _looked(self, net: object, step: int) -> Reading:
-        # A module must agree with its weights on some rows: all would make a look two passes over the samples.
-        given = network_of(net, self.problem.beta, self.problem.X[:256])
-        exact = [W.to(self.problem.X.device) for W in given.weights]
-        problem = replace(self.problem, depth=len(exact), activation=given.agreed(None))
-        check_network(problem, exact)
-        return self._reading(problem, exact, step)
 
     def to_csv(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the history as .csv, whole or not at all; None becomes an empty field.
@@ -217,7 +214,12 @@ class Monitor:
         loss = known_number(fit + problem.lam * norm)
         lost = [earlier.loss for earlier in self.readings] + [loss]
         if self._known is not None:
-            _check_network(problem, self._known.problem)
+            other = self._known.problem
+            if (other.depth, other.activation) != (problem.depth, problem.activation):
+                raise ProblemError(
+                    f"The known answer is for depth {other.depth} and {other.activation.name}, but the network has"
+                    f" depth {problem.depth} and {problem.activation.name}; leave it out."
+                )
             lost.append(self._known.cost)
         best = min((value for value in lost if value is not None and math.isfinite(value)), default=None)
         lower = self._lower if self._known is None or self._known.lower is None else self._known.lower
@@ -257,14 +259,6 @@ class Monitor:
                 f"The known answer is one to another problem, which differs in {listed(off)}; solve the one of the"
                 " Monitor, on the rows of its `problem`."
             )
-
-
-def _check_network(problem: Problem, answered: Problem) -> None:
-    """Raise a ProblemError if the known answer is for other networks."""
-    if answered.depth != problem.depth or answered.activation != problem.activation:
-        other = f"depth {answered.depth} and {answered.activation.name}"
-        own = f"depth {problem.depth} and {problem.activation.name}"
-        raise ProblemError(f"The known answer is for {other}, but the network has {own}; leave it out.")
 
 
 def _same(A: Tensor, B: Tensor) -> bool:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from covopt.answer import parts, words
-from covopt.records import provenance, svg
+from covopt.records import provenance, record, svg
 from covopt.records.numerals import percent_at_most, row_of
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Pairs, Summary
@@ -25,7 +25,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     one = dict(s) | {"lam": s["points"][0]["lam"]}
     return Page(
         kind="path",
-        data=parts.title(s),
+        data=record.data_of(s),
         question="What does λ change? "
         + words.question(one).replace(
             f"λ = {one['lam']:g}", f"λ from {one['lam']:.4g} to {s['points'][-1]['lam']:.4g}"

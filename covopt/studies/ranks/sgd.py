@@ -295,15 +295,12 @@ class _Group:
             self._sgd.iterate(self._batch.slopes(self._sgd.x, rows, self._lam))
             self.steps += 1
             if self.steps in self._recorded or self.steps % 64 == 0:
-                self._drop_diverged()
+                finite = torch.isfinite(self._sgd.x).all(dim=1).cpu()
+                for row in self._rows[~finite].tolist():
+                    self._diverged[row], self._final[row] = True, self.steps
+                self._keep(finite)
             if self.steps in self._recorded and not self.finished:
                 self._record()
-
-    def _drop_diverged(self) -> None:
-        finite = torch.isfinite(self._sgd.x).all(dim=1).cpu()
-        for row in self._rows[~finite].tolist():
-            self._diverged[row], self._final[row] = True, self.steps
-        self._keep(finite)
 
     def _record(self) -> None:
         """Record the state of each network, and remove those at their last step."""

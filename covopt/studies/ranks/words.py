@@ -280,7 +280,7 @@ def of_layer(
         of_noise(layer, batch_size),
         of_theorem(layer, batch_size),
         against(layer["rank"][tolerance], reference),
-        of_dead(layer),
+        f"{layer['dead']} of {counted(layer['shape'][0], 'neuron')} are dead." if layer["dead"] else "",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -355,8 +355,3 @@ def against(rank: int, reference: int | None) -> str:
     if rank == reference:
         return "The solver's network has the same rank."
     return f"The solver's network has rank {reference}."
-
-
-def of_dead(layer: Summary) -> str:
-    """Describe the dead neurons."""
-    return f"{layer['dead']} of {counted(layer['shape'][0], 'neuron')} are dead." if layer["dead"] else ""

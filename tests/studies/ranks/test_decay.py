@@ -125,14 +125,14 @@ def test_what_no_input_reaches_decays_by_kept(method: str) -> None:
 @pytest.mark.quick
 def test_a_window_is_told_only_where_it_says_something() -> None:
     decay, asked = Decay(0.1, 5e-3), {"tolerance": 1e-3, "norm": 8.0, "rank": 4, "width": 100}
-    assert window(decay, **asked).summary() == {"steps": 6905, "bound": None}  # 27,620 of 100
+    assert vars(window(decay, **asked)) == {"steps": 6905, "bound": None}  # 27,620 of 100
     assert window(decay, **asked, total=9).bound is None  # nobody knows how large the weights were
     assert window(Decay(0.1, 0.0), **asked) is None
     assert window(decay, **(asked | {"norm": 0.0})) is None
     fast = Decay(0.1, 2.0, momentum=0.1)
     steps = next(k for k in range(1, 100) if abs(fast.memory(k)[0]) + 2.0 * abs(fast.memory(k)[1]) / 0.1 <= 5e-4)
     past = [Past(steps, weights=16.0, velocity=320.0)]  # twice the norm, and what that allows of velocity
-    assert window(fast, **asked, past=past).summary() == {"steps": steps, "bound": 4 * steps}
+    assert vars(window(fast, **asked, past=past)) == {"steps": steps, "bound": 4 * steps}
     assert window(fast, **asked, past=past, total=9).bound == 9
     assert window(fast, **(asked | {"width": 9}), past=past).bound is None
 
