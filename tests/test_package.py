@@ -83,8 +83,8 @@ def _added() -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def test_calls_of_a_function_defined_anew_are_counted_together() -> None:
-    for number in range(2 * typecheck.EVERY):
-        if number < typecheck.FIRST or number % typecheck.EVERY == 0:
+    for number in range(2 * typecheck.EVERY_WITHIN):
+        if number < typecheck.FIRST or number % typecheck.EVERY_WITHIN == 0:
             with pytest.raises(TypeCheckError):
                 _added()(ones(2, 1), ones(3, 1))
         else:
