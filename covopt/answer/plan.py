@@ -93,7 +93,7 @@ class SolvePlan(plan.Plan):
         budget, status = self.options.budget, incumbent.status
         count = incumbent.rounds + 1 if incumbent.history else 0
         last = Progress(count, budget.seconds(), result.cost, result.lower, max(result.widths))
-        result.history = [*incumbent.history, last]
+        result.history = [*(_lowered(line, result.lower) for line in incumbent.history), last]
         proved = result.gap is not None and result.gap <= self.options.gap and status is not Status.INTERRUPTED
         result.status = Status.OPTIMAL if proved else status
         result.seconds = budget.seconds()
@@ -221,13 +221,19 @@ def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
     return replace(problem, spread=spread)
 
 
+def _lowered(line: Progress, lower: float | None) -> Progress:
+    """Return the line with a bound of at most `lower`: what is stored may be lower by rounding."""
+    high = line.lower is not None and lower is not None and line.lower > lower
+    return replace(line, lower=lower) if high else line
+
+
 def fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
     """Set the numbers of the result, once, from the weights that it returns."""
     result.weights = weights
     cost = evaluate(result.problem, weights)
     if result.problem.allows(cost.residual):
         result.cost, result.fit, result.norm, result.residual = cost.total, cost.fit, cost.norm, cost.residual
-    if proof is not None and not proof.lower <= 0.0:
+    if proof is not None and not (proof := proof.settled(result.problem.double())).lower <= 0.0:
         lower = proofs.agreed(result.problem, weights, result.cost, proof.lower)
         result.lower, result.certificate = lower, proof.kind
         result.proof = type(proof).read(proof.lower, proof.arrays())  # in the memory of the CPU, as from a file

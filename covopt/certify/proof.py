@@ -106,6 +106,10 @@ class Proof(ABC):
     effort: ClassVar[int] = 0
     missing: ClassVar[str] = "The certificate '{kind}' comes without its evidence; certify the run again."
 
+    def settled(self, problem: Problem) -> Proof:
+        """Return the proof to store: itself, unless a second look at its arrays may prove less."""
+        return self
+
     @classmethod
     def applies(cls, problem: Problem) -> bool:
         """Return True if this kind can prove a bound of the problem."""

@@ -1,5 +1,8 @@
 """`covopt.solve` as a user calls it: certified values, closed forms, invariances, limits and bad input."""
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -190,3 +193,23 @@ def test_zero_targets_cost_nothing() -> None:
     result = covopt.solve(np.eye(3), np.zeros((3, 2)), lam=0.1)
     assert (result.cost, result.widths) == (0.0, [0])
     assert covopt.solve(np.eye(3), np.zeros((3, 2))).cost == 0.0
+
+
+@pytest.mark.parametrize("samples", [3, 4])
+def test_points_far_from_zero_are_fitted(samples: int) -> None:
+    """Years, say: their kinks are in directions that a search without them does not come near."""
+    x = 1000.0 + np.arange(samples)[:, None] / samples
+    found = covopt.solve(x, np.random.default_rng(samples).standard_normal((samples, 1)), bias=1.0, time_limit=3)
+    assert found.lower is not None
+    assert found.lower <= found.cost < math.inf
+
+
+@pytest.mark.parametrize("seed", [16, 64])
+def test_columns_of_very_different_sizes_are_proved_again(seed: int, tmp_path: Path) -> None:
+    """Rounding hides up to 1e-8 of such a bound from a second look."""
+    rng = np.random.default_rng(seed)
+    samples = int(rng.integers(3, 8))
+    X = rng.standard_normal((samples, 2)) * [1e6, 1e-6]
+    found = covopt.solve(X, rng.standard_normal((samples, 1)), depth=2, bias=0.0, time_limit=1.5)
+    found.save(tmp_path / "run")
+    assert covopt.verify(tmp_path / "run").passed

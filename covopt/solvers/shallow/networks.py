@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.weights import evaluate
@@ -74,6 +75,10 @@ class NetworkBuilder:
         """Return the balanced network of hidden weights in the row-space basis and outputs."""
         return self._built(rows @ self._Q, outputs, b)
 
+    def first(self, draw: Callable[[int], Tensor], network: Network, late: Callable[[], bool]) -> Network:
+        """Return the network where none has fitted; with a penalty every network is one."""
+        return network
+
     def in_descent(self, rows: Tensor, outputs: Tensor, b: Tensor) -> Network | None:
         """Return the network that a descent has come to."""
         return self.of_rows(rows, outputs, b)
@@ -136,6 +141,7 @@ class ExactNetworks(NetworkBuilder):
     # is made lighter, in `turns` steps, if it costs at most `nearly` times as much and a step takes at most `lightened`
     # multiplications.
     weak, nearly, turns, lightened = 1e-1, 1.0 + 1e-5, 50, 2.0**24
+    drawn = 8  # directions for each sample, where no mixture ever fitted; with 2, points that are far off do not fit
     close = 1e-6  # a mixture that misses the targets by less than this part of the largest is moved to the nearest fit
 
     def of_mixture(self, directions: Float[Tensor, "n r"], Phi: Float[Tensor, "N n"], mixture: Mixture) -> Network:
@@ -150,6 +156,21 @@ class ExactNetworks(NetworkBuilder):
         first, last = nearest_fit(problem, near.weights(), interrupted)
         fitted = self._built(first, last[:, :-1].T, last[:, -1])
         return fitted if problem.allows(evaluate(problem, fitted.weights()).residual) else network
+
+    def first(self, draw: Callable[[int], Tensor], network: Network, late: Callable[[], bool]) -> Network:
+        """Return an exact fit of little weight near the one that uses many drawn directions alike, if it fits."""
+        N = self.problem.samples
+        count = self.drawn * N
+        if count * N**2 > self.affordable or self.problem.spread is not ALONE:
+            return network
+        directions = torch.nn.functional.normalize(draw(count), dim=1)
+        Phi = self.problem.activation(self._X @ directions.T)
+        bias = Phi.new_full((N, 1), self.problem.bias(1))
+        solved = thin(torch.cat([Phi, bias], dim=1)).solve(self.problem.Y)
+        fit = self.of_rows(directions, solved[:-1], solved[-1])
+        lighter = self._lightened(fit, late) if self._is_small(fit) else None
+        fit = fit if lighter is None else self._built(lighter[0], lighter[1][:, :-1].T, lighter[1][:, -1])
+        return fit if self.problem.allows(evaluate(self.problem, fit.weights()).residual) else network
 
     def in_descent(self, rows: Tensor, outputs: Tensor, b: Tensor) -> None:
         """Return None: the networks of a descent do not fit."""

@@ -154,6 +154,8 @@ class ShallowSolver(Rounds):
         if self._incumbent is not None and self._incumbent.cost < network.cost:
             network = self._incumbent
         with budget.phase("merging"):
+            if not math.isfinite(network.cost):
+                network = self._networks.first(self._random.at_kinks, network, budget.overdue)
             smaller = self._networks.reduced(network, budget.overdue)
         scale = self.units.weights
         outward = Network(scale * smaller.U, scale * smaller.V, scale * smaller.b, torch.inf)

@@ -16,9 +16,13 @@ def first_neurons(problem: Problem) -> int:
 
 
 def turned_to_kinks(
-    rows: Float[Tensor, "count r"], X: Float[Tensor, "N r"], generator: torch.Generator, spread: Alone = ALONE
+    rows: Float[Tensor, "count r"],
+    X: Float[Tensor, "N r"],
+    generator: torch.Generator,
+    spread: Alone = ALONE,
+    part: float = 0.85,
 ) -> Float[Tensor, "count r"]:
-    """Turn directions w most of the way to a kink between two random samples: w^T c = 0.
+    """Turn directions w a part of the way to a kink between two random samples, most of it by default: w^T c = 0.
 
     c is the mean of the two samples. From there descents end lower, by as much as 0.7 % (measured:
     docs/notes/2026-11-starts.md).
@@ -28,6 +32,7 @@ def turned_to_kinks(
         X: the samples of this process.
         generator: draws the pairs; in the same state on all processes.
         spread: of the processes that hold the samples.
+        part: of the way. All of it would leave some lines no kinks.
     """
     N = spread.samples(len(X))
     # Their sums stand for the means: a direction is turned alike.
@@ -37,7 +42,7 @@ def turned_to_kinks(
     centres = spread.added((X[place.where(is_local, 0)] * is_local[:, :, None]).sum(dim=0))
     squares = centres.square().sum(dim=1, keepdim=True)
     along = (rows * centres).sum(dim=1, keepdim=True) / squares.where(squares > 0.0, 1.0)
-    return rows - 0.85 * along * centres  # all of the way would leave some lines none
+    return rows - part * along * centres
 
 
 class Starts:
@@ -60,6 +65,10 @@ class Starts:
     def between(self, count: int) -> Float[Tensor, "count r"]:
         """Draw normal rows, turned towards kinks between samples."""
         return turned_to_kinks(self.anywhere(count), self._X, self.generator, self._spread)
+
+    def at_kinks(self, count: int) -> Float[Tensor, "count r"]:
+        """Draw normal rows with kinks between samples, also where all samples are far from 0 and near each other."""
+        return turned_to_kinks(self.anywhere(count), self._X, self.generator, self._spread, part=1.0)
 
     def around(
         self, directions: Float[Tensor, "n r"], Lambda: Float[Tensor, "N m"], count: int
