@@ -48,6 +48,6 @@ deepest = results[4]
 for layer in (1, 2, 3):
     values = np.linalg.svd(deepest.representations(layer), compute_uv=False)
     axes[1].semilogy(range(1, len(values) + 1), np.maximum(values, 1e-6), "o-", label=f"Z_{layer}")
-axes[1].set(title="the same of hidden layers, L = 4", ylim=(1e-3, None))
+axes[1].set(title="singular values of Z_l, L = 4", ylim=(1e-3, None))
 axes[1].legend()
 plt.show()

@@ -222,7 +222,7 @@ def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
 
 
 def _lowered(line: Progress, lower: float | None) -> Progress:
-    """Return the line with a bound of at most `lower`: what is stored may be lower by rounding."""
+    """Return the line with a bound of at most `lower`, which a second look at the proof may have lowered."""
     high = line.lower is not None and lower is not None and line.lower > lower
     return replace(line, lower=lower) if high else line
 
@@ -233,7 +233,8 @@ def fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
     cost = evaluate(result.problem, weights)
     if result.problem.allows(cost.residual):
         result.cost, result.fit, result.norm, result.residual = cost.total, cost.fit, cost.norm, cost.residual
-    if proof is not None and not (proof := proof.settled(result.problem.double())).lower <= 0.0:
+    proof = None if proof is None else proof.settled(result.problem.double())
+    if proof is not None and not proof.lower <= 0.0:
         lower = proofs.agreed(result.problem, weights, result.cost, proof.lower)
         result.lower, result.certificate = lower, proof.kind
         result.proof = type(proof).read(proof.lower, proof.arrays())  # in the memory of the CPU, as from a file

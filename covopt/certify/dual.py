@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -98,6 +98,11 @@ class DualProof(Proof):
         maximum = self.proved_maximum(problem)
         bound = dual_bound(problem, self.Lambda, maximum)
         return widened(problem, distance(problem, orthogonal(problem, self.Lambda)), maximum), bound.lower
+
+    def proved_again(self, problem: Problem) -> Proof:
+        """Return this proof, with the maximum and the bound that its arrays prove now if that is less."""
+        maximum, lower = self.certified(problem)
+        return self if lower >= self.lower and maximum <= self.maximum else replace(self, lower=lower, maximum=maximum)
 
     def check_point(self, problem: Problem) -> None:
         """Raise a ProblemError if the dual point does not fit the problem."""
@@ -347,16 +352,7 @@ class Exact(DualProof):
             return None
         return Proved(cls(*dual_bound(problem, target.point, answer.upper_bound)[:3]), answer)
 
-    def settled(self, problem: Problem) -> Proof:
-        """Return this proof, or, where rounding hides some of it from a second look, a lower one that passes it."""
-        proof: Exact = self
-        for power in (1, 4, 16):
-            maximum, lower = proof.certified(problem)
-            if (lower >= proof.lower and maximum <= proof.maximum) or not proof.maximum > 0.0:
-                break
-            margin = max(1.0, maximum / proof.maximum) ** power
-            proof = type(self)(*dual_bound(problem, proof.Lambda, maximum * margin)[:3])
-        return proof
+    settled = DualProof.proved_again  # at the scaled point the oracles charge other rounding
 
     def proved_maximum(self, problem: Problem) -> float:
         if not problem_has_exact_oracle(problem):

@@ -107,7 +107,7 @@ class Proof(ABC):
     missing: ClassVar[str] = "The certificate '{kind}' comes without its evidence; certify the run again."
 
     def settled(self, problem: Problem) -> Proof:
-        """Return the proof to store: itself, unless a second look at its arrays may prove less."""
+        """Return the proof to store, with a bound that its arrays prove when they are checked."""
         return self
 
     @classmethod

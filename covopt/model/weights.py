@@ -160,33 +160,32 @@ def _residual_of_fit(problem: Problem, weights: Weights, residual: float) -> flo
     It is `residual`, that in float64, unless rounding may have moved it across the limit or by more than `FITS` of the
     largest target. Then F is evaluated in twice the digits, and a bound on the rounding that remains is added.
     """
-    largest, allowed = problem.spread.largest, problem.allowed_misfit
-    off = largest(float(outputs_and_rounding(problem, weights)[-1].max()))
+    off, allowed = float(outputs_and_rounding(problem, weights)[-1].max()), problem.allowed_misfit
     if not math.isfinite(residual + off):
         return math.inf
     resolved = off <= allowed * FITS / problem.fits and residual + off <= allowed
     if resolved or residual - off > allowed:
         return residual
     F, low, rounding = outputs_and_rounding(problem, weights, long=True)
-    return largest(float((((F - problem.Y) + low).abs() + rounding).max()))
+    return float((((F - problem.Y) + low).abs() + rounding).max())
 
 
 def outputs_and_rounding(
     problem: Problem, weights: Weights, *, long: bool = False
 ) -> tuple[Float[Tensor, "N nL"], Tensor, Float[Tensor, "N nL"]]:
-    """Return F, what is to be added to it, and a bound on the rounding of each sum.
+    """Return the outputs as a sum F + low, and a bound on the rounding of each of its entries.
 
     A sum of n products is off by at most g = (n + 4) u times the sum of their magnitudes, u = 2^-53, the rounding of
-    sigma and of the bounds included; with `long` g is (2 (n + 4) u)^2. If E_l bounds the rounding of Zs_l, as computed,
+    sigma and of the bounds included; with `long` g is (2 (n + 4) u)^2. If E_l bounds the rounding of the computed Zs_l,
 
         E_{l+1} = (g |Zs_l| + E_l) |W_{l+1}|^T,
 
-    since sigma enlarges nothing; and ReLU is exact where Z_l < -E_l. Numbers are not to over- or underflow.
+    since sigma enlarges nothing; and ReLU is exact where Z_l < -E_l. Numbers must neither overflow nor underflow.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 3.1.
 
     Args:
-        long: compute with twice the digits of float64; else nothing is to be added.
+        long: compute with twice the digits of float64; else low is 0.
     """
     Z, Zs, slope = problem.X, problem.Xt, problem.X.new_tensor(problem.activation.slope)
     low, E = (torch.zeros_like(Zs) if long else Zs.new_zeros(())), torch.zeros_like(Zs)
@@ -205,7 +204,7 @@ def outputs_and_rounding(
 
 
 def rounding_of(problem: Problem, weights: Weights) -> float:
-    """Return by how much rounding can have moved `evaluate`'s total; it is much where terms cancel."""
+    """Return by how much rounding can have moved the total of `evaluate`: by much where terms cancel."""
     total = evaluate(problem, weights).total
     F, _, off = outputs_and_rounding(problem, weights)
     if problem.loss.name == "mse":

@@ -15,7 +15,7 @@ BARS = re.compile(r'<mo(?: stretchy="false")?>([‖|⟨⟩])</mo>')
 APPLICATION = re.compile(r"<mo>&ApplyFunction;</mo>(?!\s*(?:<mrow>\s*)?<mo\b)")
 """The place after the name of a function without parentheses, as in log x, where TeX leaves a thin space."""
 FUNCTION = re.compile(r"((?:</m(?!o>)\w+>|\)</mo>)\s*)(<mi[^>]*>\w\w+</mi>\s*<m(?:o>&Apply|space))")
-"""What stands before the name of a function and is no operator, as in p log p."""
+"""A letter, a number or a parenthesis before the name of a function, as in p log p, where TeX leaves a thin space."""
 THIN = '<mspace width="0.17em"></mspace>'
 RELATION = re.compile(r"(?<=\n)  <mo>(=|≤|≥|≈|∈|&lt;|&gt;)</mo>\n")
 """A relation outside all groups, the only place where TeX breaks a formula within a line."""

@@ -16,10 +16,11 @@ direction count less. With F = P diag(f) V^T, row e of P at the angle theta_e, a
 
     G = (1, x, y) = (1/2) [[1 + x, y], [y, 1 - x]],    x^2 + y^2 < 1,    t_e = 1 - a cos 2 theta_e - b sin 2 theta_e,
 
-so that tau and the matrix of kappa are sums of |p_e|^2 exp(2 i k theta_e), k = 0 to 3. The minimum over the disc of
-(x, y) is bounded over triangles. On one T is fixed; kappa is convex and at most its chord, and for each c <= 2 / max t
-Phi^2 >= 2 c tau - c^2 kappa. Tr J^-1 = sum_i f_i^2 (G^-1)_ii is convex and at least its tangents. The product of these
-two linear functions is at least the minimum of (p_i q_j + p_j q_i) / 2 over their values p, q at the corners.
+so that tau, and the matrix whose norm is kappa, are sums of |p_e|^2 exp(2 i k theta_e), k = 0 to 3. The minimum over
+the disc of (x, y) is bounded over triangles. On one T is fixed; kappa is convex and at most its chord, and for each
+c <= 2 / max t, Phi^2 >= 2 c tau - c^2 kappa. Tr J^-1 = sum_i f_i^2 (G^-1)_ii is convex and at least its tangents. The
+product of these two linear functions is at least the minimum of (p_i q_j + p_j q_i) / 2 over their values p, q at the
+corners.
 """
 
 from __future__ import annotations

@@ -51,6 +51,16 @@ class RandomStarts:
         return initial(problem, widths, _mixed_seed(seed, number), scale)
 
 
+def by_adam(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
+    """Return the steps of Adam from this point."""
+    return Adam(batch.evaluate, point, options)
+
+
+def by_soap(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
+    """Return the steps of SOAP from this point."""
+    return SOAP(batch.evaluate, point, options, batch.matrices)
+
+
 @dataclass(frozen=True)
 class Cycle:
     """A part of the training of a first start, during which the rate falls once.
@@ -110,7 +120,7 @@ class Exploration:
         call: overhead of a step, in multiplications.
         speed: multiplications per second.
         probe: number of steps that measure the time of a step.
-        soap: train by SOAP, not by Adam.
+        method: the steps that train: `by_adam` or `by_soap`.
         cycles: of the first start, where it has several; the last one is for later starts alone.
         tuning: settings of `fine_tune`.
     """
@@ -128,7 +138,7 @@ class Exploration:
     call: float = 2e6
     speed: float = 4e9
     probe: int = 10
-    soap: bool = False
+    method: Callable[[Batch, Tensor, AdamOptions], Adam] = by_adam
     cycles: tuple[Cycle, ...] = ()
     tuning: FineTuning = FineTuning()
 
@@ -163,11 +173,11 @@ class Exploration:
         batch, point, rate = _packed(in_single(problem), starts, self.rate)
         limit = min(budget.time_limit, budget.seconds() + self.share * budget.time_limit)
         within, pace = replace(budget, time_limit=limit), CyclePace()
-        pace.descend(self._method(batch, point, AdamOptions(rate=rate)), self.probe, within)
+        pace.descend(self.method(batch, point, AdamOptions(rate=rate)), self.probe, within)
         fewest, most = self.steps
         most = max(fewest, min(most, self._affordable(problem, batch.widths, self.share * budget.time_limit)))
         steps = min(most, pace.steps(most, within)[0])
-        adam = self._method(batch, point, AdamOptions(steps=steps, rate=rate))
+        adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
         pace.descend(adam, steps, within)
         return _unpacked(problem, batch, adam)
 
@@ -198,15 +208,9 @@ class Exploration:
     def _tuned(self, problem: Problem, networks: Sequence[Weights], steps: int, budget: Budget) -> Networks:
         """Take some steps of `tuning`."""
         batch, point, rate = _packed(in_single(problem) if self.tuning.single else problem, networks, self.tuning.rate)
-        adam = self._method(batch, point, AdamOptions(steps=steps, rate=rate))
+        adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
         CyclePace().descend(adam, steps, budget)
         return _unpacked(problem, batch, adam)
-
-    def _method(self, batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
-        """Return the steps that train, from this point."""
-        if self.soap:
-            return SOAP(batch.evaluate, point, options, batch.matrices)
-        return Adam(batch.evaluate, point, options)
 
     def _affordable(self, problem: Problem, widths: Sequence[Widths], seconds: float) -> int:
         """Return the number of steps of a batch that fit into the time, estimated from multiplications."""
@@ -226,7 +230,7 @@ FIRST = Exploration(
     elite=4,
     call=4e6,
     speed=1.5e10,
-    soap=True,
+    method=by_soap,
     cycles=(Cycle(200), Cycle(400), Cycle(700), Cycle(2000)),  # so that there is a good network at every time
     tuning=FineTuning(1000, 0.3, 0.2, single=True),
 )

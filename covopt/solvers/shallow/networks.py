@@ -75,8 +75,8 @@ class NetworkBuilder:
         """Return the balanced network of hidden weights in the row-space basis and outputs."""
         return self._built(rows @ self._Q, outputs, b)
 
-    def first(self, draw: Callable[[int], Tensor], network: Network, late: Callable[[], bool]) -> Network:
-        """Return the network where none has fitted; with a penalty every network is one."""
+    def drawn_fit(self, draw: Callable[[int], Tensor], network: Network, late: Callable[[], bool]) -> Network:
+        """Return the network: with a penalty there is nothing that has to fit."""
         return network
 
     def in_descent(self, rows: Tensor, outputs: Tensor, b: Tensor) -> Network | None:
@@ -141,7 +141,7 @@ class ExactNetworks(NetworkBuilder):
     # is made lighter, in `turns` steps, if it costs at most `nearly` times as much and a step takes at most `lightened`
     # multiplications.
     weak, nearly, turns, lightened = 1e-1, 1.0 + 1e-5, 50, 2.0**24
-    drawn = 8  # directions for each sample, where no mixture ever fitted; with 2, points that are far off do not fit
+    drawn = 8  # directions for each sample, drawn where no mixture has fitted; with 2 the years 1990 to 2000 do not fit
     close = 1e-6  # a mixture that misses the targets by less than this part of the largest is moved to the nearest fit
 
     def of_mixture(self, directions: Float[Tensor, "n r"], Phi: Float[Tensor, "N n"], mixture: Mixture) -> Network:
@@ -157,8 +157,8 @@ class ExactNetworks(NetworkBuilder):
         fitted = self._built(first, last[:, :-1].T, last[:, -1])
         return fitted if problem.allows(evaluate(problem, fitted.weights()).residual) else network
 
-    def first(self, draw: Callable[[int], Tensor], network: Network, late: Callable[[], bool]) -> Network:
-        """Return an exact fit of little weight near the one that uses many drawn directions alike, if it fits."""
+    def drawn_fit(self, draw: Callable[[int], Tensor], network: Network, late: Callable[[], bool]) -> Network:
+        """Return a light fit with many drawn directions, from the outputs of least norm; the network if none fits."""
         N = self.problem.samples
         count = self.drawn * N
         if count * N**2 > self.affordable or self.problem.spread is not ALONE:

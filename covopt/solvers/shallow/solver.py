@@ -155,7 +155,7 @@ class ShallowSolver(Rounds):
             network = self._incumbent
         with budget.phase("merging"):
             if not math.isfinite(network.cost):
-                network = self._networks.first(self._random.at_kinks, network, budget.overdue)
+                network = self._networks.drawn_fit(self._random.at_kinks, network, budget.overdue)
             smaller = self._networks.reduced(network, budget.overdue)
         scale = self.units.weights
         outward = Network(scale * smaller.U, scale * smaller.V, scale * smaller.b, torch.inf)

@@ -22,7 +22,7 @@ def turned_to_kinks(
     spread: Alone = ALONE,
     part: float = 0.85,
 ) -> Float[Tensor, "count r"]:
-    """Turn directions w a part of the way to a kink between two random samples, most of it by default: w^T c = 0.
+    """Turn directions w towards a kink between two random samples, which is where w^T c = 0.
 
     c is the mean of the two samples. From there descents end lower, by as much as 0.7 % (measured:
     docs/notes/2026-11-starts.md).
@@ -32,7 +32,7 @@ def turned_to_kinks(
         X: the samples of this process.
         generator: draws the pairs; in the same state on all processes.
         spread: of the processes that hold the samples.
-        part: of the way. All of it would leave some lines no kinks.
+        part: how much of the way; with all of it, samples on some lines would get no kinks between them.
     """
     N = spread.samples(len(X))
     # Their sums stand for the means: a direction is turned alike.

@@ -187,9 +187,9 @@ class Monitor:
         began = time.perf_counter()
         with torch.autocast(self.problem.X.device.type, enabled=False):
             # A module must agree with its weights on some rows: all would make a look two passes over the samples.
-            given = network_of(net, self.problem.beta, self.problem.X[:256])
-            exact = [W.to(self.problem.X.device) for W in given.weights]
-            problem = replace(self.problem, depth=len(exact), activation=given.agreed(None))
+            network = network_of(net, self.problem.beta, self.problem.X[:256])
+            exact = [W.to(self.problem.X.device) for W in network.weights]
+            problem = replace(self.problem, depth=len(exact), activation=network.agreed(None))
             check_network(problem, exact)
             reading = self._reading(problem, exact, step)
         self.readings.append(replace(reading, seconds=time.perf_counter() - began))
