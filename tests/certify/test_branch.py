@@ -12,7 +12,7 @@ from instances import gaussian
 from scipy.optimize import lsq_linear
 from torch import Tensor
 
-from covopt.certify.cones.bounds import ConeBounds
+from covopt.certify.cones.bounds import ConeBounds, saddle
 from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
 from covopt.certify.cones.quadratic import edge_gaps, is_copositive, least_multiple
 from covopt.model.activation import Activation
@@ -113,6 +113,15 @@ def test_a_search_without_time_gives_a_true_bound(samples, rank, outputs, slope,
     for answer in (at_once, soon):
         again = replay(X, activation, Lambda, answer.tree, claimed=answer.upper_bound)
         assert best <= again <= answer.upper_bound * (1 + 1e-9)
+
+
+@settings(max_examples=25)
+@given(st.integers(2, 6), st.floats(1e-3, 1e3), st.integers(0, 10**6))
+def test_a_bound_scales_with_the_dual_point(rank, size, seed):
+    V = torch.nn.functional.normalize(gaussian(5, rank, rank, seed=seed).abs(), dim=2)
+    g, Z = gaussian(5, rank, seed=seed + 1), gaussian(5, 4, rank, seed=seed + 2)
+    at_one, at_size = (saddle(V @ V.mT, s * g, s * Z, ConeBounds.steps, ConeBounds.boundary) for s in (1.0, size))
+    torch.testing.assert_close(at_one, at_size, rtol=1e-6, atol=1e-6)
 
 
 @settings(max_examples=25)

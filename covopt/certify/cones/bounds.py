@@ -231,9 +231,10 @@ def saddle(
 
     It is a primal-dual interior-point method for the concave programme max theta^T g - 1^T (Z theta)_+ - ..., in which
     t are the multipliers of the kinks. Eliminating t leaves one (r, r) system for each cone and step; the result is NaN
-    if a system fails.
+    if a system fails. The same t belongs to any multiple of g and Z, and the steps to it are those at unit scale.
     """
-    r = g.shape[1]
+    r, size = g.shape[1], g.abs().amax(dim=1).clamp_min(1e-300)
+    g, Z = g / size[:, None], Z / size[:, None, None]
     theta, low = torch.full_like(g, 1.0 / r), torch.full_like(g, 0.3)
     t = torch.full_like(Z[:, :, 0], 0.5)
     z = (Z @ theta[:, :, None])[:, :, 0]
