@@ -17,6 +17,7 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
+from covopt.solvers.deep.pruning import of_lower_rank, reduced
 from covopt.solvers.training.batch import Batch, Widths, work
 from covopt.solvers.training.cycles import CyclePace
 from covopt.solvers.training.descent import SOAP, Adam, AdamOptions
@@ -123,6 +124,8 @@ class Exploration:
         method: the steps that train: `by_adam` or `by_soap`.
         cycles: of the first start, where it has several; the last one is for later starts alone.
         tuning: settings of `fine_tune`.
+        restarts: copies of lower rank of the best network are trained until this many in a row gain little. With 3 or
+            4 instead of 2, fine-tuning comes later and 200 digits end 0.3 to 1 % higher at five and six layers.
     """
 
     starts: RandomStarts = RandomStarts((1.5, 2.0), (0.5, 0.7, 0.35))
@@ -141,6 +144,7 @@ class Exploration:
     method: Callable[[Batch, Tensor, AdamOptions], Adam] = by_adam
     cycles: tuple[Cycle, ...] = ()
     tuning: FineTuning = FineTuning()
+    restarts: int = 0
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
         """Return how many starts, up to `most`, can be trained together; 0 if Adam is not used.
@@ -185,6 +189,13 @@ class Exploration:
         """Train the networks for a cycle."""
         own = replace(self, steps=(cycle.steps, cycle.steps), share=1.0)
         return _at_penalty(problem, networks, cycle.penalty, lambda raised, starts: own.train(raised, starts, budget))
+
+    def restart(self, problem: Problem, weights: Weights, generator: torch.Generator, budget: Budget) -> list[Tensor]:
+        """Train a copy of lower rank through all cycles of a first start."""
+        copies = [of_lower_rank(weights, generator)]
+        for cycle in self.cycles[:-1]:
+            copies = self.train_cycle(problem, copies, cycle, budget)
+        return reduced(problem, copies[0], budget.pace())
 
     def fine_tune(self, problem: Problem, networks: Sequence[Weights], budget: Budget) -> Networks:
         """Take the steps of `tuning` from these networks; return the lowest from each.
@@ -259,7 +270,10 @@ def first_training(problem: Problem, seconds: float) -> Exploration:
     # There should be time for twice the steps of the first start's cycles; this factor was not measured.
     most = 2 * sum(cycle.steps for cycle in FIRST_OF_MORE_LAYERS.cycles[:-1])
     fits = replace(FIRST_OF_MORE_LAYERS, fewest=(1, most)).count(problem, seconds, 1)
-    return FIRST_OF_MORE_LAYERS if suits and fits else FIRST
+    if not (suits and fits):
+        return FIRST
+    # At four layers, a copy of lower rank ends no lower than the network itself, trained again.
+    return replace(FIRST_OF_MORE_LAYERS, restarts=2 if problem.depth > 4 else 0)
 
 
 def _at_penalty(problem: Problem, networks: Networks, factor: float, train: Callable[..., Networks]) -> Networks:

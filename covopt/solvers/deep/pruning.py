@@ -1,6 +1,7 @@
-"""Fewer neurons in hidden layers at no higher cost, and wider copies.
+"""Fewer neurons in hidden layers at no higher cost, wider copies, and copies of lower rank.
 
-Dead neurons go, aligned ones are merged. Wider copies let descents leave a basin, and fits become exact.
+Dead neurons go, aligned ones are merged. Wider copies let descents leave a basin, and fits become exact. The local
+minima of many layers differ by what their middle layers pass on: training a copy of lower rank ends at another one.
 
 Two layers have more to go by (solvers/shallow/networks.py): there, what is left is optimised again after each merge.
 """
@@ -159,3 +160,19 @@ def widened(
             number = max(0, min(number, widest - len(incoming)))
         grown = with_parts(grown, layer, wider(incoming, number), wider(outgoing, number))
     return grown
+
+
+def of_lower_rank(weights: Weights, generator: torch.Generator) -> list[Tensor]:
+    """Return a copy whose middle layers lose the smaller half of their directions and get noise."""
+    significant, noise = 0.2, 0.25  # of the largest singular value; of the layer's root mean square
+    lower = list(weights)
+    for layer, W in enumerate(weights[1:-1], start=1):
+        A = W[:, :-1]
+        if not bool(A.any()):
+            continue
+        U, sizes, Vt = torch.linalg.svd(A, full_matrices=False)
+        rank = max(1, int((sizes > significant * sizes[0]).sum()) // 2)
+        random = torch.randn(A.shape, generator=generator, dtype=A.dtype, device=generator.device).to(A.device)
+        cut = (U[:, :rank] * sizes[:rank]) @ Vt[:rank] + noise * A.square().mean().sqrt() * random
+        lower[layer] = torch.cat([cut, W[:, -1:]], dim=1)
+    return lower

@@ -5,9 +5,9 @@ middle layers), so the solver has many starts (starts.py): the answer of two lay
 large depth networks whose ends descend first, one for each rank; and random starts, a batch of which is trained by Adam
 (exploration.py) or, for exact fits and where that would take too long, descends through smoothed kinks (homotopy.py);
 the best of each batch are refined. Between batches, and at the end until nothing is gained, the best network of all is
-improved: L-BFGS and Adam move all its weights, its layers move in turn (frank_wolfe.py), and its layer blocks, from the
-last one down, are shallow problems (blocks.py), whose oracle adds and drops neurons. Every step is confirmed by
-evaluating the loss. No bound is proved.
+improved: copies of lower rank and wider ones are trained, L-BFGS moves all its weights, its layers move in turn
+(frank_wolfe.py), and its layer blocks, from the last one down, are shallow problems (blocks.py), whose oracle adds and
+drops neurons. Every step is confirmed by evaluating the loss. No bound is proved.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class State:
         trained: whether the last batch of starts was trained by Adam.
         stalled: whether the last pass over the blocks gained nothing.
         slow: whether that pass gained less than the tolerance.
+        in_vain: how many copies of lower rank in a row gained little.
         due: whether the best network is improved before the next batch.
     """
 
@@ -96,6 +97,7 @@ class State:
     trained: bool = False
     stalled: bool = False
     slow: bool = False
+    in_vain: int = 0
     due: bool = False
 
 
@@ -308,9 +310,14 @@ class DeepSolver:
         state.pool = {}
 
     def _improve(self, state: State, budget: Budget) -> None:
-        """Train a wider copy by SOAP, if starts are trained; descend, pass over the blocks, descend again."""
+        """Train copies by SOAP, if starts are trained; descend, pass over the blocks, descend again."""
         before = state.cost
         self._keep(state, reduced(self.problem, state.best), at_most=True)
+        if self._early and state.in_vain < self._training.restarts:
+            generator, smooth = self._descents.generator, self._descents.smooth
+            self._keep(state, self._training.restart(smooth, state.best, generator, budget))
+            state.in_vain = 0 if self._fell(before, state.cost, LARGE_GAIN) else state.in_vain + 1
+            return
         copies = self._with_wider_copies(state.best)
         if self._early:
             wider = self._descents.fine_tuned(self._training, copies[-1:], budget)

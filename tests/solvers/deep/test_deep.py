@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,12 +18,12 @@ from covopt.model.weights import evaluate, outputs, preactivations
 from covopt.runtime.loop import Budget, run
 from covopt.solvers.deep.blocks import block_problem, solve_block, with_block
 from covopt.solvers.deep.descent import Descent, descent_for
-from covopt.solvers.deep.exploration import Exploration
+from covopt.solvers.deep.exploration import FIRST_OF_MORE_LAYERS, Cycle, Exploration
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.layers import examine
 from covopt.solvers.deep.missing_neuron import find_missing_neuron
 from covopt.solvers.deep.penalty_first import PenaltyFirst
-from covopt.solvers.deep.pruning import balanced, mergeable, reduced, with_parts
+from covopt.solvers.deep.pruning import balanced, mergeable, of_lower_rank, reduced, with_parts
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver, State
 from covopt.solvers.deep.starts import BRIEFLY, from_two_layers, lowest_of_random
 from covopt.solvers.options import SolveOptions
@@ -136,6 +137,25 @@ def test_copies_and_dead_neurons_go() -> None:
     less = reduced(problem, doubled)
     assert len(less[0]) == 4
     assert evaluate(problem, less).total <= evaluate(problem, doubled).total * (1 + 1e-10)
+
+
+def test_a_copy_of_lower_rank_keeps_half_of_the_directions_and_trains_as_a_first_start() -> None:
+    problem, generator = small(depth=5, seed=6), torch.Generator().manual_seed(0)
+    weights = initial(problem, [12, 12, 12, 12], 0)
+    copy = of_lower_rank(weights, generator)
+    assert all(torch.equal(copy[k], weights[k]) for k in (0, -1))
+    for before, after in zip(weights[1:-1], copy[1:-1], strict=True):
+        sizes, rank = torch.linalg.svdvals(before[:, :-1]), torch.linalg.matrix_rank(before[:, :-1], rtol=0.2) // 2
+        cut = torch.linalg.svdvals(after[:, :-1])
+        assert float((cut[:rank] / sizes[:rank] - 1.0).abs().max()) < 0.5
+        assert float(cut[rank] / sizes[0]) < 0.5
+        assert torch.equal(before[:, -1], after[:, -1])
+    zeros = [torch.zeros_like(W) for W in weights]
+    assert all(map(torch.equal, of_lower_rank(zeros, generator), zeros))
+    training = replace(FIRST_OF_MORE_LAYERS, cycles=(Cycle(40, 2.0), Cycle(200), Cycle(9)))
+    trained = training.restart(problem, weights, generator, Budget(60.0))
+    assert evaluate(problem, trained).total < 0.5 * evaluate(problem, weights).total
+    assert max(map(len, trained[:-1])) <= 12
 
 
 # -- exact fits ---------------------------------------------------------------------------------------------------
