@@ -2,9 +2,11 @@
 
 Good networks keep many samples at kinks, z = 0, and there the derivative of F jumps: a Newton step for F = Y alone
 crosses kinks and gains nothing, however short it is. So pre-activations near a kink are held at it: the constraints are
-F = Y and z_k(W) = 0, which are smooth near such a point. J (q, P) is the derivative of the constraints in all
-weights, formed layer by layer: with B the derivative of a row in Z_l, its part for layer l is the product of B and
-Zs_{l-1}.
+F = Y and z_k(W) = 0, which are smooth near such a point. Let J (q, P) be the derivative of the constraints in all
+weights. It is not formed: the part of row i for layer l is b_il zs_il^T, with b_il its derivative in Z_l and zs_il the
+row of Zs_{l-1} of its sample, so that with B_l and S_l of these rows
+
+    J J^T = sum_l (B_l B_l^T) o (S_l S_l^T),    o entry by entry, in q^2 (n_l + n_{l-1}) multiplications.
 
 * **Restoring.** Gauss-Newton steps of least norm, D = J^+ r with the error r, halved until the error shrinks.
 * **Descending.** On the linearised constraints |W + D|^2 is minimal at D = J^+ (J W + r) - W: the step of sequential
@@ -24,20 +26,49 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, flattened, preactivations, shaped_like
+from covopt.model.weights import Weights, preactivations
 from covopt.solvers.training.exact_fit import misfit
 
 LARGEST = 2e7
-"""The most entries of a J that is formed. With 1e7, 30 digits at depth 5 had no fit after 60 s."""
+"""The most entries of J J^T and B that are formed."""
 Kinks = list[Bool[Tensor, "N _"]]
 """For each hidden layer, the pre-activations that are held at zero."""
 
 
 class Kept(NamedTuple):
-    """The held equations: their derivative in W_1 ... W_L, one after another, and errors."""
+    """The held equations, and their derivative J in W_1 ... W_L: outputs first, then kinks from the last layer down.
 
-    J: Float[Tensor, "q P"]
+    Attributes:
+        samples: the sample of each equation.
+        B: of each layer l, the derivatives in Z_l of the first equations; the others do not depend on W_l.
+        Zs: of each layer its inputs Zs_{l-1}.
+        off: the errors.
+    """
+
+    samples: Int[Tensor, " q"]
+    B: list[Float[Tensor, "_ _"]]
+    Zs: list[Float[Tensor, "N _"]]
     off: Float[Tensor, " q"]
+
+    def gram(self) -> Float[Tensor, "q q"]:
+        """Return J J^T."""
+        K = self.off.new_zeros(len(self.off), len(self.off))
+        for B, Zs in zip(self.B, self.Zs, strict=True):
+            rows = self.samples[: len(B)]
+            K[: len(B), : len(B)] += (B @ B.T) * (Zs @ Zs.T)[rows][:, rows]
+        return K
+
+    def times(self, weights: Weights) -> Float[Tensor, " q"]:
+        """Return J x, for x of the shapes of the weights."""
+        product = torch.zeros_like(self.off)
+        for W, B, Zs in zip(weights, self.B, self.Zs, strict=True):
+            product[: len(B)] += ((B @ W) * Zs[self.samples[: len(B)]]).sum(dim=1)
+        return product
+
+    def transposed_times(self, y: Float[Tensor, " q"]) -> list[Tensor]:
+        """Return J^T y, in the shapes of the weights."""
+        layers = zip(self.B, self.Zs, strict=True)
+        return [(y[: len(B), None] * B).T @ Zs[self.samples[: len(B)]] for B, Zs in layers]
 
 
 def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
@@ -66,7 +97,7 @@ def _fitted(problem: Problem, weights: Weights, stop: Callable[[], bool]) -> Ite
     for near in (1e-3, 3e-3, 1e-2, 3e-2, 0.0):
         kinks = near_kinks(problem, weights, near)
         rows = problem.Y.numel() + sum(int(mask.sum()) for mask in kinks)
-        if rows * sum(W.numel() for W in weights) > LARGEST or stop():
+        if _entries(rows, sum(map(len, weights[:-1]))) > LARGEST or stop():
             continue
         fitted, held = restored(problem, weights, kinks, stop)
         if _fits(problem, fitted):
@@ -74,10 +105,14 @@ def _fitted(problem: Problem, weights: Weights, stop: Callable[[], bool]) -> Ite
 
 
 def most_entries(problem: Problem, widths: Sequence[int]) -> float:
-    """Return the entries of J where half of the pre-activations are held, up to the most; 0 if no J is formed."""
-    parameters, outputs = sum(n * d for n, d in problem.shapes(widths)), problem.Y.numel()
-    rows = outputs + 0.5 * problem.samples * sum(widths)
-    return min(LARGEST, rows * parameters) if outputs * parameters <= LARGEST else 0.0
+    """Return the entries of J J^T and B where half of the pre-activations are held, up to the most; 0 if none are."""
+    outputs, neurons = problem.Y.numel(), sum(widths)
+    rows = outputs + 0.5 * problem.samples * neurons
+    return min(LARGEST, _entries(rows, neurons)) if _entries(outputs, neurons) <= LARGEST else 0.0
+
+
+def _entries(rows: float, neurons: int) -> float:
+    return rows * (rows + neurons)
 
 
 def near_kinks(problem: Problem, weights: Weights, near: float) -> Kinks:
@@ -87,19 +122,20 @@ def near_kinks(problem: Problem, weights: Weights, near: float) -> Kinks:
 
 
 def kept(problem: Problem, weights: Weights, kinks: Kinks) -> Kept:
-    """Return the derivatives of the outputs and of pre-activations at kinks, and their errors."""
+    """Return the outputs and the pre-activations at kinks as equations."""
     Z = preactivations(problem, weights)
     N, m = Z[-1].shape
-    samples = torch.arange(N, device=Z[-1].device).repeat_interleave(m)
-    J = [_rows(problem, weights, Z, problem.depth, samples, torch.eye(m).to(Z[-1]).repeat(N, 1))]
-    off = [(problem.Y - Z[-1]).flatten()]
-    for layer, mask in enumerate(kinks, start=1):
-        samples, neurons = mask.nonzero(as_tuple=True)
-        if len(samples):
-            B = torch.nn.functional.one_hot(neurons, mask.shape[1]).to(Z[-1])
-            J.append(_rows(problem, weights, Z, layer, samples, B))
-            off.append(-Z[layer - 1][samples, neurons])
-    return Kept(torch.cat(J), torch.cat(off))
+    samples, B = torch.arange(N, device=Z[-1].device).repeat_interleave(m), torch.eye(m).to(Z[-1]).repeat(N, 1)
+    slopes, off = [B], [(problem.Y - Z[-1]).flatten()]
+    for layer in range(problem.depth - 1, 0, -1):
+        z, (held, neurons) = Z[layer - 1], kinks[layer - 1].nonzero(as_tuple=True)
+        B = (B @ weights[layer][:, :-1]) * problem.activation.derivative(z[samples])
+        B = torch.cat([B, torch.nn.functional.one_hot(neurons, z.shape[1]).to(z)])
+        samples = torch.cat([samples, held])
+        slopes.append(B)
+        off.append(-z[held, neurons])
+    Zs = [problem.Xt, *(problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1))]
+    return Kept(samples, slopes[::-1], Zs, torch.cat(off))
 
 
 def restored(
@@ -116,7 +152,7 @@ def restored(
         misfit = float(now.off.abs().max())
         if misfit <= rounded or not math.isfinite(misfit) or stop():
             break
-        step = shaped_like(_least(now.J, now.off), current)
+        step = _least(now, now.off)
         trial, then = _shortened(problem, current, step, kinks, float(now.off.norm()))
         if then is not None:
             current, now = trial, then
@@ -159,8 +195,8 @@ def lightened(
     for _ in range(200):
         if stop():
             break
-        now, flat = kept(problem, current, kinks), flattened(current)
-        step = shaped_like(_least(now.J, now.J @ flat + now.off) - flat, current)
+        now = kept(problem, current, kinks)
+        step = [D - W for D, W in zip(_least(now, now.times(current) + now.off), current, strict=True)]
         while length >= shortest:
             moved = [W + length * D for W, D in zip(current, step, strict=True)]
             trial = restored(problem, moved, kinks, stop, steps=6)[0]
@@ -176,32 +212,20 @@ def lightened(
     return current
 
 
-def _rows(
-    problem: Problem, weights: Weights, Z: list[Tensor], layer: int, samples: Int[Tensor, " q"], B: Float[Tensor, "q n"]
-) -> Float[Tensor, "q P"]:
-    """Return the derivatives of B . Z_l in W_1 ... W_L, each row at one sample."""
-    pieces = [B.new_zeros(len(B), W.numel()) for W in weights]
-    for below in range(layer, 0, -1):
-        Zs = problem.Xt if below == 1 else problem.appended(Z[below - 2], below - 1)
-        pieces[below - 1] = (B[:, :, None] * Zs[samples][:, None, :]).flatten(1)
-        if below > 1:
-            B = (B @ weights[below - 1][:, :-1]) * problem.activation.derivative(Z[below - 2][samples])
-    return torch.cat(pieces, dim=1)
-
-
-def _least(J: Float[Tensor, "q P"], r: Float[Tensor, " q"]) -> Float[Tensor, " P"]:
+def _least(now: Kept, r: Float[Tensor, " q"]) -> list[Tensor]:
     """Return about J^+ r, by three steps x <- x + J^T (J J^T + shift)^-1 (r - J x); 0 if that overflows.
 
     An eigendecomposition of J J^T would take 20 times as long as the Cholesky factor (3,000 rows).
     """
-    K, x = J @ J.T, torch.zeros_like(J[0])
+    K, x = now.gram(), now.transposed_times(torch.zeros_like(r))
     diagonal = K.diagonal().clone()
     for shift in (1e-13, 1e-11, 1e-9):
         K.diagonal().copy_(diagonal + shift * diagonal.sum())
         L, failed = torch.linalg.cholesky_ex(K)
         if not failed:
             for _ in range(3):
-                x = x + J.T @ torch.cholesky_solve((r - J @ x)[:, None], L)[:, 0]
+                step = now.transposed_times(torch.cholesky_solve((r - now.times(x))[:, None], L)[:, 0])
+                x = [D + E for D, E in zip(x, step, strict=True)]
             return x
     return x
 

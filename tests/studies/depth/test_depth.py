@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 import covopt
 from covopt.model.problem import Problem, make_problem
 from covopt.model.units import Units, at_depth
-from covopt.model.weights import evaluate, outputs, preactivations
+from covopt.model.weights import evaluate, flattened, outputs, preactivations
 from covopt.records.record import ignores_inputs
 from covopt.runtime.loop import Budget
 from covopt.solvers.deep.insertion import deepened, in_balance
@@ -140,20 +140,24 @@ def test_what_is_kept_has_the_derivative_of_autograd() -> None:
     kinks = near_kinks(problem, weights, 1e-2)
     assert int(kinks[0].sum()) >= 2
 
-    def values(flat: torch.Tensor) -> torch.Tensor:
-        pieces = flat.split([W.numel() for W in weights])
-        Z = preactivations(problem, [piece.view_as(W) for piece, W in zip(pieces, weights, strict=True)])
-        return torch.cat([Z[-1].flatten(), *(z[mask] for z, mask in zip(Z, kinks, strict=False))])
+    def values(*layers: torch.Tensor) -> torch.Tensor:
+        Z = preactivations(problem, layers)
+        held = [z[mask] for z, mask in zip(Z, kinks, strict=False)]
+        return torch.cat([Z[-1].flatten(), *held[::-1]])
 
-    J = torch.func.jacrev(values)(torch.cat([W.flatten() for W in weights]))
-    torch.testing.assert_close(kept(problem, weights, kinks).J, J, rtol=1e-12, atol=1e-12)
+    J = torch.cat([part.flatten(1) for part in torch.func.jacrev(values, (0, 1, 2))(*weights)], dim=1)
+    now, y = kept(problem, weights, kinks), gaussian(len(J), seed=1)
+    torch.testing.assert_close(now.gram(), J @ J.T, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(now.times(weights), J @ flattened(weights), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(flattened(now.transposed_times(y)), J.T @ y, rtol=1e-12, atol=1e-12)
 
 
-def test_the_size_of_the_derivative_is_known_before_it_is_formed() -> None:
+def test_the_size_of_the_products_is_known_before_they_are_formed() -> None:
     problem, weights = near_a_kink(0)
     half = [torch.arange(z.numel()).view_as(z) % 2 == 0 for z in preactivations(problem, weights)[:-1]]
-    assert most_entries(problem, [7, 5]) == kept(problem, weights, half).J.numel()
-    assert most_entries(problem, [10_000, 10_000]) == 0.0  # none of this size is formed
+    now = kept(problem, weights, half)
+    assert most_entries(problem, [7, 5]) == now.gram().numel() + len(now.off) * 12
+    assert most_entries(problem, [10**6, 10**6]) == 0.0  # none of this size are formed
 
 
 @pytest.mark.parametrize("seed", range(4))
