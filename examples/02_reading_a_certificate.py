@@ -34,7 +34,7 @@ for name, result in results.items():
 # * ``exact``: every activation pattern was evaluated. That is possible for one or two inputs and a bias.
 # * ``branch-and-bound``: every direction that a neuron can have lies in a cone whose bound is proved.
 # * ``relaxation``: a semidefinite programme over all neurons at once, repaired so that its rounding does not matter.
-# * ``sign-branching``: the same in each of many cases, the signs of some samples.
+# * ``sign-branching``, where more time is given: such a programme in each of many cases, the signs of some samples.
 #
 # With ``certify="fast"`` the last two skip this work, and their bounds are loose:
 

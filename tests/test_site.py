@@ -39,6 +39,13 @@ def test_formulas_have_their_font(pages: list[Path], window: Browser) -> None:
     assert [family.strip('"') for family, status in fonts if status == "loaded"] == ["covopt math"]
 
 
+def test_pictures_turn_dark_with_the_page(pages: list[Path], window: Browser) -> None:
+    for dark in (False, True):
+        window.open(next(page for page in pages if page.name == "quarter-hour.html"), dark=dark)
+        turned = window.run("return getComputedStyle(document.querySelector('article img')).filter")
+        assert turned.startswith("invert") == dark
+
+
 def test_no_page_is_wider_than_its_window_or_too_long(pages: list[Path], window: Browser) -> None:
     assert len(pages) > 60
     for page in pages:

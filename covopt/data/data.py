@@ -285,7 +285,7 @@ def _warn_of_missing_classes(dataset: Dataset) -> None:
         sentence = (
             f"Among the {counted(dataset.rows, 'row')} of {dataset.name} there is none of class {listed(missing)}"
         )
-        remedy = "draw them with --shuffle SEED" if dataset.shuffle is None else "take more of them"
+        remedy = "draw them with shuffle=SEED or --shuffle SEED" if dataset.shuffle is None else "take more of them"
         warnings.warn(f"{sentence}; {remedy}.", CovoptWarning, stacklevel=3)
 
 

@@ -17,6 +17,10 @@ ENTRY = re.compile(r"^( *\w+(?:\\_, \w+)*)\\(?=_: )", re.MULTILINE)
 """Attributes at the head of their entry, whose last _ napoleon escapes itself."""
 OBJECT = re.compile(r"<(?:factory|[\w.]+ object[^>]*|function [^>]*)>")
 
+ARRAY = re.compile(r"jaxtyping\.\w+\[ndarray, '[^']*'\]|numpy\.ndarray\[.*?numpy\.dtype\[numpy\.\w+\]\]")
+"""Array types, which name shapes and numbers; the text beside them has these in words."""
+DOTTED = re.compile(r"(?<![\w.])[a-z]\w*(?:\.\w+)+")
+
 
 def as_rest(text: str) -> str:
     """A docstring with its signs escaped, bullets kept; code that names something public becomes a link."""
@@ -36,6 +40,13 @@ def escape(app: Sphinx, what: str, name: str, obj: object, options: object, line
     lines[:] = "".join(parts).split("\n")
 
 
+def short_types(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Show the types that napoleon writes below attributes by their last names; they still lead to their pages."""
+    for place, line in enumerate(lines):
+        if line.lstrip().startswith(":type: "):
+            lines[place] = DOTTED.sub(r"~\g<0>", ARRAY.sub("numpy.ndarray", line))
+
+
 def shorten(
     app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
@@ -46,5 +57,6 @@ def shorten(
 def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("autodoc-process-docstring", escape, priority=100)  # before napoleon reads the sections
+    app.connect("autodoc-process-docstring", short_types, priority=600)  # after it
     app.connect("autodoc-process-signature", shorten)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

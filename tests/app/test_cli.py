@@ -297,7 +297,7 @@ def test_a_warning_is_one_sentence_without_source(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stderr == (
         "covopt: warning: Among the 20 rows of iris there is none of class versicolor, virginica;"
-        " draw them with --shuffle SEED.\n"
+        " draw them with shuffle=SEED or --shuffle SEED.\n"
     )
     assert json.loads(done.stdout)["targets"] == "3 classes, one-hot (2 not among the rows)"
 

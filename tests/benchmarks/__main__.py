@@ -20,7 +20,7 @@ def main() -> None:
         width = max(map(len, BENCHMARKS))
         print("\n".join(f"{name:<{width}}  {benchmark.says}" for name, benchmark in BENCHMARKS.items()))
         print(f"{'gpu':<{width}}  all that needs a GPU, in slices of at most nine minutes; goes on where it stopped")
-        print(f"{'report':<{width}}  the table in docs/benchmarks.md, from the stored results")
+        print(f"{'report':<{width}}  the tables on the pages of docs/, from the stored results")
         return
     settings = Settings(
         quick=options.quick,

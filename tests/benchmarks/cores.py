@@ -1,4 +1,4 @@
-"""Threads that help: 400 digits with one thread and with nothing said, alone and beside busy processes."""
+"""Threads that help: 400 digits with one thread and by default, alone and beside busy processes."""
 
 import os
 import subprocess
@@ -28,8 +28,8 @@ print({limit})
 """
 CONTENDERS = {
     "one thread": ("", {"OMP_NUM_THREADS": "1"}),
-    "nothing said": ("", {}),
-    "nothing said, torch imported first": ("import torch", {}),
+    "default": ("", {}),
+    "default, torch imported first": ("import torch", {}),
 }
 BURN = "while True: sum(range(10**6))"
 
@@ -54,7 +54,7 @@ def run_threads(settings: Settings) -> Outcome:
             middle = median(each) or limit
             rows.append((name, "beside busy processes" if busy else "alone", rounded(middle), rounded(middle / one)))
     return Outcome(
-        target=f"digits 400, lam 1e-3, to {GOAL}: nothing said no slower than one thread alone, at most {WORST_BESIDE} "
+        target=f"digits 400, lam 1e-3, to {GOAL}: by default no slower than one thread alone, at most {WORST_BESIDE} "
         "times one thread beside busy processes",
         reached=f"{factors[False]:.2f} times alone, {factors[True]:.2f} times beside {os.cpu_count()} busy processes;"
         f" {late} of {2 * repeats * len(CONTENDERS)} never arrived",
