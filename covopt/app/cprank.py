@@ -57,7 +57,7 @@ def cprank_command(
     The answer is an interval, with a reason for each end. A matrix that is not completely positive gets a witness: a
     copositive C with <A, C> < 0.
     """
-    with interruptible("Interrupted before there was an answer; nothing is written."):
+    with interruptible():
         from covopt.completely_positive import completely_positive, edge_gram
         from covopt.data import arrays
         from covopt.records import record, storing

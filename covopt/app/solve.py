@@ -163,9 +163,7 @@ def solve_command(
             telling_needs(callback is not None),
         ):
             result = (answer.plan if only_plan else answer.solve)(
-                dataset.X,
-                dataset.Y,
-                sample_weight=dataset.weights,
+                dataset,
                 **vars(question),
                 skip=skip,
                 **{**vars(solving), "device": place.device},

@@ -83,7 +83,7 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
         bound = declared.bind(*arguments, **named)
         bound.arguments.update(by_rule(bound.arguments, defaults))
         if "Y" in defaults:
-            bound.arguments.update(unpacked(bound.arguments, defaults))
+            bound.arguments.update(unpacked(bound.arguments, defaults, public.__name__))
         return public(*bound.args, **bound.kwargs)
 
     return wrapper
@@ -109,16 +109,21 @@ def taking(options: type) -> Callable[[Callable[Arguments, Answer]], Callable[Ar
     return declare
 
 
-def unpacked(arguments: Mapping[str, object], names: Container[str]) -> dict[str, object]:
+def unpacked(arguments: Mapping[str, object], names: Container[str], function: str = "solve") -> dict[str, object]:
     """Return X, Y and the weights of a `Dataset` or `TensorDataset` given as X alone; nothing for other arguments."""
     data: Any = arguments.get("X")
     if data is None or arguments.get("Y") is not None:
         return {}
     if hasattr(data, "X") and hasattr(data, "Y"):
         weights = getattr(data, "weights", None)
-        weigh = "sample_weight" in names and weights is not None and arguments.get("sample_weight") is None
         given: dict[str, object] = {"X": data.X, "Y": data.Y}
-        return given | {"sample_weight": weights} if weigh else given
+        if weights is None or arguments.get("sample_weight") is not None:
+            return given
+        if "sample_weight" not in names:
+            raise ProblemError(
+                f"covopt {function} counts all rows the same; leave the weights out, or repeat rows instead."
+            )
+        return given | {"sample_weight": weights}
     tensors = getattr(data, "tensors", None)
     if not isinstance(tensors, tuple):
         raise ProblemError("Y is missing; give the targets, or as X a Dataset or TensorDataset of inputs and targets.")

@@ -166,6 +166,7 @@ def compare(
     width: object = None,
     starts: Whole | None = None,
     certify: str = "auto",
+    sample_weight: object = None,
     callback: Callable[[str, Progress], None] | None = None,
     **options: object,
 ) -> Comparison:
@@ -182,7 +183,7 @@ def compare(
         starts: random starts for the methods hidden and train.
         certify: as for `covopt.solve`. With auto, hidden and train take fast: they have no proofs of their own, and the
             whole time goes into their search.
-        options: as for `covopt.solve`; `time_limit` is for each method.
+        options, sample_weight: as for `covopt.solve`; `time_limit` is for each method.
         callback: gets the method and a `Progress` after each round.
 
     Returns:
@@ -209,7 +210,8 @@ def compare(
         own = sizes if method in SIZED else {}
         level = "fast" if method in SIZED and certify == "auto" else certify
         try:
-            result = solve(X, Y, method=method, certify=level, callback=follow, **own, **options)  # type: ignore[arg-type]
+            question = {"sample_weight": sample_weight, **own, **options}
+            result = solve(X, Y, method=method, certify=level, callback=follow, **question)  # type: ignore[arg-type]
         except ProblemError as error:
             refused.append(error)
             contenders.append(Contender(method, None, str(error)))
