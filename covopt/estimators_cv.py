@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -23,21 +23,6 @@ from covopt.studies.path.path import path
 
 # The part of the time limit for the folds; the rest is for the fit on all rows.
 FOLDS = 0.7
-SHARED = (
-    "loss",
-    "depth",
-    "bias",
-    "skip",
-    "activation",
-    "scale",
-    "certify",
-    "gap",
-    "max_iter",
-    "verbose",
-    "device",
-    "random_state",
-)
-"""The parameters of the estimator that is fitted on all rows in the end."""
 
 
 @dataclass(eq=False, repr=False)
@@ -109,12 +94,10 @@ class _Chosen:
         return losses
 
     def _refit(self, made: Any, X: Any, y: Any) -> None:
-        """Fit on all rows at `lam_`, and take over what that sets."""
-        made.set_params(
-            lam=self.lam_,
-            time_limit=(1.0 - FOLDS) * self.time_limit,
-            **{name: getattr(self, name) for name in SHARED},
-        )
+        """Fit on all rows at `lam_`, with the parameters that both have, and take over what that sets."""
+        shared = {field.name: getattr(self, field.name) for field in fields(_Chosen)}
+        shared = {name: value for name, value in shared.items() if name in made.get_params()}
+        made.set_params(**shared | {"lam": self.lam_, "time_limit": (1.0 - FOLDS) * self.time_limit})
         made.fit(X, y)
         vars(self).update({name: value for name, value in vars(made).items() if name not in made.get_params()})
 

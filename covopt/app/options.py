@@ -255,11 +255,7 @@ class Output:
 
 
 def flat(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn a command that takes groups of options into one that takes the options, as typer needs.
-
-    Args:
-        defaults: defaults of this command that differ from those of its groups.
-    """
+    """Turn a command that takes groups of options into one that takes the options, with defaults of its own."""
 
     def flatten(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
