@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,7 @@ class _Chosen:
     verbose: Any = False
     device: Any = None
     random_state: Any = 0
+    _default_loss: ClassVar[str]
 
     def _losses(self, X: NDArray, Y: NDArray, labels: NDArray, seed: int) -> NDArray[np.float64]:
         """Return the mean held-out losses (n_lams, n_folds); set `lam_` and, falling, `lams_`."""
@@ -57,7 +58,7 @@ class _Chosen:
             raise ProblemError(
                 f"n_lams is {self.n_lams} and eps {self.eps:g}; give at least 1, and eps between 0 and 1."
             )
-        loss = estimator._penalised()
+        loss: Any = self.loss or self._default_loss
         question = {"loss": loss} | {name: getattr(self, name) for name in ("depth", "bias", "skip", "activation")}
         cv: Any = self.cv
         splitter: Any = check_cv(cv, labels, classifier=isinstance(self, CovoptClassifier))
@@ -127,6 +128,8 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
         cost_, result_ and the others: those of `CovoptRegressor` fitted on all rows.
     """
 
+    _default_loss = "mse"
+
     def fit(self, X: Any, y: Any) -> CovoptRegressorCV:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Choose lam, and solve for inputs X (N, n_0) and targets y (N,) or (N, n_L).
 
@@ -138,9 +141,6 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
         self.mse_path_ = self._losses(inputs, targets.reshape(len(targets), -1), targets, self._seed())
         self._refit(CovoptRegressor(), X, y)
         return self
-
-    def _penalised(self) -> str:
-        return self.loss or "mse"
 
 
 class CovoptClassifierCV(_Chosen, CovoptClassifier):
@@ -159,6 +159,8 @@ class CovoptClassifierCV(_Chosen, CovoptClassifier):
         classes_: the labels. The others are those of `CovoptRegressorCV` and `CovoptClassifier`.
     """
 
+    _default_loss = "cross_entropy"
+
     def fit(self, X: Any, y: Any) -> CovoptClassifierCV:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Choose lam, and solve for inputs X (N, n_0) and labels y (N,).
 
@@ -172,8 +174,5 @@ class CovoptClassifierCV(_Chosen, CovoptClassifier):
         self._refit(CovoptClassifier(), X, y)
         return self
 
-    def _penalised(self) -> str:
-        return self.loss or "cross_entropy"
-
     def _loss(self) -> str:
-        return self._penalised()
+        return self.loss or self._default_loss

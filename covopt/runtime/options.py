@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import numpy as np
 
-from covopt.runtime.errors import ProblemError, shown
+from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.loop import check_seed, check_time_limit
 from covopt.runtime.names import meant
 
@@ -47,13 +47,13 @@ seconds = _rule(lambda value: _is_a(value, Real) and float(value) > 0.0, "second
 whole = _rule(lambda value: _is_a(value, Integral), "a whole number", int)
 
 
-def whole_numbers(values: object, least: int) -> list[int] | None:
-    """Return whole numbers >= `least`, each once, ascending; None if `values` has anything else."""
-    if not isinstance(values, Iterable):
-        return None
-    several = list(values)
-    good = all(_is_a(n, Integral) and int(n) >= least for n in several)
-    return sorted({int(n) for n in several}) if good else None
+def whole_numbers(values: object, name: str, least: int, can_be_empty: bool = False) -> list[int]:
+    """Return whole numbers >= `least`, each once, ascending; raise a ProblemError if `values` is anything else."""
+    several: list[Any] = list(values) if isinstance(values, Iterable) else [None]
+    if not all(_is_a(n, Integral) and int(n) >= least for n in several) or not (several or can_be_empty):
+        text = (listed(several) if several else "none") if isinstance(values, (list, tuple)) else shown(values)
+        raise ProblemError(f"The {name} are {text}; give whole numbers of at least {least}.")
+    return sorted({int(n) for n in several})
 
 
 RULES: dict[str, Callable[[object, str], object]] = {

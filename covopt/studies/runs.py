@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from covopt.records import record, storing
 from covopt.records.directories import Writer, spare
@@ -26,6 +26,7 @@ from covopt.runtime.threads import fitted
 
 if TYPE_CHECKING:
     from covopt.answer import stored, verify as checks
+    from covopt.records.answer import Answer
 else:
     checks = lazy("covopt.answer.verify")
     stored = lazy("covopt.answer.stored")
@@ -38,7 +39,8 @@ class Kind:
     Attributes:
         name: the command that computes such an answer.
         folder: the subpackage of covopt, as `studies.width`, with the functions `pairs` in words.py, `page` in page.py,
-            and `verify` and `load` in check.py.
+            and `verify` and `load` in check.py. These raise a RecordError if a run in it is missing or damaged, and
+            one of DAMAGED for other files.
         file: the name of the summary file.
     """
 
@@ -158,17 +160,10 @@ def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary]
         raise RecordError(f"{directory} is not a complete run ({error}); run the command again with --out.") from error
 
 
-@runtime_checkable
-class Storable(Protocol):
-    """An answer that stores itself: a Result, a CPRank or another one."""
-
-    def save(self, directory: str | os.PathLike[str]) -> None: ...
-
-
 @checked
 @fitted
 def write_report(
-    run: Storable | str | os.PathLike[str], file: str | os.PathLike[str] | None = None, *, force: bool = False
+    run: Answer | str | os.PathLike[str], file: str | os.PathLike[str] | None = None, *, force: bool = False
 ) -> Path:
     """Write an answer as one HTML file that loads nothing and opens from disk.
 
@@ -192,7 +187,7 @@ def write_report(
         find(run)
         check_free(target, force, is_report)
         page, own = html_of(Path(run), os.fspath(run)), Path(run) / REPORT
-    elif not isinstance(run, Storable):
+    elif not hasattr(run, "save"):
         raise RecordError(f"A report cannot be made of {shown(run)}; give an answer, or the directory of a stored one.")
     elif file is None:
         raise RecordError("A report of an answer that is not stored needs a file; name one, such as report.html.")
