@@ -22,17 +22,11 @@ PROSE = 30
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns.
+    """Rows under named columns."""
 
-    Attributes:
-        caption: what it lists.
-        columns: their names.
-        rows: the cells; numbers are shortened, None is a dash.
-    """
-
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
+    caption: str  # what it lists
+    columns: Sequence[str]  # their names
+    rows: Sequence[Sequence[object]]  # the cells; numbers are shortened, None is a dash
 
     @property
     def numeric(self) -> list[bool]:
@@ -64,39 +58,22 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A report page.
+    """A report page."""
 
-    Attributes:
-        kind: the command that computes such answers.
-        data: the name of the data.
-        question: the problem, in one sentence.
-        answer: the answer, in one sentence.
-        notes: remarks beside the answer.
-        facts: the numbers of the answer.
-        asked: the options of the call.
-        proof: the proof of the bound and its meaning, in paragraphs; `proof_title` is their heading.
-        check: the command that checks the proof again.
-        sections: all other parts.
-        command: the command that repeats the run; None for a run made in Python.
-        python: the code that repeats it in Python.
-        origin: versions and machine.
-        finished: when the run was stored.
-    """
-
-    kind: str
-    data: str
-    question: str
-    answer: str
-    notes: Sequence[str]
-    facts: Pairs
-    asked: Pairs
-    proof: Sequence[str]
-    check: str
-    sections: Sequence[Section]
-    command: str | None
-    python: str
-    origin: Pairs = field(default_factory=list)
-    finished: str | None = None
+    kind: str  # the command that computes such answers
+    data: str  # the name of the data
+    question: str  # the problem, in one sentence
+    answer: str  # the answer, in one sentence
+    notes: Sequence[str]  # remarks beside the answer
+    facts: Pairs  # the numbers of the answer
+    asked: Pairs  # the options of the call
+    proof: Sequence[str]  # the proof of the bound and its meaning, in paragraphs; `proof_title` is their heading
+    check: str  # the command that checks the proof again
+    sections: Sequence[Section]  # all other parts
+    command: str | None  # the command that repeats the run; None for a run made in Python
+    python: str  # the code that repeats it in Python
+    origin: Pairs = field(default_factory=list)  # versions and machine
+    finished: str | None = None  # when the run was stored
     proof_title: str = "Proof"
 
 

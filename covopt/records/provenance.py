@@ -36,20 +36,13 @@ EXTRAS = {"pyarrow": "parquet", "dask": "sweep", "distributed": "sweep"}
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a run; None for what it has not.
+    """The origin of a run; None for what it has not."""
 
-    Attributes:
-        command: the words of the command line; none in Python.
-        columns, classes: the names of the inputs, and of the outputs.
-        finished: when the run was stored, UTC, to the second.
-        machine: the result of `machine()`.
-    """
-
-    command: Sequence[str] | None = None
-    columns: Sequence[str] | None = None
-    classes: Sequence[str] | None = None
-    finished: str | None = None
-    machine: dict[str, str] = field(default_factory=dict)
+    command: Sequence[str] | None = None  # the words of the command line; none in Python
+    columns: Sequence[str] | None = None  # the names of the inputs
+    classes: Sequence[str] | None = None  # the names of the outputs
+    finished: str | None = None  # when the run was stored, UTC, to the second
+    machine: dict[str, str] = field(default_factory=dict)  # the result of `machine()`
 
     @property
     def quoted(self) -> str | None:

@@ -41,18 +41,11 @@ SLACK = 2.0**-40
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """[J23b, Thm. 6] in a computable form.
+    """[J23b, Thm. 6] in a computable form."""
 
-    Attributes:
-        k: the number of directions for which `at_most` is smallest.
-        sum: over the layers, the squared distances of (s_1(A_l), s_2(A_l), ..., |b_l|) from (1, ..., 1, 0, ..., 0), k
-            ones.
-        at_most: the theorem's bound on it, |W|^2 - sum_{i<=k} (L + 2 log s_i(J)) at the best sample.
-    """
-
-    k: int
-    sum: float
-    at_most: float
+    k: int  # the number of directions for which `at_most` is smallest
+    sum: float  # squared distances of (s_1(A_l), s_2(A_l), ..., |b_l|) from k ones and zeros, over the layers
+    at_most: float  # the theorem's bound on it, |W|^2 - sum_{i<=k} (L + 2 log s_i(J)) at the best sample
 
 
 @dataclass(frozen=True)
@@ -114,7 +107,6 @@ def function_of(
     """Measure the network as a function.
 
     Args:
-        problem, weights: the network; its activation is 1-Lipschitz, as all of covopt's are.
         at: inputs to examine; None: the problem's samples. The sharpness is always that on the problem's samples.
         orbits: the same samples after a transformation, row by row, for the collapse of orbits in each layer.
         work: multiplications that the Jacobians may take; for more, some of the samples are examined.
@@ -163,11 +155,7 @@ def function_of(
 
 
 def checked_inputs(problem: Problem, at: object, orbits: object) -> tuple[Tensor | None, Tensor | None]:
-    """Check the inputs at which the function is examined, and their transforms.
-
-    Raises:
-        ProblemError: they are not matrices of numbers, or do not fit the network or each other.
-    """
+    """Check the inputs at which the function is examined, and their transforms."""
     X = problem.X
     elsewhere = None if at is None else as_matrix(at, "at", X.device).double()
     transformed = None if orbits is None else as_matrix(orbits, "orbits", X.device).double()

@@ -18,12 +18,7 @@ UNCHECKED = ("why a method cannot solve the problem",)
 
 
 def load(directory: Path) -> Comparison:
-    """Load a stored comparison; no file in it is trusted.
-
-    Raises:
-        RecordError: a run in it is missing or damaged.
-        ValueError: it names a method that covopt does not have.
-    """
+    """Load a stored comparison; no file in it is trusted."""
     methods = record.read_object(directory / Comparison.file)["methods"]
     if unknown := {entry["method"] for entry in methods} - set(METHODS):
         raise ValueError(f"the methods {unknown}")

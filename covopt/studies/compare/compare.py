@@ -37,17 +37,11 @@ COLUMNS = ("method", "cost", "median cost", "lower bound", "width", "seconds", "
 
 @dataclass(frozen=True)
 class Contender:
-    """The answer of one method to the problem.
+    """The answer of one method to the problem."""
 
-    Attributes:
-        method: its name.
-        result: its best network; None if the method cannot solve a problem of this kind.
-        reason: why it cannot.
-    """
-
-    method: str
-    result: Result | None
-    reason: str | None = None
+    method: str  # its name
+    result: Result | None  # its best network; None if the method cannot solve a problem of this kind
+    reason: str | None = None  # why it cannot
 
     @property
     def starts(self) -> list[float]:

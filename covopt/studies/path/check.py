@@ -33,12 +33,7 @@ NEVER = ("lam_max", "status", "seconds", "seed", "version", "data", "scale", "ta
 
 
 def load(directory: File) -> Path:
-    """Load a stored path; no file in it is trusted.
-
-    Raises:
-        RecordError: a run in it is missing or damaged.
-        ValueError: another file is damaged.
-    """
+    """Load a stored path; no file in it is trusted."""
     stated = record.read_object(directory / Path.file)
     problem = replace(problem_of(read_npz(directory / record.PROBLEM)).double(), lam=1.0)
     networks, proved = read_npz(directory / "networks.npz"), read_npz(directory / "certificates.npz")

@@ -75,12 +75,7 @@ class Grid:
 
 
 def read_grid(path: str | os.PathLike[str]) -> Grid:
-    """Read a grid with its data: all combinations of values, the last key varying fastest.
-
-    Raises:
-        DataError: the file is missing or no TOML, or the data cannot be read.
-        ProblemError: a key is unknown, a value is of the wrong kind, or the grid is empty.
-    """
+    """Read a grid with its data: all combinations of values, the last key varying fastest."""
     try:
         with Path(path).open("rb") as stream:
             spec = tomllib.load(stream)
@@ -188,17 +183,11 @@ TESTED = ("test_loss", "test_accuracy", "test_r2")
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of cell.
+    """A kind of cell."""
 
-    Attributes:
-        options: the names of its options.
-        results: the names of its results, columns of the table.
-        done: computes these from X, Y and the options.
-    """
-
-    options: tuple[str, ...]
-    results: tuple[str, ...]
-    done: Callable[[np.ndarray, np.ndarray, Options], Options]
+    options: tuple[str, ...]  # the names of its options
+    results: tuple[str, ...]  # the names of its results, columns of the table
+    done: Callable[[np.ndarray, np.ndarray, Options], Options]  # computes these from X, Y and the options
 
 
 def _solved(X: np.ndarray, Y: np.ndarray, options: Options) -> Options:
