@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shlex
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -43,11 +42,6 @@ class Origin:
     classes: Sequence[str] | None = None  # the names of the outputs
     finished: str | None = None  # when the run was stored, UTC, to the second
     machine: dict[str, str] = field(default_factory=dict)  # the result of `machine()`
-
-    @property
-    def quoted(self) -> str | None:
-        """Return the command, quoted for a shell."""
-        return None if self.command is None else shlex.join(self.command)
 
 
 def write_origin(
