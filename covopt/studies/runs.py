@@ -36,17 +36,13 @@ else:
 class Kind:
     """A kind of stored answer.
 
-    Attributes:
-        name: the command that computes such an answer.
-        folder: the subpackage of covopt, as `studies.width`, with the functions `pairs` in words.py, `page` in page.py,
-            and `verify` and `load` in check.py. These raise a RecordError if a run in it is missing or damaged, and
-            one of DAMAGED for other files.
-        file: the name of the summary file.
+    Its folder has the functions `pairs` in words.py, `page` in page.py, and `verify` and `load` in check.py. These
+    raise a RecordError if a run in it is missing or damaged, and one of DAMAGED for other files.
     """
 
-    name: str
-    folder: str
-    file: str
+    name: str  # the command that computes such an answer
+    folder: str  # the subpackage of covopt, as `studies.width`
+    file: str  # the name of the summary file
 
     def module(self, name: str) -> Any:
         """Import a module when it is first used: `covopt show` uses only words.py, which needs no torch."""

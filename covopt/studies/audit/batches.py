@@ -39,16 +39,13 @@ class Training:
 class Batches:
     """The effects that the batches of its training have on a network.
 
-    Attributes:
-        training: the training as the user reports it.
-        kept: the retained fraction of the initial weights; None if float64 cannot hold it.
-        noise: for each layer, l = 1 ... L, in units of 2 lam |W_l|: rms of a batch's gradient, its spread about that of
-            all samples, its floor, its scale, and the residual |grad L^lam|; None where W_l = 0.
+    The noise of a layer is in units of 2 lam |W_l|: rms of a batch's gradient, its spread about that of all samples,
+    its floor, its scale, and the residual |grad L^lam|.
     """
 
-    training: Training
-    kept: float | None
-    noise: Sequence[Summary | None]
+    training: Training  # as the user reports it
+    kept: float | None  # the retained fraction of the initial weights; None if float64 cannot hold it
+    noise: Sequence[Summary | None]  # for each layer, l = 1 ... L; None where W_l = 0
 
     @property
     def rms(self) -> list[float]:

@@ -80,23 +80,15 @@ class Setting:
 
 @dataclass
 class Course:
-    """The records of one network, the start first.
+    """The R records of one network, the start first, whose distance is 0."""
 
-    Attributes:
-        steps: the steps of the records (R,).
-        fits: C over all samples (R,); norms: |W|^2 (R,); accuracies: the share of right samples (R,).
-        distances: the mean over the layers of |W_{l,t} - W_{l,t-1}|_F, the last step (R,); 0 at the start.
-        test_accuracies: the share of right held-out samples (R,); empty without held-out data.
-        spectra: for each layer the singular values of W_l at each record, descending, (R, min(n_l, n_{l-1} + 1)).
-    """
-
-    steps: list[int] = field(default_factory=list)
-    fits: list[float] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
-    accuracies: list[float] = field(default_factory=list)
-    distances: list[float] = field(default_factory=list)
-    test_accuracies: list[float] = field(default_factory=list)
-    spectra: list[list[Tensor]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)  # of the records
+    fits: list[float] = field(default_factory=list)  # C over all samples
+    norms: list[float] = field(default_factory=list)  # |W|^2
+    accuracies: list[float] = field(default_factory=list)  # the share of right samples
+    distances: list[float] = field(default_factory=list)  # |W_{l,t} - W_{l,t-1}|_F of the last step, the layers' mean
+    test_accuracies: list[float] = field(default_factory=list)  # of held-out samples; empty without them
+    spectra: list[list[Tensor]] = field(default_factory=list)  # for each record and layer s_i(W_l), descending
 
 
 @dataclass(frozen=True)
@@ -205,13 +197,9 @@ def _grouped(starts: Sequence[Weights], options: Sequence[Setting]) -> Iterator[
 
 
 class _Group:
-    """Networks of one batch size during their training.
+    """Networks of one batch size, `members` by their indices, which have taken `steps` of `last` steps.
 
-    Attributes:
-        members: their indices; batch_size: B; width: of the widest hidden layer.
-        steps: taken so far; last: of the network with the most steps.
-        cost: the lowest at the last record.
-        finished: nothing is left to do.
+    `cost` is the lowest at the last record; the group is finished when nothing is left to do.
     """
 
     def __init__(

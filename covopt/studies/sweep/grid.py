@@ -49,20 +49,12 @@ _KINDS = {str: "text in quotes", int: "a whole number", float: "a number", bool:
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells of a sweep, and their data.
+    """The cells of a sweep, and their data; held-out data by the source of their data set and their own."""
 
-    Attributes:
-        cells: the options of each cell by its key, a digest of them and of the data.
-        datasets: the data sets by their source (`source_of`).
-        varied: the options that differ between cells.
-        tests: held-out data by the source of their data set and their own.
-        task: solve or ranks.
-    """
-
-    cells: dict[str, Options]
-    datasets: dict[str, Dataset]
-    varied: tuple[str, ...]
-    task: str = SOLVE
+    cells: dict[str, Options]  # the options of each cell by its key, a digest of them and of the data
+    datasets: dict[str, Dataset]  # by their source (`source_of`)
+    varied: tuple[str, ...]  # the options that differ between cells
+    task: str = SOLVE  # solve or ranks
     tests: dict[tuple[str, object], Further | None] = field(default_factory=dict)
 
     def problem(self, options: Options) -> tuple[np.ndarray, np.ndarray, Options]:
