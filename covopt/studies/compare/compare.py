@@ -15,7 +15,6 @@ from covopt.answer.solve import solve
 from covopt.records import record
 from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer, spare
-from covopt.records.numerals import Lower
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.lazy import lazy
@@ -49,11 +48,6 @@ class Contender:
         if self.result is None:
             return []
         return self.result.starts or [self.result.cost]
-
-    @property
-    def median(self) -> float:
-        """The median of `starts`; NaN without a network."""
-        return statistics.median(self.starts) if self.starts else math.nan
 
     def summary(self) -> dict[str, object]:
         """Return the result's JSON with `median` and `starts`, or the reason why there is none."""
@@ -104,20 +98,7 @@ class Comparison(Answer):
 
     def rows(self) -> list[tuple[object, ...]]:
         """Return the table, one row for each method; see COLUMNS."""
-        return [
-            (
-                c.method,
-                r.cost,
-                c.median,
-                None if r.lower is None else Lower(r.lower),
-                " x ".join(map(str, r.widths)),
-                r.seconds,
-                str(r.status),
-            )
-            if (r := c.result) is not None
-            else (c.method, None, None, None, "", None, c.reason)
-            for c in self.contenders
-        ]
+        return [words.row(contender.summary()) for contender in self.contenders]
 
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt compare`; unknown or unproved values are None."""
