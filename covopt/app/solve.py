@@ -19,7 +19,7 @@ from covopt.runtime.loop import Certificate, Status
 
 @dataclass(frozen=True)
 class Place:
-    """The device of this process, and its rank among so many that solve together; None if it is alone."""
+    """The device of this process, and its rank and the number of processes that solve together; None if it is alone."""
 
     device: str
     share: tuple[int, int] | None = None

@@ -29,15 +29,11 @@ class Table:
     rows: Sequence[Sequence[object]]  # the cells; numbers are shortened, None is a dash
 
     @property
-    def numeric(self) -> list[bool]:
-        """Return True for each column of numbers alone, which is aligned right."""
-        return [all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
-
-    @property
     def kinds(self) -> list[str]:
-        """Return the style of each column: number, prose (long texts, which need width), or none."""
+        """Return the style of each column: number (aligned right), prose (long texts, which need width), or none."""
+        numeric = [all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
         long = [max((len(row[i]) for row in self.cells), default=0) > PROSE for i in range(len(self.columns))]
-        return ["number" if n else "prose" if p else "" for n, p in zip(self.numeric, long, strict=True)]
+        return ["number" if n else "prose" if p else "" for n, p in zip(numeric, long, strict=True)]
 
     @property
     def cells(self) -> list[list[str]]:

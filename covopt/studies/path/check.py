@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path as File
+from types import NoneType
 
 from numpy.typing import NDArray
 
@@ -41,6 +42,8 @@ def load(directory: File) -> Path:
     if not lams or sorted(set(lams), reverse=True) != lams or not all(0.0 < lam < math.inf for lam in lams):
         raise ValueError("values of lam that do not fall")
     points = [_point(problem, lam, place, networks, proved) for place, lam in enumerate(lams, start=1)]
+    if not record.has_form(stated["scored_by"], (NoneType, int, {"test"})):
+        raise ValueError("scores of another kind")
     held = read_npz(directory / "test.npz")
     tests = [p["test"] for p in stated["points"]]
     low, high = stated["lam_max"]
@@ -53,7 +56,7 @@ def load(directory: File) -> Path:
         known=LamMax(None if low is None else float(low), None if high is None else float(high)),
         end=end,
         tests=[] if None in tests else [float(test) for test in tests],
-        scored_by=_scored(stated["scored_by"]),
+        scored_by=stated["scored_by"],
         held_out=HeldOut.of((held["X"], held["Y"]), problem) if held else None,
         status=Status(stated["status"]),
         seconds=float(stated["seconds"]),
@@ -114,9 +117,3 @@ def _point(
     kind = Certificate(certificate["certificate"].item())
     lower = float(certificate["lower"].item())
     return replace(point, lower=lower, certificate=kind, proof=read_proof(kind, problem, lower, certificate))
-
-
-def _scored(value: object) -> str | int | None:
-    if value is None or value == "test" or (isinstance(value, int) and not isinstance(value, bool)):
-        return value  # type: ignore[return-value]
-    raise ValueError("scores of another kind")
