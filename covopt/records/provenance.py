@@ -35,9 +35,9 @@ EXTRAS = {"pyarrow": "parquet", "dask": "sweep", "distributed": "sweep"}
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a run; None for what it has not."""
+    """The origin of a run; None for what is unknown, or for a command in Python."""
 
-    command: Sequence[str] | None = None  # the words of the command line; none in Python
+    command: Sequence[str] | None = None  # the words of the command line
     columns: Sequence[str] | None = None  # the names of the inputs
     classes: Sequence[str] | None = None  # the names of the outputs
     finished: str | None = None  # when the run was stored, UTC, to the second

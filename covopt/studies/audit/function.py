@@ -53,10 +53,11 @@ class FunctionAudit:
     """The properties of a network as a function, at samples; None for what float64 cannot hold.
 
     `lower` is L max_x sum_i s_i(Jf(x))^(2/L), a bound on |W|^2 over all networks of L layers that compute the same
-    function near these samples, and on nothing else; None where no sample is off all kinks. Of the samples of the
-    largest rank come `pseudo_determinant`, the smallest, median and largest product of the positive singular values,
-    and `R1_lower`, 2 log max_x |Jf(x)|_+, a bound on R_1 of the function if its R_0 is that rank. Gradient descent with
-    a larger step than `stable_step`, 2 / (sharpness + 2 lam), with free biases 2 / sharpness, is unstable.
+    function near these samples, and on nothing else; None where no sample is off all kinks. The samples of the largest
+    rank, if that is not 0, give `pseudo_determinant`, the smallest, median and largest product of the positive singular
+    values, and `R1_lower`, 2 log max_x |Jf(x)|_+, a bound on R_1 of the function if its R_0 is that rank. Gradient
+    descent with a larger step than `stable_step`, 2 / (sharpness + 2 lam), with free biases 2 / sharpness, is unstable
+    in the direction of the sharpness.
     """
 
     rows: int  # number of examined samples: all, or evenly spaced ones if there are many
