@@ -36,7 +36,7 @@ class Point:
     result: Result  # the network of lowest cost, with the bound and its certificate
     source: str  # the origin of the network
     slope: float | None  # the change of the cost per layer since the depth before; divided by lam with a penalty
-    identity: float | None  # cost of the network of the depth before with identity layers; the minimum here is no higher
+    identity: float | None  # cost of the network one depth before with identity layers; the minimum here is no higher
     shapes: list[LayerShape]  # of each hidden layer
 
     @property
