@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,21 +23,6 @@ from covopt.studies.path.path import path
 
 # The part of the time limit for the folds; the rest is for the fit on all rows.
 FOLDS = 0.7
-SHARED = (
-    "loss",
-    "depth",
-    "bias",
-    "skip",
-    "activation",
-    "scale",
-    "certify",
-    "gap",
-    "max_iter",
-    "verbose",
-    "device",
-    "random_state",
-)
-"""The parameters of the estimator that is fitted on all rows in the end."""
 
 
 @dataclass(eq=False, repr=False)
@@ -63,6 +48,7 @@ class _Chosen:
     verbose: Any = False
     device: Any = None
     random_state: Any = 0
+    _default_loss: ClassVar[str]
 
     def _losses(self, X: NDArray, Y: NDArray, labels: NDArray, seed: int) -> NDArray[np.float64]:
         """Return the mean held-out losses (n_lams, n_folds); set `lam_` and, falling, `lams_`."""
@@ -72,7 +58,7 @@ class _Chosen:
             raise ProblemError(
                 f"n_lams is {self.n_lams} and eps {self.eps:g}; give at least 1, and eps between 0 and 1."
             )
-        loss = estimator._penalised()
+        loss: Any = self.loss or self._default_loss
         question = {"loss": loss} | {name: getattr(self, name) for name in ("depth", "bias", "skip", "activation")}
         cv: Any = self.cv
         splitter: Any = check_cv(cv, labels, classifier=isinstance(self, CovoptClassifier))
@@ -109,12 +95,10 @@ class _Chosen:
         return losses
 
     def _refit(self, made: Any, X: Any, y: Any) -> None:
-        """Fit on all rows at `lam_`, and take over what that sets."""
-        made.set_params(
-            lam=self.lam_,
-            time_limit=(1.0 - FOLDS) * self.time_limit,
-            **{name: getattr(self, name) for name in SHARED},
-        )
+        """Fit on all rows at `lam_`, with the parameters that both have, and take over what that sets."""
+        shared = {field.name: getattr(self, field.name) for field in fields(_Chosen)}
+        shared = {name: value for name, value in shared.items() if name in made.get_params()}
+        made.set_params(**shared | {"lam": self.lam_, "time_limit": (1.0 - FOLDS) * self.time_limit})
         made.fit(X, y)
         vars(self).update({name: value for name, value in vars(made).items() if name not in made.get_params()})
 
@@ -144,6 +128,8 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
         cost_, result_ and the others: those of `CovoptRegressor` fitted on all rows.
     """
 
+    _default_loss = "mse"
+
     def fit(self, X: Any, y: Any) -> CovoptRegressorCV:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Choose lam, and solve for inputs X (N, n_0) and targets y (N,) or (N, n_L).
 
@@ -155,9 +141,6 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
         self.mse_path_ = self._losses(inputs, targets.reshape(len(targets), -1), targets, self._seed())
         self._refit(CovoptRegressor(), X, y)
         return self
-
-    def _penalised(self) -> str:
-        return self.loss or "mse"
 
 
 class CovoptClassifierCV(_Chosen, CovoptClassifier):
@@ -176,6 +159,8 @@ class CovoptClassifierCV(_Chosen, CovoptClassifier):
         classes_: the labels. The others are those of `CovoptRegressorCV` and `CovoptClassifier`.
     """
 
+    _default_loss = "cross_entropy"
+
     def fit(self, X: Any, y: Any) -> CovoptClassifierCV:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Choose lam, and solve for inputs X (N, n_0) and labels y (N,).
 
@@ -189,8 +174,5 @@ class CovoptClassifierCV(_Chosen, CovoptClassifier):
         self._refit(CovoptClassifier(), X, y)
         return self
 
-    def _penalised(self) -> str:
-        return self.loss or "cross_entropy"
-
     def _loss(self) -> str:
-        return self._penalised()
+        return self.loss or self._default_loss

@@ -92,7 +92,7 @@ def made(name: str, s: Summary, origin: Origin) -> dict[str, Any]:
     machine = origin.machine or {"covopt": str(s["version"])}
     return {
         "check": shlex.join(["covopt", "verify", name]),
-        "command": origin.quoted,
+        "command": None if origin.command is None else shlex.join(origin.command),
         "origin": [("seed", str(s["seed"])), *machine.items()],
         "finished": origin.finished,
     }

@@ -40,9 +40,7 @@ def compare_command(
         chosen = {} if not method else {"methods": [choice.value for choice in method]}
         with output.following(solving.time_limit) as show:
             comparison = study.compare(
-                dataset.X,
-                dataset.Y,
-                sample_weight=dataset.weights,
+                dataset,
                 **chosen,
                 width=width,
                 starts=starts,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from covopt.app import options
-from covopt.app.common import check_force, deliver, interruptible, print_pairs
+from covopt.app.common import check_force, interruptible
 from covopt.app.help import advanced, common
 from covopt.runtime.errors import ProblemError, printable
 
@@ -57,10 +57,10 @@ def cprank_command(
     The answer is an interval, with a reason for each end. A matrix that is not completely positive gets a witness: a
     copositive C with <A, C> < 0.
     """
-    with interruptible("Interrupted before there was an answer; nothing is written."):
+    with interruptible():
         from covopt.completely_positive import completely_positive, edge_gram
         from covopt.data import arrays
-        from covopt.records import record, storing
+        from covopt.records import storing
         from covopt.runtime import files
 
         source = matrix if graph is None else Path(graph)
@@ -78,18 +78,11 @@ def cprank_command(
     parts = {"B": answer.B, "C": None if answer.witness is None else answer.witness.C}
     arrays_to_write = {name: array for name, array in parts.items() if array is not None}
 
-    def show_answer() -> None:
-        if as_json:
-            print(record.as_json(answer.summary()))
-        else:
-            print_pairs(answer.describe())
-
     def store_arrays() -> None:
-        if file is None:
-            options.Output(out, force, as_json=as_json).store(answer, "The answer")
-            return
-        arrays.write_npz(file, arrays_to_write, force, HELD)
-        if not as_json:
-            print(printable(f"{file} holds {' and '.join(arrays_to_write) or 'no arrays: nothing was found'}."))
+        if file is not None:
+            arrays.write_npz(file, arrays_to_write, force, HELD)
+            if not as_json:
+                print(printable(f"{file} holds {' and '.join(arrays_to_write) or 'no arrays: nothing was found'}."))
 
-    deliver(show_answer, store_arrays)
+    output = options.Output(out if file is None else None, force, as_json=as_json)
+    output.deliver(answer, "The answer", None, store_arrays, ended=False)

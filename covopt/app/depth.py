@@ -49,9 +49,7 @@ def depth_command(
         dataset = data.read(loss)
         with output.following(solving.time_limit) as show:
             curve = study.depth(
-                dataset.X,
-                dataset.Y,
-                sample_weight=dataset.weights,
+                dataset,
                 depths=chosen,
                 ranks=None if not rank else [k for k in rank if k],
                 lam=lam,

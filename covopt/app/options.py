@@ -199,7 +199,7 @@ class Output:
         self,
         answer: Any,
         name: str,
-        data: "Dataset",
+        data: "Dataset | None",
         *writings: Callable[[], object],
         show: Callable[[], object] | None = None,
         ended: bool | None = None,
@@ -207,12 +207,7 @@ class Output:
     ) -> None:
         """Print an answer as JSON, by `show` or by its overview; write and store it; exit with 130 after Ctrl-C.
 
-        Args:
-            answer, name, data: the answer, what the message calls it, and what it is on.
-            writings: write further files.
-            show: prints the answer; None: its overview.
-            ended: whether Ctrl-C ended it; None: its status tells.
-            replaces: whether it replaces the run in the directory.
+        Messages call it `name`; `ended` is whether Ctrl-C ended it, None if its status tells.
         """
         from covopt.records import record
 
@@ -255,11 +250,7 @@ class Output:
 
 
 def flat(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Turn a command that takes groups of options into one that takes the options, as typer needs.
-
-    Args:
-        defaults: defaults of this command that differ from those of its groups.
-    """
+    """Turn a command that takes groups of options into one that takes the options, with defaults of its own."""
 
     def flatten(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from covopt.app import options
 from covopt.app.common import check_device, interruptible
 from covopt.app.help import advanced, common
-from covopt.runtime.errors import ProblemError
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,10 @@ def path_command(
         start = output.start(resume, None, path_answer.Path, "path")
         check_device(solving.device)
         dataset = data.read(question.loss)
-        if dataset.weights is not None:
-            raise ProblemError("covopt path counts all rows the same; leave the weights out, or repeat rows instead.")
         held = held_out.tested(test, dataset, lambda: data.read(question.loss, complement=True))
         with output.following(solving.time_limit) as show:
             answer = study.path(
-                dataset.X,
-                dataset.Y,
+                dataset,
                 **vars(values),
                 test=None if held is None else (held.X, held.Y),
                 folds=folds,

@@ -43,9 +43,7 @@ def plateau_command(
         dataset = data.read(question.loss)
         with output.following(solving.time_limit) as show:
             answer = study.plateau(
-                dataset.X,
-                dataset.Y,
-                sample_weight=dataset.weights,
+                dataset,
                 **vars(widths),
                 **vars(question),
                 **vars(solving),

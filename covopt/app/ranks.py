@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from covopt.app import options
 from covopt.app.common import check_device, interruptible
 from covopt.app.help import advanced, common
-from covopt.runtime.errors import ProblemError
 
 
 @dataclass(frozen=True)
@@ -74,13 +73,11 @@ def ranks_command(*, networks: Networks, data: options.Data, test: options.Test 
         output.check()
         check_device(networks.device)
         dataset = data.read(networks.loss)
-        if dataset.weights is not None:
-            raise ProblemError("covopt ranks counts all rows the same; leave the weights out, or repeat rows instead.")
         held = held_out.tested(test, dataset, lambda: data.read(networks.loss, complement=True))
         given = {name: value for name, value in vars(networks).items() if value is not None}
         if held is not None:
             given["test"] = held.X, held.Y
         with output.following(networks.time_limit) as show:
-            answer = study.ranks(dataset.X, dataset.Y, **given, callback=show)
+            answer = study.ranks(dataset, **given, callback=show)
     answer.describe_data(dataset)
     output.deliver(answer, "The answer", dataset)

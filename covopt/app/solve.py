@@ -19,12 +19,7 @@ from covopt.runtime.loop import Certificate, Status
 
 @dataclass(frozen=True)
 class Place:
-    """The place of this process among those that solve together.
-
-    Attributes:
-        device: where it computes.
-        share: its rank and the number of processes; None if it is alone.
-    """
+    """The device of this process, and its rank and the number of processes that solve together; None if it is alone."""
 
     device: str
     share: tuple[int, int] | None = None
@@ -37,12 +32,7 @@ class Place:
 
 @contextmanager
 def joined(device: str) -> Iterator[Place]:
-    """Join the group of processes that torchrun started, in this block; without torchrun, stay alone.
-
-    Raises:
-        ProblemError: there is no such device here.
-        ProcessError: there is no such group.
-    """
+    """Join the group of processes that torchrun started, in this block; without torchrun, stay alone."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield Place(device)
         return
@@ -163,9 +153,7 @@ def solve_command(
             telling_needs(callback is not None),
         ):
             result = (answer.plan if only_plan else answer.solve)(
-                dataset.X,
-                dataset.Y,
-                sample_weight=dataset.weights,
+                dataset,
                 **vars(question),
                 skip=skip,
                 **{**vars(solving), "device": place.device},

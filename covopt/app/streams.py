@@ -14,12 +14,9 @@ class _Read(io.FileIO):
     """Standard output that discards the rest once its reader has closed the pipe.
 
     So `covopt solve ... --out run | head -1` stores its run like any other.
-
-    Attributes:
-        abandoned: True if the reader has closed the pipe.
     """
 
-    abandoned = False
+    abandoned = False  # True if the reader has closed the pipe
 
     def write(self, data: Any) -> int:
         try:

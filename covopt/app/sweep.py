@@ -79,20 +79,14 @@ def sweep_command(
 @contextmanager
 def _progress() -> Iterator[Callable[[Counts], None] | None]:
     """Show on a terminal how many cells are done, and an estimate of the remaining time."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as shown
 
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield None
         return
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("cells"), TimeElapsedColumn(), TextColumn("left"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, speed_estimate_period=600.0) as bar:
+    done = shown.BarColumn(), shown.MofNCompleteColumn(), shown.TextColumn("cells"), shown.TimeElapsedColumn()
+    remaining = shown.TextColumn("left"), shown.TimeRemainingColumn()
+    with shown.Progress(*done, *remaining, console=console, speed_estimate_period=600.0) as bar:
         task = bar.add_task("sweep", total=None)
         yield lambda counts: bar.update(task, completed=counts.finished, total=counts.cells)

@@ -100,9 +100,7 @@ def validate_command(
         with output.following(solving.time_limit) as callback:
             audit = study.validate(
                 net,
-                dataset.X,
-                dataset.Y,
-                sample_weight=dataset.weights,
+                dataset,
                 **vars(question),
                 **vars(solving),
                 **vars(training),

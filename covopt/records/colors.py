@@ -36,11 +36,10 @@ CLASSES = (
     "#2f6fbf", "#d06a1c", "#2b8a3e", "#b02a37", "#6f42c1", "#8a5a2b", "#c2378f", "#66707a", "#8c8a1a", "#128a9b",
 )  # fmt: skip
 """Ten distinguishable colours for classes."""
-_HALF = 0.5
 
 
 def on(axes: Axes, color: str) -> str:
     """Return the colour, or its substitute if the background of these axes is dark."""
     red, green, blue = to_rgb(axes.get_facecolor())  # type: ignore[arg-type]
-    bright = 0.299 * red + 0.587 * green + 0.114 * blue >= _HALF
-    return color if bright else DARK.get(color, color)
+    is_bright = 0.299 * red + 0.587 * green + 0.114 * blue >= 0.5
+    return color if is_bright else DARK.get(color, color)

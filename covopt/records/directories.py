@@ -99,16 +99,10 @@ def is_running(process: int) -> bool:
 
 
 def move_in(draft: Path, path: Path, check: Callable[[Path], Listing] | None) -> None:
-    """Rename a complete draft to `path`; an earlier directory moves aside, and back if this fails.
+    """Rename a complete draft to its sibling `path`; an earlier directory moves aside, and back if this fails.
 
-    Args:
-        draft: a sibling of `path`.
-        path: the final name.
-        check: returns the files of the earlier directory that may be deleted, or raises if it may not be replaced;
-            None: nothing may be replaced.
-
-    Raises:
-        FileExistsError: `path` exists and may not be replaced; the error holds the new name of the draft.
+    `check` returns the files of the earlier directory that may be deleted, or raises if it may not be replaced. Without
+    it nothing may be replaced: a FileExistsError holds the new name of the draft.
     """
     if check is None:
         with suppress(OSError):  # raised for a directory that is not empty

@@ -22,28 +22,18 @@ PROSE = 30
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns.
+    """Rows under named columns."""
 
-    Attributes:
-        caption: what it lists.
-        columns: their names.
-        rows: the cells; numbers are shortened, None is a dash.
-    """
-
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
-
-    @property
-    def numeric(self) -> list[bool]:
-        """Return True for each column of numbers alone, which is aligned right."""
-        return [all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
+    caption: str  # what it lists
+    columns: Sequence[str]  # their names
+    rows: Sequence[Sequence[object]]  # the cells; numbers are shortened, None is a dash
 
     @property
     def kinds(self) -> list[str]:
-        """Return the style of each column: number, prose (long texts, which need width), or none."""
+        """Return the style of each column: number (aligned right), prose (long texts, which need width), or none."""
+        numeric = [all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
         long = [max((len(row[i]) for row in self.cells), default=0) > PROSE for i in range(len(self.columns))]
-        return ["number" if n else "prose" if p else "" for n, p in zip(self.numeric, long, strict=True)]
+        return ["number" if n else "prose" if p else "" for n, p in zip(numeric, long, strict=True)]
 
     @property
     def cells(self) -> list[list[str]]:
@@ -64,39 +54,22 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A report page.
+    """A report page."""
 
-    Attributes:
-        kind: the command that computes such answers.
-        data: the name of the data.
-        question: the problem, in one sentence.
-        answer: the answer, in one sentence.
-        notes: remarks beside the answer.
-        facts: the numbers of the answer.
-        asked: the options of the call.
-        proof: the proof of the bound and its meaning, in paragraphs; `proof_title` is their heading.
-        check: the command that checks the proof again.
-        sections: all other parts.
-        command: the command that repeats the run; None for a run made in Python.
-        python: the code that repeats it in Python.
-        origin: versions and machine.
-        finished: when the run was stored.
-    """
-
-    kind: str
-    data: str
-    question: str
-    answer: str
-    notes: Sequence[str]
-    facts: Pairs
-    asked: Pairs
-    proof: Sequence[str]
-    check: str
-    sections: Sequence[Section]
-    command: str | None
-    python: str
-    origin: Pairs = field(default_factory=list)
-    finished: str | None = None
+    kind: str  # the command that computes such answers
+    data: str  # the name of the data
+    question: str  # the problem, in one sentence
+    answer: str  # the answer, in one sentence
+    notes: Sequence[str]  # remarks beside the answer
+    facts: Pairs  # the numbers of the answer
+    asked: Pairs  # the options of the call
+    proof: Sequence[str]  # the proof of the bound and its meaning, in paragraphs; `proof_title` is their heading
+    check: str  # the command that checks the proof again
+    sections: Sequence[Section]  # all other parts
+    command: str | None  # the command that repeats the run; None for a run made in Python
+    python: str  # the code that repeats it in Python
+    origin: Pairs = field(default_factory=list)  # versions and machine
+    finished: str | None = None  # when the run was stored
     proof_title: str = "Proof"
 
 

@@ -8,20 +8,26 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shlex
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from types import NoneType
 
 import torch
 
 from covopt import __version__
+from covopt.records import record
 from covopt.runtime.errors import RecordError
 
 ORIGIN = "origin.json"
+FORM = {
+    **dict.fromkeys(("command", "columns", "classes"), (NoneType, [str, ...])),
+    **{"finished": (NoneType, str), "machine": {...: str}},
+}
+"""The forms of its entries."""
 NEEDED = "numpy scipy torch cvxpy clarabel networkx scikit-learn matplotlib jinja2 joblib rich typer jaxtyping".split()
 EXTRAS = {"pyarrow": "parquet", "dask": "sweep", "distributed": "sweep"}
 """Packages that only some features need, and the extra of covopt that installs each."""
@@ -29,26 +35,13 @@ EXTRAS = {"pyarrow": "parquet", "dask": "sweep", "distributed": "sweep"}
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a run: command, names, time and machine.
+    """The origin of a run; None for what is unknown, or for a command in Python."""
 
-    Attributes:
-        command: the words of the command line; None for a run made in Python.
-        columns: names of the inputs; None if the data have none.
-        classes: the class of each output; None if the targets are numbers, or unknown.
-        finished: when the run was stored, UTC, to the second.
-        machine: the result of `machine()`.
-    """
-
-    command: list[str] | None = None
-    columns: list[str] | None = None
-    classes: list[str] | None = None
-    finished: str | None = None
-    machine: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def quoted(self) -> str | None:
-        """Return the command, quoted for a shell."""
-        return None if self.command is None else shlex.join(self.command)
+    command: Sequence[str] | None = None  # the words of the command line
+    columns: Sequence[str] | None = None  # the names of the inputs
+    classes: Sequence[str] | None = None  # the names of the outputs
+    finished: str | None = None  # when the run was stored, UTC, to the second
+    machine: dict[str, str] = field(default_factory=dict)  # the result of `machine()`
 
 
 def write_origin(
@@ -59,44 +52,22 @@ def write_origin(
     """Return the writer of `origin.json` for a run on this machine."""
 
     def write(path: Path) -> None:
-        origin = Origin(
-            command=None if command is None else list(command),
-            columns=None if columns is None else list(columns),
-            classes=None if classes is None else list(classes),
-            finished=datetime.now(UTC).isoformat(timespec="seconds"),
-            machine=machine(),
-        )
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        origin = Origin(command, columns, classes, now, machine())
         path.write_text(json.dumps(asdict(origin), indent=2) + "\n", encoding="utf-8")
 
     return write
 
 
 def read_origin(directory: Path) -> Origin:
-    """Read `origin.json` of a run; return an empty origin if there is none.
-
-    Raises:
-        RecordError: the file is damaged.
-    """
+    """Read `origin.json` of a run, if there is one; raise a RecordError if it is damaged."""
     file = directory / ORIGIN
     if not file.is_file():
         return Origin()
-    try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
-        return Origin(
-            command=_words(stored["command"]),
-            columns=_words(stored["columns"]),
-            classes=_words(stored["classes"]),
-            finished=None if stored["finished"] is None else str(stored["finished"]),
-            machine={str(key): str(value) for key, value in stored["machine"].items()},
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
-
-
-def _words(value: object) -> list[str] | None:
-    if value is not None and not (isinstance(value, list) and all(isinstance(word, str) for word in value)):
-        raise ValueError("names that are no text")
-    return value
+    stored = record.read_object(file)
+    if not record.has_form(stored, FORM):
+        raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.")
+    return Origin(**stored)
 
 
 def machine() -> dict[str, str]:

@@ -58,15 +58,15 @@ def broken(directory: str | os.PathLike[str], error: CovoptError) -> RecordError
 
 
 def read_summary(directory: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read `result.json` of a run.
-
-    Raises:
-        RecordError: no such run, or the file is damaged.
-    """
+    """Read `result.json` of a run; raise a RecordError if there is none, or if its entries are not of their types."""
     file = Path(directory) / SUMMARY
     if not file.is_file():
         raise RecordError(f"{directory} holds no run ({SUMMARY} is missing); give a directory that --out wrote.")
-    return read_checked(file)
+    summary = read_object(file)
+    wrong = next((name for name, form in ENTRIES.items() if not has_form(summary.get(name, ...), form)), None)
+    if wrong is not None:
+        raise RecordError(f"{file} is not a summary of covopt (its {wrong} is wrong); solve again with --out.")
+    return summary
 
 
 def kind_of(directory: Path) -> str | None:
@@ -77,40 +77,26 @@ def kind_of(directory: Path) -> str | None:
     return None
 
 
-def read_checked(file: Path) -> dict[str, Any]:
-    """Read `result.json` and check the types of its entries.
-
-    Raises:
-        RecordError: it is damaged.
-    """
-    summary = read_object(file)
-    wrong = wrong_entry(summary)
-    if wrong is not None:
-        raise RecordError(f"{file} is not a summary of covopt (its {wrong} is wrong); solve again with --out.")
-    return summary
-
-
-def wrong_entry(summary: dict[str, Any]) -> str | None:
-    """Return the first entry that is missing or of a wrong type; None if all are right."""
-    return next((name for name, form in ENTRIES.items() if not _has(summary.get(name, ...), form)), None)
-
-
-def _has(value: object, form: Any) -> bool:
+def has_form(value: object, form: Any) -> bool:
     """Return True if an entry of JSON has a form.
 
     A form is a type; a set of words; a dictionary or a list, with the form of each entry, or with one form and ... for
     any number of entries; or a tuple of alternatives.
     """
     if isinstance(form, tuple):
-        return any(_has(value, alternative) for alternative in form)
+        return any(has_form(value, alternative) for alternative in form)
     if isinstance(form, set):
         return isinstance(value, str) and value in form
     if isinstance(form, dict):
         forms = dict.fromkeys(value, form[...]) if isinstance(value, dict) and ... in form else form
-        return isinstance(value, dict) and value.keys() == forms.keys() and all(_has(value[k], forms[k]) for k in forms)
+        return (
+            isinstance(value, dict)
+            and value.keys() == forms.keys()
+            and all(has_form(value[k], forms[k]) for k in forms)
+        )
     if isinstance(form, list):
         forms = form[:1] * len(value) if isinstance(value, list) and form[1:] == [...] else form
-        return isinstance(value, list) and len(value) == len(forms) and all(map(_has, value, forms))
+        return isinstance(value, list) and len(value) == len(forms) and all(map(has_form, value, forms))
     return fits(value, form)
 
 
@@ -324,11 +310,7 @@ def history_lines(history: list[Progress]) -> list[list[object]]:
 
 
 def read_history(file: Path) -> list[Progress]:
-    """Read the history of a run.
-
-    Raises:
-        DataError: it is missing or damaged.
-    """
+    """Read the history of a run; raise a DataError if it is missing or damaged."""
     check_readable(file)
     try:
         with file.open(newline="", encoding="utf-8") as stream:

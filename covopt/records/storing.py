@@ -56,8 +56,7 @@ def put(
     The summary lists the other files and their digests under FILES.
 
     Args:
-        directory: the run's directory; missing parents are made.
-        kind: the file name of its summary.
+        directory, kind: the run's directory and the file name of its summary; missing parents are made.
         writers: for each file, the function that writes it to a path.
         force: replace an earlier run.
 
@@ -87,11 +86,7 @@ def put(
 
 
 def adopt(file: Path) -> None:
-    """Update the digest of a rewritten file in the summary of its run, and of the runs that contain it.
-
-    Raises:
-        RecordError: a summary is damaged or cannot be written.
-    """
+    """Update the digest of a rewritten file in the summary of its run, and of the runs that contain it."""
     changed, directory = [file.resolve()], file.resolve().parent
     while (kind := record.kind_of(directory)) is not None:
         summary, own = directory / kind, changed[-1].relative_to(directory).as_posix()
@@ -112,11 +107,7 @@ def _seal(path: Path, listed: Mapping[str, str], source: Path | None = None) -> 
 
 
 def _replaceable(path: Path, shown: str | os.PathLike[str]) -> Listing:
-    """Return the files that --force may delete in an existing directory.
-
-    Raises:
-        RecordError: it is not a run of covopt, or has other files; the message calls it `shown`.
-    """
+    """Return the files that --force may delete in a directory, called `shown` if it is no run or has other files."""
     listed = listing(path) if path.is_dir() else None
     foreign = directories.foreign(path, listed or {}) if path.is_dir() else ""
     if listed is None and foreign is not None:

@@ -32,19 +32,12 @@ Drawing = Callable[[Figure], None]
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on the page.
+    """A figure on the page."""
 
-    Attributes:
-        uri: the image itself, `data:image/svg+xml;base64,...`.
-        alt: a description for readers who cannot see it.
-        caption: the text below it.
-        wide: True if it takes the whole width of the page.
-    """
-
-    uri: str
-    alt: str
-    caption: str
-    wide: bool = False
+    uri: str  # the image itself, `data:image/svg+xml;base64,...`
+    alt: str  # a description for readers who cannot see it
+    caption: str  # the text below it
+    wide: bool = False  # True if it takes the whole width of the page
 
 
 def picture(draw: Drawing, *, alt: str, caption: str, size: tuple[float, float] = (4.6, 3.3)) -> Picture:

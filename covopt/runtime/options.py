@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import numpy as np
 
-from covopt.runtime.errors import ProblemError, shown
+from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.loop import check_seed, check_time_limit
 from covopt.runtime.names import meant
 
@@ -47,13 +47,13 @@ seconds = _rule(lambda value: _is_a(value, Real) and float(value) > 0.0, "second
 whole = _rule(lambda value: _is_a(value, Integral), "a whole number", int)
 
 
-def whole_numbers(values: object, least: int) -> list[int] | None:
-    """Return whole numbers >= `least`, each once, ascending; None if `values` has anything else."""
-    if not isinstance(values, Iterable):
-        return None
-    several = list(values)
-    good = all(_is_a(n, Integral) and int(n) >= least for n in several)
-    return sorted({int(n) for n in several}) if good else None
+def whole_numbers(values: object, name: str, least: int, can_be_empty: bool = False) -> list[int]:
+    """Return whole numbers >= `least`, each once, ascending; raise a ProblemError if `values` is anything else."""
+    several: list[Any] = list(values) if isinstance(values, Iterable) else [None]
+    if not all(_is_a(n, Integral) and int(n) >= least for n in several) or not (several or can_be_empty):
+        text = (listed(several) if several else "none") if isinstance(values, (list, tuple)) else shown(values)
+        raise ProblemError(f"The {name} are {text}; give whole numbers of at least {least}.")
+    return sorted({int(n) for n in several})
 
 
 RULES: dict[str, Callable[[object, str], object]] = {
@@ -83,7 +83,7 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
         bound = declared.bind(*arguments, **named)
         bound.arguments.update(by_rule(bound.arguments, defaults))
         if "Y" in defaults:
-            bound.arguments.update(unpacked(bound.arguments, defaults))
+            bound.arguments.update(unpacked(bound.arguments, defaults, public.__name__))
         return public(*bound.args, **bound.kwargs)
 
     return wrapper
@@ -109,16 +109,21 @@ def taking(options: type) -> Callable[[Callable[Arguments, Answer]], Callable[Ar
     return declare
 
 
-def unpacked(arguments: Mapping[str, object], names: Container[str]) -> dict[str, object]:
+def unpacked(arguments: Mapping[str, object], names: Container[str], function: str = "solve") -> dict[str, object]:
     """Return X, Y and the weights of a `Dataset` or `TensorDataset` given as X alone; nothing for other arguments."""
     data: Any = arguments.get("X")
     if data is None or arguments.get("Y") is not None:
         return {}
     if hasattr(data, "X") and hasattr(data, "Y"):
         weights = getattr(data, "weights", None)
-        weigh = "sample_weight" in names and weights is not None and arguments.get("sample_weight") is None
         given: dict[str, object] = {"X": data.X, "Y": data.Y}
-        return given | {"sample_weight": weights} if weigh else given
+        if weights is None or arguments.get("sample_weight") is not None:
+            return given
+        if "sample_weight" not in names:
+            raise ProblemError(
+                f"covopt {function} counts all rows the same; leave the weights out, or repeat rows instead."
+            )
+        return given | {"sample_weight": weights}
     tensors = getattr(data, "tensors", None)
     if not isinstance(tensors, tuple):
         raise ProblemError("Y is missing; give the targets, or as X a Dataset or TensorDataset of inputs and targets.")

@@ -26,14 +26,8 @@ Member = TypeVar("Member")
 class Continuation(ABC, Generic[Key, Member]):
     """The best network of each key, and the rounds that improve them.
 
-    Args:
-        budget: of the whole search.
-        callback: gets its progress.
-        options: keywords of `covopt.solve` that all keys share, for a study that solves.
-        earlier: the best networks of an earlier search.
-
-    Attributes:
-        best: by key: a network with its cost, its bound or whatever else the study keeps with it.
+    `best` has by key a network with its cost, its bound or whatever else the study keeps with it, at first those of an
+    earlier search. `options` are keywords of `covopt.solve` that all keys share, for a study that solves.
     """
 
     def __init__(
@@ -87,13 +81,7 @@ class Continuation(ABC, Generic[Key, Member]):
         return before is not network
 
     def solve(self, problem: Problem, label: str = "", **options: object) -> Result:
-        """Solve the problem of one key; the callback gets the time since the start of the search.
-
-        Args:
-            problem: at the key.
-            label: begins the name of each phase.
-            options: keywords of `covopt.solve` beside those of all keys.
-        """
+        """Solve the problem of one key, with further options; `label` begins the name of each phase."""
 
         def follow(line: Progress) -> None:
             phase = f"{label}: {line.phase}" if label and line.phase else label or line.phase

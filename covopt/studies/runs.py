@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from covopt.records import record, storing
 from covopt.records.directories import Writer, spare
@@ -26,6 +26,7 @@ from covopt.runtime.threads import fitted
 
 if TYPE_CHECKING:
     from covopt.answer import stored, verify as checks
+    from covopt.records.answer import Answer
 else:
     checks = lazy("covopt.answer.verify")
     stored = lazy("covopt.answer.stored")
@@ -35,16 +36,13 @@ else:
 class Kind:
     """A kind of stored answer.
 
-    Attributes:
-        name: the command that computes such an answer.
-        folder: the subpackage of covopt, as `studies.width`, with the functions `pairs` in words.py, `page` in page.py,
-            and `verify` and `load` in check.py.
-        file: the name of the summary file.
+    Its folder has the functions `pairs` in words.py, `page` in page.py, and `verify` and `load` in check.py. These
+    raise a RecordError if a run in it is missing or damaged, and one of DAMAGED for other files.
     """
 
-    name: str
-    folder: str
-    file: str
+    name: str  # the command that computes such an answer
+    folder: str  # the subpackage of covopt, as `studies.width`
+    file: str  # the name of the summary file
 
     def module(self, name: str) -> Any:
         """Import a module when it is first used: `covopt show` uses only words.py, which needs no torch."""
@@ -67,15 +65,11 @@ DAMAGED = (KeyError, TypeError, ValueError, AttributeError, StopIteration)
 
 
 def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:
-    """Return the kind of the run in a directory, and its summary.
-
-    Raises:
-        RecordError: there is no run of any kind, or its summary is damaged.
-    """
+    """Return the kind of the run in a directory, and its summary; raise a RecordError if it is missing or damaged."""
     own = _kind_of(directory)
     if own is not None:
-        read = record.read_checked if own.file == record.SUMMARY else record.read_object
-        return own, read(Path(directory) / own.file)
+        is_solve = own.file == record.SUMMARY
+        return own, record.read_summary(directory) if is_solve else record.read_object(Path(directory) / own.file)
     file = record.kind_of(Path(directory))
     if file is None:
         if not Path(directory).is_dir():
@@ -92,11 +86,7 @@ def _kind_of(directory: str | os.PathLike[str]) -> Kind | None:
 
 
 def pairs_of(kind: Kind, summary: Summary) -> Pairs:
-    """Return a stored run as a person reads it: labels and texts.
-
-    Raises:
-        RecordError: the summary lacks an entry that every run of its kind has.
-    """
+    """Return a stored run as labels and texts; raise a RecordError if its summary lacks an entry of its kind."""
     try:
         return kind.module("words").pairs(summary)
     except DAMAGED as error:
@@ -166,17 +156,10 @@ def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary]
         raise RecordError(f"{directory} is not a complete run ({error}); run the command again with --out.") from error
 
 
-@runtime_checkable
-class Storable(Protocol):
-    """An answer that stores itself: a Result, a CPRank or another one."""
-
-    def save(self, directory: str | os.PathLike[str]) -> None: ...
-
-
 @checked
 @fitted
 def write_report(
-    run: Storable | str | os.PathLike[str], file: str | os.PathLike[str] | None = None, *, force: bool = False
+    run: Answer | str | os.PathLike[str], file: str | os.PathLike[str] | None = None, *, force: bool = False
 ) -> Path:
     """Write an answer as one HTML file that loads nothing and opens from disk.
 
@@ -199,21 +182,21 @@ def write_report(
         target = Path(run) / REPORT if file is None else Path(file)
         find(run)
         check_free(target, force, is_report)
-        page = html_of(Path(run), os.fspath(run))
-        write_file(target, lambda draft: _write_page(draft, page), force, is_report)
-        if target.absolute() == (Path(run) / REPORT).absolute():
-            storing.adopt(target)
-        return target
-    if not isinstance(run, Storable):
+        page, own = html_of(Path(run), os.fspath(run)), Path(run) / REPORT
+    elif not hasattr(run, "save"):
         raise RecordError(f"A report cannot be made of {shown(run)}; give an answer, or the directory of a stored one.")
-    if file is None:
+    elif file is None:
         raise RecordError("A report of an answer that is not stored needs a file; name one, such as report.html.")
-    check_free(Path(file), force, is_report)
-    with TemporaryDirectory() as scratch:
-        run.save(Path(scratch) / "run")
-        page = html_of(Path(scratch) / "run", "run")
-    write_file(Path(file), lambda draft: _write_page(draft, page), force, is_report)
-    return Path(file)
+    else:
+        target, own = Path(file), None
+        check_free(target, force, is_report)
+        with TemporaryDirectory() as scratch:
+            run.save(Path(scratch) / "run")
+            page = html_of(Path(scratch) / "run", "run")
+    write_file(target, lambda draft: _write_page(draft, page), force, is_report)
+    if own is not None and target.absolute() == own.absolute():
+        storing.adopt(target)
+    return target
 
 
 def report_writer(out: str | os.PathLike[str]) -> Writer:
@@ -236,15 +219,7 @@ def _write_page(path: Path, page: str) -> None:
 
 
 def html_of(directory: Path, name: str) -> str:
-    """Return the report of a stored run as HTML.
-
-    Args:
-        directory: of the run.
-        name: its name in the commands on the page.
-
-    Raises:
-        RecordError: there is no run, or a damaged one.
-    """
+    """Return the report of a run, called `name` in commands, as HTML; raise a RecordError if the run is damaged."""
     kind, summary = find(directory)
     try:
         return as_html(kind.module("page").page(directory, name, summary))

@@ -38,9 +38,9 @@ class FakeSolver:
         self.options: dict[str, object] = {}
         self.answer: Callable[..., Result] = lambda X, Y, **_: toy_result(X=X, Y=Y)
 
-    def solve(self, X: object, Y: object, **options: object) -> Result:
+    def solve(self, data: covopt.Dataset, **options: object) -> Result:
         self.options = options
-        return self.answer(X, Y, **options)
+        return self.answer(data.X, data.Y, **options)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
         "solve", "iris", *options.split(), *"--time-limit 7 --memory-limit 3 --seed 9 --device cpu --json".split()
     )
     assert (code, err) == (0, "")
-    unset = dict.fromkeys("init width max_width starts callback sample_weight".split())
+    unset = dict.fromkeys("init width max_width starts callback".split())
     given = {"depth": 2, "bias": 0.5, "lam": 0.01, "loss": "mse", "activation": "leaky:0.2", "certify": "none"}
     given |= {"gap": 0.01, "tol": 0.005, "time_limit": 7.0, "memory_limit": 3.0, "seed": 9, "device": "cpu"}
     assert solver.options == given | unset | {"method": "cone", "skip": False, "spread": False}

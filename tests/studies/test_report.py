@@ -302,7 +302,7 @@ def test_bounds_are_rounded_down_wherever_they_are_shown() -> None:
     assert dict(record.describe(close))["gap"] == "1.01e-09 %"
     assert dict(parts.facts(close))["lower bound"] == "1.9999999"
     table = Table("", ["cost", "bound"], [[1.99999999998, Lower(1.99999999998)]])
-    assert (table.cells, table.numeric) == ([["2", "1.99999"]], [True, True])
+    assert (table.cells, table.kinds) == ([["2", "1.99999"]], ["number", "number"])
     plateau = {
         "start": {}, "estimate": {}, "reasons": {"0": ["", ""]}, "exact_start": [1, 2], "level": 2.0,
         "lower": 1.99999999998, "certificate": "exact", "status": "converged", "seconds": 1.0,

@@ -44,25 +44,15 @@ from covopt.studies.audit.hypotheses import Scalings, hint, scalings_of
 
 @dataclass(frozen=True)
 class Schedule:
-    """The shares of an audit's time limit after which each stage ends.
+    """The shares of an audit's time limit after which each stage ends."""
 
-    Attributes:
-        trained: training, without a network.
-        fitted: further training among exact fits, which only the time ends.
-        descended: further training on other losses.
-        suspected: the search for other problems.
-        solved_in_passes: the solver on many samples, where the layers take about ten passes over all of them.
-        solved: the solver on fewer.
-        examined: the layers; the rest is for a better network.
-    """
-
-    trained: float = 0.15
-    fitted: float = 0.1
-    descended: float = 0.25
-    suspected: float = 0.3
-    solved_in_passes: float = 0.4
-    solved: float = 0.6
-    examined: float = 0.8
+    trained: float = 0.15  # training, without a network
+    fitted: float = 0.1  # further training among exact fits, which only the time ends
+    descended: float = 0.25  # further training on other losses
+    suspected: float = 0.3  # the search for other problems
+    solved_in_passes: float = 0.4  # the solver on many samples, where the layers take about ten passes over all of them
+    solved: float = 0.6  # the solver on fewer
+    examined: float = 0.8  # the layers; the rest is for a better network
 
 
 SCHEDULE = Schedule()

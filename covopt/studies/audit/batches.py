@@ -23,26 +23,15 @@ from covopt.runtime.options import whole
 
 @dataclass(frozen=True)
 class Training:
-    """SGD at a constant rate.
+    """SGD at a constant rate."""
 
-    Attributes:
-        batch_size: B.
-        rate: mu.
-        steps: T.
-        momentum: beta.
-    """
-
-    batch_size: int
-    rate: float
-    steps: int
-    momentum: float = 0.0
+    batch_size: int  # B
+    rate: float  # mu
+    steps: int  # T
+    momentum: float = 0.0  # beta
 
     def kept(self, lam: float) -> float | None:
-        """Return (A^T)_11, the retained fraction of the initial weights; None if float64 cannot hold it.
-
-        Raises:
-            ProblemError: a number is out of range.
-        """
+        """Return (A^T)_11, the retained fraction of the initial weights; None if float64 cannot hold it."""
         return known(Decay(self.rate, lam, self.momentum).kept(self.steps))
 
 
@@ -50,16 +39,13 @@ class Training:
 class Batches:
     """The effects that the batches of its training have on a network.
 
-    Attributes:
-        training: the training as the user reports it.
-        kept: the retained fraction of the initial weights; None if float64 cannot hold it.
-        noise: for each layer, l = 1 ... L, in units of 2 lam |W_l|: rms of a batch's gradient, its spread about that of
-            all samples, its floor, its scale, and the residual |grad L^lam|; None where W_l = 0.
+    The noise of a layer is in units of 2 lam |W_l|: rms of a batch's gradient, its spread about that of all samples,
+    its floor, its scale, and the residual |grad L^lam|.
     """
 
-    training: Training
-    kept: float | None
-    noise: Sequence[Summary | None]
+    training: Training  # as the user reports it
+    kept: float | None  # the retained fraction of the initial weights; None if float64 cannot hold it
+    noise: Sequence[Summary | None]  # for each layer, l = 1 ... L; None where W_l = 0
 
     @property
     def rms(self) -> list[float]:
@@ -98,11 +84,7 @@ class Batches:
 
 
 def batches_of(problem: Problem, weights: Weights, training: Training) -> Batches:
-    """Compute the effects of batches on this network.
-
-    Raises:
-        ProblemError: a batch size, rate, momentum or number of steps out of range, or the loss `interpolate`.
-    """
+    """Compute the effects of batches on this network; raise a ProblemError for the loss `interpolate`."""
     noises = batch_noise(problem, weights, training.batch_size)
     entries = [(noise, noise.summary()) for noise in noises]
     by_layer = [None if entry is None else {**entry, "residual": noise.residual} for noise, entry in entries]
@@ -112,12 +94,7 @@ def batches_of(problem: Problem, weights: Weights, training: Training) -> Batche
 def training_of(
     problem: Problem, batch_size: int | None, rate: float | None, steps: int | None, momentum: float, *, has_net: bool
 ) -> Training | None:
-    """Return the training that a user reports for this problem; None if nothing is reported.
-
-    Raises:
-        ProblemError: only a part of it is reported, a number is out of range, the loss is `interpolate`, or there is
-            no network that was trained so.
-    """
+    """Return the training that a user reports for this problem; None if nothing is reported."""
     if batch_size is None and rate is None and steps is None and momentum == 0.0:
         return None
     if not has_net:

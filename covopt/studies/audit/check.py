@@ -44,11 +44,7 @@ DIFFERENCES = ("distance", "R1_lower", "nonlinearity", "orbit_collapse", "sum", 
 
 
 def load(directory: Path) -> Never:
-    """Refuse: the examination of a network is not stored as a whole.
-
-    Raises:
-        RecordError: always; it names the solve that can be loaded.
-    """
+    """Refuse, and name the solve that can be loaded: the examination of a network is not stored as a whole."""
     raise RecordError(f"{directory} holds an audit, which cannot be loaded; load {directory / record.SOLUTION}.")
 
 

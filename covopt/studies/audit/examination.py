@@ -12,6 +12,7 @@ from torch import Tensor
 from covopt.linalg.psd import thin
 from covopt.model.passes import all_outputs, has_many, inputs_triangle, layer_at, parts_of
 from covopt.model.problem import Problem
+from covopt.model.ranks import frobenius
 from covopt.model.subgradient import multiplier, residuals
 from covopt.model.weights import Weights, evaluate
 from covopt.records import record
@@ -31,31 +32,18 @@ OWN = ("missing", "dead", "merging", "unbalanced", "unbalanced_neuron", "verdict
 
 @dataclass(frozen=True)
 class LayerAudit:
-    """The facts of an audit on one hidden layer.
+    """The facts of an audit on one hidden layer."""
 
-    Attributes:
-        facts: stationarity and gap at the end of further training; ranks and number of mergeable groups of the network.
-        escape: the neuron to add at the end of further training; None if the multiplier is not determined.
-        solved: the loss there after the layer's block was solved; None if it was not.
-        grown: the loss after further training with that neuron; None if no size of the neuron lowers the loss.
-        missing: whether that neuron lowers the loss, at first order and trained with it.
-        dead: number of neurons of the network without effect on these data.
-        merging: groups of neurons (numbered from 0) that could be merged into one each.
-        unbalanced: | |W_l|^2 - |W_{l+1} without its bias column|^2 | / (their sum).
-        unbalanced_neuron: the same for the worst neuron, relative to the largest neuron.
-        verdict: in words.
-    """
-
-    facts: Layer
-    escape: MissingNeuron | None
-    solved: float | None
-    merging: list[list[int]]
-    unbalanced: float
-    unbalanced_neuron: float
-    grown: float | None = None
-    missing: bool = False
-    dead: int = 0
-    verdict: str = ""
+    facts: Layer  # stationarity and gap at the end of further training; ranks and mergeable groups of the network
+    escape: MissingNeuron | None  # the neuron to add there; None if the multiplier is not determined
+    solved: float | None  # the loss there after the layer's block was solved; None if it was not
+    merging: list[list[int]]  # groups of neurons (numbered from 0) that could be merged into one each
+    unbalanced: float  # | |W_l|^2 - |W_{l+1} without its bias column|^2 | / (their sum)
+    unbalanced_neuron: float  # the same for the worst neuron, relative to the largest neuron
+    grown: float | None = None  # the loss after further training with it; None if no size of the neuron lowers the loss
+    missing: bool = False  # whether that neuron lowers the loss, at first order and trained with it
+    dead: int = 0  # number of neurons of the network without effect on these data
+    verdict: str = ""  # in words
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""
@@ -101,15 +89,9 @@ def examine(
 ) -> tuple[list[LayerAudit], list[list[Tensor] | None]]:
     """Examine each hidden layer: its neurons in the network, and what it lacks at the end of further training.
 
-    On many samples no block is solved, and no network with a missing neuron is trained.
-
-    Args:
-        end: where its further training ends.
-        proved: the solver's bound and its kind, which hold for the only block at depth 2.
-        options: of the blocks' solves, which are left out once the budget is spent.
-
-    Returns:
-        The layers, not judged yet, and the networks with their neurons; None if no size of a neuron lowers the loss.
+    Return the layers, not judged yet, and the networks with their neurons; None if no size of a neuron lowers the loss.
+    On many samples no block is solved, and no network with a missing neuron is trained. The solver's bound and its
+    kind, `proved`, hold for the only block at depth 2; other blocks are solved until the budget is spent.
     """
     many, layers = has_many(problem, end), range(1, problem.depth)
     escapes = _escapes(problem, end, options, many)
@@ -121,11 +103,8 @@ def examine(
         facts = report(problem, weights, layer, None, Certificate.NONE, value)
         facts = replace(facts, gap=gap, gap_certificate=certificate)
         grown = None if network is None or many else evaluate(problem, network).total
-        merging, off, idle = (
-            mergeable(weights, layer),
-            unbalanced(problem, weights, layer),
-            dead(problem, weights, layer),
-        )
+        merging, off = mergeable(weights, layer), unbalanced(problem, weights, layer)
+        idle = dead(problem, weights, layer)
         audits.append(LayerAudit(facts, escape, solved, merging, *off, grown=grown, dead=idle))
     return audits, networks
 
@@ -186,7 +165,8 @@ def inert_parts(problem: Problem, weights: Weights) -> list[float]:
     for layer, whole in enumerate(problem.decayed(weights), start=1):  # free biases take the means
         factor = thin(inputs_triangle(problem, weights, layer))
         rows = factor.V.T[factor.significant > 0]
-        ratios.append(_relative(whole - (whole @ rows.T) @ rows, whole))
+        size = frobenius(whole)
+        ratios.append(frobenius(whole - (whole @ rows.T) @ rows) / size if size > 0.0 else 0.0)
     return ratios
 
 
@@ -227,9 +207,3 @@ def unbalanced(problem: Problem, weights: Weights, layer: int) -> tuple[float, f
     if total == 0.0:
         return 0.0, 0.0
     return abs(float((incoming - outgoing).sum())) / total, float((incoming - outgoing).abs().max()) / largest
-
-
-def _relative(off: Tensor, whole: Tensor) -> float:
-    """Return |off| / |whole| for matrices whose squares may overflow float64."""
-    largest = float(whole.abs().max()) if whole.numel() else 0.0
-    return float((off / largest).norm() / (whole / largest).norm()) if largest > 0.0 else 0.0

@@ -41,62 +41,40 @@ SLACK = 2.0**-40
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """[J23b, Thm. 6] in a computable form.
+    """[J23b, Thm. 6] in a computable form."""
 
-    Attributes:
-        k: the number of directions for which `at_most` is smallest.
-        sum: over the layers, the squared distances of (s_1(A_l), s_2(A_l), ..., |b_l|) from (1, ..., 1, 0, ..., 0), k
-            ones.
-        at_most: the theorem's bound on it, |W|^2 - sum_{i<=k} (L + 2 log s_i(J)) at the best sample.
-    """
-
-    k: int
-    sum: float
-    at_most: float
+    k: int  # the number of directions for which `at_most` is smallest
+    sum: float  # squared distances of (s_1(A_l), s_2(A_l), ..., |b_l|) from k ones and zeros, over the layers
+    at_most: float  # the theorem's bound on it, |W|^2 - sum_{i<=k} (L + 2 log s_i(J)) at the best sample
 
 
 @dataclass(frozen=True)
 class FunctionAudit:
-    """The properties of a network as a function, at samples.
+    """The properties of a network as a function, at samples; None for what float64 cannot hold.
 
-    Attributes:
-        rows: number of examined samples: all, or evenly spaced ones if there are many.
-        elsewhere: whether they differ from those of the problem.
-        kinks: number of samples on a kink, whose Jacobian is taken beside them.
-        jacobian_rank: the number of samples by the numerical rank of their Jacobian.
-        jacobian_values: the largest singular values of the Jacobian, each the median over the samples; None if float64
-            cannot hold them.
-        pseudo_determinant: smallest, median and largest product of the positive singular values, among the samples of
-            the largest rank; None if that is 0, or if float64 cannot hold it.
-        lower: L max_x sum_i s_i(Jf(x))^(2/L), a bound on |W|^2 over all networks of L layers that compute the same
-            function near these samples, and on nothing else; None where no sample is off all kinks.
-        share: lower / |W|^2.
-        R1_lower: 2 log max_x |Jf(x)|_+ over the samples of the largest rank; a bound on R_1 of the function if its R_0
-            is that rank.
-        bottleneck: the distance of the layers from k ones and zeros.
-        ntk_trace: the mean of Tr Theta(x, x) over the samples, over L.
-        sharpness: the largest eigenvalue of the Gauss-Newton matrix of C on the data (mse for `interpolate`).
-        stable_step: 2 / (sharpness + 2 lam), with free biases 2 / sharpness: gradient descent with a larger step is
-            unstable in that direction.
-        layers: each layer of weights, from the first.
-        statements: those of the papers on one network.
+    `lower` is L max_x sum_i s_i(Jf(x))^(2/L), a bound on |W|^2 over all networks of L layers that compute the same
+    function near these samples, and on nothing else; None where no sample is off all kinks. The samples of the largest
+    rank, if that is not 0, give `pseudo_determinant`, the smallest, median and largest product of the positive singular
+    values, and `R1_lower`, 2 log max_x |Jf(x)|_+, a bound on R_1 of the function if its R_0 is that rank. Gradient
+    descent with a larger step than `stable_step`, 2 / (sharpness + 2 lam), with free biases 2 / sharpness, is unstable
+    in the direction of the sharpness.
     """
 
-    rows: int
-    elsewhere: bool
-    kinks: int
-    jacobian_rank: dict[int, int]
-    jacobian_values: list[float] | None
+    rows: int  # number of examined samples: all, or evenly spaced ones if there are many
+    elsewhere: bool  # whether they differ from those of the problem
+    kinks: int  # number of samples on a kink, whose Jacobian is taken beside them
+    jacobian_rank: dict[int, int]  # the number of samples by the numerical rank of their Jacobian
+    jacobian_values: list[float] | None  # its largest singular values, each the median over the samples
     pseudo_determinant: tuple[float, float, float] | None
     lower: float | None
-    share: float | None
+    share: float | None  # lower / |W|^2
     R1_lower: float | None
-    bottleneck: Bottleneck | None
-    ntk_trace: float | None
-    sharpness: float | None
+    bottleneck: Bottleneck | None  # the distance of the layers from k ones and zeros
+    ntk_trace: float | None  # the mean of Tr Theta(x, x) over the samples, over L
+    sharpness: float | None  # largest eigenvalue of the Gauss-Newton matrix of C on the data (mse for exact fits)
     stable_step: float | None
-    layers: list[FunctionLayer] = field(default_factory=list)
-    statements: list[Statement] = field(default_factory=list)
+    layers: list[FunctionLayer] = field(default_factory=list)  # each layer of weights, from the first
+    statements: list[Statement] = field(default_factory=list)  # those of the papers on one network
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""
@@ -114,7 +92,6 @@ def function_of(
     """Measure the network as a function.
 
     Args:
-        problem, weights: the network; its activation is 1-Lipschitz, as all of covopt's are.
         at: inputs to examine; None: the problem's samples. The sharpness is always that on the problem's samples.
         orbits: the same samples after a transformation, row by row, for the collapse of orbits in each layer.
         work: multiplications that the Jacobians may take; for more, some of the samples are examined.
@@ -163,11 +140,7 @@ def function_of(
 
 
 def checked_inputs(problem: Problem, at: object, orbits: object) -> tuple[Tensor | None, Tensor | None]:
-    """Check the inputs at which the function is examined, and their transforms.
-
-    Raises:
-        ProblemError: they are not matrices of numbers, or do not fit the network or each other.
-    """
+    """Check the inputs at which the function is examined, and their transforms."""
     X = problem.X
     elsewhere = None if at is None else as_matrix(at, "at", X.device).double()
     transformed = None if orbits is None else as_matrix(orbits, "orbits", X.device).double()

@@ -22,28 +22,16 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class FunctionLayer:
-    """One layer of weights, and the representation behind it.
+    """One layer of weights, and the representation behind it."""
 
-    Attributes:
-        layer: l, from 1 to L.
-        singular_values: the largest ones of A_l, W_l without its bias column.
-        dimension: the number of them above 1/2 once the layers are rescaled to the minimal |W|^2.
-        distance: the layer's part of `Bottleneck.sum`.
-        activation_values: the largest singular values of Z_l / sqrt N.
-        affine_dimension: the rank of S_l - its mean over the samples; None for the outputs.
-        nonlinearity: |Z_l - sigma(Z_l)| / |Z_l|; None for the outputs.
-        orbit_collapse: the mean distance of a sample and its transform over that of two samples, in S_l, or in the
-            outputs; None without transforms.
-    """
-
-    layer: int
-    singular_values: list[float] | None
-    dimension: int | None
-    distance: float | None
-    activation_values: list[float] | None
-    affine_dimension: int | None
-    nonlinearity: float | None
-    orbit_collapse: float | None
+    layer: int  # l, from 1 to L
+    singular_values: list[float] | None  # the largest ones of A_l, W_l without its bias column
+    dimension: int | None  # the number of them above 1/2 once the layers are rescaled to the minimal |W|^2
+    distance: float | None  # the layer's part of `Bottleneck.sum`
+    activation_values: list[float] | None  # the largest singular values of Z_l / sqrt N
+    affine_dimension: int | None  # the rank of S_l - its mean over the samples; None for the outputs
+    nonlinearity: float | None  # |Z_l - sigma(Z_l)| / |Z_l|; None for the outputs
+    orbit_collapse: float | None  # distance of a sample to its transform over that to others, mean; None without orbits
 
 
 def layers_of(
@@ -53,13 +41,7 @@ def layers_of(
     k: int | None,
     orbits: Float[Tensor, "N n0"] | None,
 ) -> list[FunctionLayer]:
-    """Measure each layer of a network.
-
-    Args:
-        problem, weights, passage: the network, and its passage at N samples.
-        k: the number of ones of the bottleneck.
-        orbits: the samples after a transformation, row by row.
-    """
+    """Measure each layer of a network at N samples; the bottleneck has k ones, `orbits` are the transformed samples."""
     balanced = in_balance(weights)
     transformed = None if orbits is None else Passage(weights, orbits, problem.beta, problem.activation)
     layers = []

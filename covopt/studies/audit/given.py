@@ -18,24 +18,14 @@ from covopt.runtime.errors import ProblemError, shown
 
 @dataclass(frozen=True)
 class Given:
-    """A network that a user hands over.
+    """A network that a user hands over."""
 
-    Attributes:
-        weights: W_1 ... W_L in float64, the bias column last.
-        slope: of the activation; None if it is unknown.
-        stored: the coarsest dtype in which the weights came.
-    """
-
-    weights: list[Tensor]
-    slope: float | None = None
-    stored: torch.dtype = torch.float64
+    weights: list[Tensor]  # W_1 ... W_L in float64, the bias column last
+    slope: float | None = None  # of the activation; None if it is unknown
+    stored: torch.dtype = torch.float64  # the coarsest dtype in which the weights came
 
     def agreed(self, activation: str | Activation | None) -> Activation:
-        """Return the requested activation, or the network's own; relu if that is unknown.
-
-        Raises:
-            ProblemError: the network has another one.
-        """
+        """Return the requested activation, or the network's own; relu if that is unknown."""
         if activation is None:
             return Activation(self.slope or 0.0)
         chosen = Activation.parse(activation)
@@ -46,13 +36,7 @@ class Given:
 
 
 def network_of(net: object, beta: float, X: object = None) -> Given:
-    """Read a network.
-
-    Args:
-        net: a Result, a file, a module, a state dict, or arrays.
-        beta: the amount of bias.
-        X: inputs (N, n_0) at which a module must answer as its weights do.
-    """
+    """Read a Result, a file, a module, a state dict, or arrays; at X (N, n_0) a module must answer as they do."""
     if isinstance(net, Result):
         stored = net.weights[0].dtype if net.weights else torch.float64
         return Given([W.double() for W in net.weights], net.problem.activation.slope, stored)
@@ -66,11 +50,7 @@ def network_of(net: object, beta: float, X: object = None) -> Given:
 
 
 def amount_of_bias(bias: float | str, decay: str) -> float | str:
-    """Return the amount of bias on which both options agree.
-
-    Raises:
-        ProblemError: they contradict each other, or the decay is unknown.
-    """
+    """Return the amount of bias on which both options agree."""
     if decay not in ("all", "weights"):
         raise ProblemError(f"The decay is {shown(decay)}; use all, or weights for unpenalised biases.")
     if decay == "all":

@@ -32,26 +32,17 @@ Scalings = Callable[[], Mapping[str, object]]
 
 @dataclass(frozen=True)
 class Possibility:
-    """Another problem that the network may solve.
+    """Another problem that the network may solve."""
 
-    Attributes:
-        words: the difference, for "... with WORDS".
-        problem, weights: the problem, and the same function in its weights.
-    """
-
-    words: str
-    problem: Problem
-    weights: list[Tensor]
+    words: str  # the difference, for "... with WORDS"
+    problem: Problem  # the problem
+    weights: list[Tensor]  # the same function in the weights of that problem
 
 
 def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, stop: Callable[[], bool]) -> str:
     """Name the problem that the network may have been trained for; empty if none stands out.
 
-    Args:
-        problem, weights: of the audit, whose loss has a penalty.
-        gain: of further training on it, relative to the cost.
-        scalings: X in other scales.
-        stop: ends the search; called before each possibility.
+    The loss of the audited problem has a penalty; further training lowers it by `gain`, relative to the cost.
     """
     if gain <= 0.01:  # by further training: too little for suspicion
         return ""

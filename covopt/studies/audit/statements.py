@@ -25,7 +25,8 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 from covopt.studies.audit.words import Statement, Void, evaluated
 
-MOST_SAMPLES = 256
+# Samples; multiplications for their Jacobians and the decompositions of these, about.
+MOST_SAMPLES, WORK = 256, 1e10
 LARGEST = 1e150
 """Numbers whose squares float64 holds."""
 CANCELLED = 1e-6
@@ -35,14 +36,9 @@ CANCELLED = 1e-6
 class Network:
     """A network at N samples, in plain numbers.
 
-    Args:
-        problem: its activation and bias.
-        passage: the network at the samples.
-        logs: logarithms of the singular values of J(x), rounded down, (N, r).
-        k: the number of directions of the bottleneck.
-        at_most: the bound on the squared distance of all layers from it.
-
     Attributes:
+        logs: logarithms of the singular values of J(x), rounded down, (N, r).
+        k, at_most: the directions of the bottleneck, and the bound on the squared distance of all layers from it.
         A, Z: A_1 ... A_L and Z_1 ... Z_L.
         inputs: Zs_0 ... Zs_{L-1}, with their bias columns.
         D: the slopes of the hidden layers.
@@ -67,22 +63,14 @@ class Network:
             self.forward.append(A @ (D[self.best][:, None] * self.forward[-1]))
 
     def centred(self, Z: Float[Tensor, "N n"]) -> Float[Tensor, "N n"]:
-        """Return Z less its mean if there is a bias.
-
-        Raises:
-            Void: rounding is what is left of it, or nothing.
-        """
+        """Return Z less its mean if there is a bias; raise Void if only rounding remains."""
         centred = Z if self.problem.beta == 0.0 else Z - Z.mean(dim=0)
         if not float(centred.norm()) > CANCELLED * float(Z.norm()):
             raise Void("a layer is constant at these samples, or vanishes")
         return centred
 
     def representations_at_most(self) -> float:
-        """Return the bound of Theorem 7 on sum_l |Zs_{l-1}(x)|^2, the mean over the samples.
-
-        Raises:
-            Void: the Jacobian at some sample has a rank below k.
-        """
+        """Return the bound of Theorem 7 on sum_l |Zs_{l-1}(x)|^2, the mean over the samples."""
         if not self.k:
             raise Void("the bottleneck has no direction")
         if self.k > self.logs.shape[1] or not bool(self.logs[:, self.k - 1].isfinite().all()):
@@ -99,20 +87,17 @@ def statements_of(
     X: Float[Tensor, "N n0"],
     logs: Float[Tensor, "N r"],
     bottleneck: tuple[int, float],
-    work: float = 1e10,
 ) -> list[Statement]:
-    """Evaluate each statement.
+    """Evaluate each statement on a network.
 
     Args:
-        problem, weights: the network.
-        X: samples; at most MOST_SAMPLES of them are used, evenly spaced, and fewer where they take more than `work`.
+        X: samples; at most MOST_SAMPLES of them are used, evenly spaced, and fewer where they take more than WORK.
         logs: logarithms of the singular values of their Jacobians, rounded down.
         bottleneck: its k, and the bound on the distance from it.
-        work: about how many multiplications the Jacobians and their decompositions may take.
     """
     outputs = len(weights[-1])
     per_sample = sum(outputs * W.numel() + 12 * outputs * W.shape[1] * min(outputs, W.shape[1]) for W in weights)
-    count = max(1, min(len(X), MOST_SAMPLES, int(work / max(1, per_sample))))
+    count = max(1, min(len(X), MOST_SAMPLES, int(WORK / max(1, per_sample))))
     rows = torch.arange(count) * len(X) // count
     passage = Passage(weights, X[rows], problem.beta, problem.activation)
     network = Network(problem, passage, logs[rows], *bottleneck)

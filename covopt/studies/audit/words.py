@@ -45,18 +45,12 @@ class Void(Exception):
 
 @dataclass(frozen=True)
 class Statement:
-    """An inequality smaller <= larger, or a number.
+    """An inequality smaller <= larger, or a number."""
 
-    Attributes:
-        source: paper and number, a key of SENTENCES.
-        smaller, larger: the two sides; `larger` is None for a number, both may be None where the verdict is void.
-        reason: why it is void; else empty.
-    """
-
-    source: str
-    smaller: float | None = None
-    larger: float | None = None
-    reason: str = ""
+    source: str  # paper and number, a key of SENTENCES
+    smaller: float | None = None  # one side; None where the verdict is void
+    larger: float | None = None  # the other; None for a number too
+    reason: str = ""  # why it is void; else empty
 
     @property
     def verdict(self) -> str:

@@ -18,12 +18,7 @@ UNCHECKED = ("why a method cannot solve the problem",)
 
 
 def load(directory: Path) -> Comparison:
-    """Load a stored comparison; no file in it is trusted.
-
-    Raises:
-        RecordError: a run in it is missing or damaged.
-        ValueError: it names a method that covopt does not have.
-    """
+    """Load a stored comparison; no file in it is trusted."""
     methods = record.read_object(directory / Comparison.file)["methods"]
     if unknown := {entry["method"] for entry in methods} - set(METHODS):
         raise ValueError(f"the methods {unknown}")
@@ -60,7 +55,8 @@ def complaints(directory: Path, s: Summary, names: Sequence[str], rounding: floa
         different = [key for key, value in expected.items() if not equal(entries[name].get(key, ...), value)]
         if different:
             yield f"comparison.json and the run {name} state different values of {different[0]}."
-    lines = [[name, *row] for name in entries for row in record.read_table(directory / name / record.HISTORY)[1:]]
+    tables = {name: record.read_table(directory / name / record.HISTORY)[1:] for name in entries}
+    lines = [[name, *row[: len(record.COLUMNS)]] for name, rows in tables.items() for row in rows]  # without the gaps
     if record.read_table(directory / record.HISTORY)[1:] != lines:
         yield "history.csv of the comparison holds other lines than those of its runs."
     if s["best"] != min(costs.values(), default=None) or (costs and costs.get(s["method"]) != s["best"]):

@@ -15,7 +15,6 @@ from covopt.answer.solve import solve
 from covopt.records import record
 from covopt.records.answer import Answer, Words
 from covopt.records.directories import Writer, spare
-from covopt.records.numerals import Lower
 from covopt.runtime.errors import ProblemError, listed, shown
 from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.lazy import lazy
@@ -37,17 +36,11 @@ COLUMNS = ("method", "cost", "median cost", "lower bound", "width", "seconds", "
 
 @dataclass(frozen=True)
 class Contender:
-    """The answer of one method to the problem.
+    """The answer of one method to the problem."""
 
-    Attributes:
-        method: its name.
-        result: its best network; None if the method cannot solve a problem of this kind.
-        reason: why it cannot.
-    """
-
-    method: str
-    result: Result | None
-    reason: str | None = None
+    method: str  # its name
+    result: Result | None  # its best network; None if the method cannot solve a problem of this kind
+    reason: str | None = None  # why it cannot
 
     @property
     def starts(self) -> list[float]:
@@ -55,11 +48,6 @@ class Contender:
         if self.result is None:
             return []
         return self.result.starts or [self.result.cost]
-
-    @property
-    def median(self) -> float:
-        """The median of `starts`; NaN without a network."""
-        return statistics.median(self.starts) if self.starts else math.nan
 
     def summary(self) -> dict[str, object]:
         """Return the result's JSON with `median` and `starts`, or the reason why there is none."""
@@ -110,20 +98,7 @@ class Comparison(Answer):
 
     def rows(self) -> list[tuple[object, ...]]:
         """Return the table, one row for each method; see COLUMNS."""
-        return [
-            (
-                c.method,
-                r.cost,
-                c.median,
-                None if r.lower is None else Lower(r.lower),
-                " x ".join(map(str, r.widths)),
-                r.seconds,
-                str(r.status),
-            )
-            if (r := c.result) is not None
-            else (c.method, None, None, None, "", None, c.reason)
-            for c in self.contenders
-        ]
+        return [words.row(contender.summary()) for contender in self.contenders]
 
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt compare`; unknown or unproved values are None."""
@@ -166,6 +141,7 @@ def compare(
     width: object = None,
     starts: Whole | None = None,
     certify: str = "auto",
+    sample_weight: object = None,
     callback: Callable[[str, Progress], None] | None = None,
     **options: object,
 ) -> Comparison:
@@ -182,7 +158,7 @@ def compare(
         starts: random starts for the methods hidden and train.
         certify: as for `covopt.solve`. With auto, hidden and train take fast: they have no proofs of their own, and the
             whole time goes into their search.
-        options: as for `covopt.solve`; `time_limit` is for each method.
+        options, sample_weight: as for `covopt.solve`; `time_limit` is for each method.
         callback: gets the method and a `Progress` after each round.
 
     Returns:
@@ -209,7 +185,8 @@ def compare(
         own = sizes if method in SIZED else {}
         level = "fast" if method in SIZED and certify == "auto" else certify
         try:
-            result = solve(X, Y, method=method, certify=level, callback=follow, **own, **options)  # type: ignore[arg-type]
+            question = {"sample_weight": sample_weight, **own, **options}
+            result = solve(X, Y, method=method, certify=level, callback=follow, **question)  # type: ignore[arg-type]
         except ProblemError as error:
             refused.append(error)
             contenders.append(Contender(method, None, str(error)))

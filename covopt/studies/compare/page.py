@@ -6,10 +6,10 @@ from pathlib import Path
 
 from covopt.answer import drawing, parts, pictures, stored, words
 from covopt.records import provenance, record
-from covopt.records.numerals import Lower
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
 from covopt.studies.compare import words as compare_words
+from covopt.studies.compare.compare import COLUMNS
 
 
 def page(directory: Path, name: str, s: Summary) -> Page:
@@ -20,10 +20,9 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     best, result = next(m for m in solved if m["method"] == s["method"]), runs[s["method"]]
     proving = max(solved, key=lambda m: -1.0 if m["lower"] is None else m["lower"])
     curves = [drawing.Curve(m["method"], runs[m["method"]].history, m["starts"]) for m in solved if m["method"] in runs]
-    columns = ["method", "cost", "median cost", "lower bound", "width", "seconds", "status"]
-    rows = [_method_row(m) for m in s["methods"]]
+    rows = [compare_words.row(m, report=True) for m in s["methods"]]
     sections = [
-        Section("Side by side", [], pictures.curves(curves, s["lower"]), [Table("All methods", columns, rows)]),
+        Section("Side by side", [], pictures.curves(curves, s["lower"]), [Table("All methods", COLUMNS, rows)]),
         Section(f"The best network ({s['method']})", pictures=parts.network(result, origin)),
         parts.layers(result),
     ]
@@ -40,14 +39,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         python=parts.in_python(best, f"{name}/{s['method']}", "compare"),
         **parts.made(name, best, origin),
     )
-
-
-def _method_row(m: Summary) -> list[object]:
-    if "cost" not in m:
-        return [m["method"], None, None, None, "", None, m["reason"]]
-    wide, ended = " × ".join(map(str, m["widths"])), m["status"].replace("_", " ")
-    lower = None if m["lower"] is None else Lower(m["lower"])
-    return [m["method"], m["cost"], m["median"], lower, wide, m["seconds"], ended]
 
 
 def _gap(cost: float | None, lower: float | None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from covopt.answer.words import neurons_of
-from covopt.records.numerals import down, percent
+from covopt.records.numerals import down, percent, row_of
 from covopt.records.record import Pairs, Summary, headline
 
 
@@ -32,6 +32,15 @@ def pairs(s: Summary) -> Pairs:
         text = "no network" if cost is None else f"cost {cost:.7g}{middle}, {neurons_of(m['widths'])}"
         lines.append((m["method"], f"{text}, {m['seconds']:.3g} s, {m['status'].replace('_', ' ')}"))
     return [*lines, ("lower bound", "none proved" if s["lower"] is None else down(s["lower"], 8))]
+
+
+def row(m: Summary, report: bool = False) -> tuple[object, ...]:
+    """Return the row of a method in a table, with the signs of a report or those of a terminal."""
+    if "cost" not in m:
+        return m["method"], None, None, None, "", None, m["reason"]
+    widths = (" × " if report else " x ").join(map(str, m["widths"]))
+    status = m["status"].replace("_", " ") if report else m["status"]
+    return *row_of(m, ("method", "cost", "median", "lower")), widths, m["seconds"], status
 
 
 def _beside(name: str, cost: float, best: float) -> str:

@@ -36,11 +36,7 @@ UNCHECKED = (
 
 
 def directories_of(directory: Path) -> dict[int, str]:
-    """Return the directory of the run of each depth, ascending.
-
-    Raises:
-        ValueError: a directory's name is not a depth.
-    """
+    """Return the directory of the run of each depth, ascending."""
     summary = record.read_summary(directory / record.SOLUTION)
     names = {int(str(summary["depth"])): record.SOLUTION}
     subdirectory = directory / "depths"
@@ -50,12 +46,7 @@ def directories_of(directory: Path) -> dict[int, str]:
 
 
 def load(directory: Path) -> Depths:
-    """Load a stored `depth`; no file in it is trusted.
-
-    Raises:
-        RecordError: a run in it is missing or damaged.
-        ValueError: another file is damaged.
-    """
+    """Load a stored `depth`; no file in it is trusted."""
     stated = record.read_object(directory / Depths.file)
     results = {depth: load_run(directory / name) for depth, name in directories_of(directory).items()}
     for depth, result in results.items():

@@ -31,21 +31,13 @@ from covopt.studies.depth.depth_search import Member
 
 @dataclass(frozen=True)
 class Point:
-    """One depth of the curve.
+    """One depth of the curve."""
 
-    Attributes:
-        result: the network of lowest cost, with the bound and its certificate.
-        source: the origin of the network.
-        slope: the change of the cost per layer since the depth before; divided by lam with a penalty.
-        identity: the cost of the network of the depth before with identity layers: the minimum here is no higher.
-        shapes: of each hidden layer.
-    """
-
-    result: Result
-    source: str
-    slope: float | None
-    identity: float | None
-    shapes: list[LayerShape]
+    result: Result  # the network of lowest cost, with the bound and its certificate
+    source: str  # the origin of the network
+    slope: float | None  # the change of the cost per layer since the depth before; divided by lam with a penalty
+    identity: float | None  # cost of the network one depth before with identity layers; the minimum here is no higher
+    shapes: list[LayerShape]  # of each hidden layer
 
     @property
     def depth(self) -> int:
@@ -88,15 +80,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Family:
-    """The networks of lowest cost found with a hidden layer of at most `rank` neurons.
+    """The networks of lowest cost found with a hidden layer of at most `rank` neurons."""
 
-    Attributes:
-        rank: k.
-        members: by depth.
-    """
-
-    rank: int
-    members: dict[int, Member]
+    rank: int  # k
+    members: dict[int, Member]  # by depth
 
     @property
     def curve(self) -> list[tuple[int, float]]:

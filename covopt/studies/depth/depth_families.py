@@ -48,12 +48,7 @@ ON_LINE = "the inputs on a line"
 
 
 class FamilySearch:
-    """The families of a search, each with its share of the time.
-
-    Args:
-        search: of the curve, whose networks the families share.
-        seed: of the random starts.
-    """
+    """The families of a search, each with its share of the time; they share the networks of the curve."""
 
     def __init__(self, search: DepthSearch, seed: int) -> None:
         self._search, self._seed = search, seed

@@ -59,18 +59,12 @@ UNSURE = "the targets differ by no more than the misfit that counts as exact"
 
 @dataclass(frozen=True)
 class Limit:
-    """The proved behaviour of the cost at large depth.
+    """The proved behaviour of the cost at large depth."""
 
-    Attributes:
-        R0: lim R(L) / L; None if nothing is proved.
-        reason: the reason, for readers.
-        low, high: lim inf and lim sup of R(L) - L lie between them; None if no end is proved.
-    """
-
-    R0: int | None
-    reason: str
-    low: float | None = None
-    high: float | None = None
+    R0: int | None  # lim R(L) / L; None if nothing is proved
+    reason: str  # the reason, for readers
+    low: float | None = None  # lim inf R(L) - L is not below it; None if it is not proved
+    high: float | None = None  # lim sup R(L) - L is not above it; None if it is not proved
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""
@@ -80,9 +74,8 @@ class Limit:
 def limit_of(problem: Problem, networks: Iterable[tuple[Problem, Weights]] = ()) -> Limit | None:
     """Return lim R(L) / L, and an interval for the remainder if it is 1; None with a penalty.
 
-    Args:
-        problem: an exact fit at any depth of 3 or more, X (N, n_0), Y (N, n_L); its depth does not matter.
-        networks: that fit at some depth, each with its problem; those with a layer of one neuron bound R1.
+    The depth of the problem does not matter. Networks that fit at some depth, each with its problem, bound R1 if they
+    have a layer of one neuron.
     """
     if problem.stated_lam is not None:
         return None
@@ -178,23 +171,15 @@ Band = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Expansion:
-    """The fit of one range of depths.
+    """The fit of one range of depths."""
 
-    Attributes:
-        first, last: the depths of the range.
-        R0: the integer that is not fitted.
-        R1, R2: with their bands.
-        rms: of the residuals.
-        good: whether the expansion describes the range.
-    """
-
-    first: int
-    last: int
-    R0: int
-    R1: Band
-    R2: Band
-    rms: float
-    good: bool
+    first: int  # the first depth of the range
+    last: int  # the last one
+    R0: int  # the integer that is not fitted
+    R1: Band  # the estimate, with its band
+    R2: Band  # the same
+    rms: float  # of the residuals
+    good: bool  # whether the expansion describes the range
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""
@@ -212,9 +197,7 @@ def expansions(
     """Fit each range of at least four neighbouring depths of equal dimension.
 
     Args:
-        depths: ascending.
-        costs: the lowest known at each.
-        dimensions: of each network.
+        depths, costs, dimensions: ascending; the lowest cost known at each, and the dimension of its network.
         spreads: a guess of how far each cost may be above the minimum; None: 0.
         proved: ends of an interval for R1 if R0 = 1, None if there is none; they cut off the band.
     """

@@ -48,23 +48,15 @@ SHORTEST = 0.05
 
 @dataclass(frozen=True)
 class Member:
-    """The network of lowest cost found at one depth within a family.
+    """The network of lowest cost found at one depth within a family."""
 
-    Attributes:
-        cost: recomputed in float64; weights: W_1 ... W_L; source: the origin of the network.
-    """
-
-    cost: float
-    weights: list[Tensor]
-    source: str
+    cost: float  # recomputed in float64
+    weights: list[Tensor]  # W_1 ... W_L
+    source: str  # the origin of the network
 
 
 class DepthSearch(Continuation[int, Result]):
-    """The search for networks of all depths.
-
-    Args:
-        problems: the problem at each depth, ascending.
-        whole: the budget that includes the last exchange of networks; other arguments are those of a Continuation.
+    """The search for networks of all depths, ascending; `whole` includes the last exchange of networks.
 
     Attributes:
         sources: the origin of each network in `best`; refused: why a depth has none.
@@ -97,14 +89,9 @@ class DepthSearch(Continuation[int, Result]):
         return all(result.status is Status.OPTIMAL for result in self.best.values())
 
     def run(self, depths: Sequence[int], part: float, init: Weights | None = None) -> None:
-        """Solve these depths, from the smallest up, until a share of the time is over.
+        """Solve these depths, from the smallest up, until a part of the time limit is over.
 
-        Args:
-            depths: ascending; part: of the time limit.
-            init: a network to start from at its own depth, and through insertion at larger ones.
-
-        Raises:
-            InfeasibleError: no depth has a network that fits.
+        A network `init` is a start at its own depth, and through insertion at larger ones.
         """
         done = [depth for depth, result in self.best.items() if result.status in (Status.OPTIMAL, Status.CONVERGED)]
         for depth, turn in self.budget.part(part).turns([depth for depth in depths if depth not in done]):
@@ -271,11 +258,7 @@ class DepthSearch(Continuation[int, Result]):
 
 
 def improved(result: Result, weights: Sequence[Tensor], seconds: float) -> Result:
-    """Return the result with another network, after these seconds of the search; its bound and proof stay.
-
-    Raises:
-        InternalError: the network costs less than the bound that counts as proved.
-    """
+    """Return the result with another network, after these seconds of the search; its bound and proof stay."""
     updated = replace(result, weights=[W.double() for W in weights], layers=[])
     cost = evaluate(updated.problem, updated.weights)
     if not updated.problem.allows(cost.residual):

@@ -27,7 +27,7 @@ from covopt.model.activation import Activation
 from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_network
-from covopt.runtime.errors import ProblemError, listed, shown
+from covopt.runtime.errors import ProblemError, listed
 from covopt.runtime.loop import Budget, Callback, Status
 from covopt.runtime.options import whole_numbers
 from covopt.solvers.deep.starts import ENDS
@@ -85,8 +85,8 @@ def depth(
         ProblemError: an option is out of range, data have the wrong shape, or `init` belongs to another problem.
         InfeasibleError: `interpolate` on data that no network of these depths fits.
     """
-    chosen = _numbers(depths, "depths", 2)
-    chosen_ranks = None if ranks is None else _numbers(ranks, "ranks", 1, can_be_empty=True)
+    chosen = whole_numbers(depths, "depths", 2)
+    chosen_ranks = None if ranks is None else whole_numbers(ranks, "ranks", 1, can_be_empty=True)
     budget = Budget(time_limit=time_limit)
     asked: dict[str, Any] = {**question, "bias": bias, "activation": activation}
     effort = {name: asked.pop(name) for name in ("certify", "gap", "seed")}
@@ -136,15 +136,6 @@ def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
             shapes = layer_shapes(result.problem, result.weights)
             shown_there.add(shapes[bottleneck(shapes) - 1].dimension)
     return sorted({*RANKS, *(rank for rank in shown_there if 1 <= rank <= MOST_SHOWN)})
-
-
-def _numbers(values: Sequence[int], name: str, least: int, can_be_empty: bool = False) -> list[int]:
-    """Return whole numbers of at least `least`, each once, ascending; raise a ProblemError for others."""
-    numbers = whole_numbers(values, least)
-    if numbers is None or not (numbers or can_be_empty):
-        text = shown(values) if numbers is None else "none"
-        raise ProblemError(f"The {name} are {text}; give whole numbers of at least {least}.")
-    return numbers
 
 
 def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:

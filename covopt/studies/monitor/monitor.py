@@ -27,7 +27,7 @@ from covopt.answer.result import Result
 from covopt.model.loss import Loss
 from covopt.model.passes import loss_and_slopes
 from covopt.model.problem import Problem, make_problem
-from covopt.model.ranks import TOLERANCE, check_tolerance, threshold_rank
+from covopt.model.ranks import TOLERANCE, check_tolerance, frobenius, threshold_rank
 from covopt.model.scalars import as_number
 from covopt.model.weights import check_network
 from covopt.records.numerals import percent, percent_at_most
@@ -272,10 +272,8 @@ def _same(A: Tensor, B: Tensor) -> bool:
 def _residual(problem: Problem, W: Tensor, G: Tensor) -> float | None:
     """Return |G + 2 lam W| / (2 lam |W|) without overflow; |G| / (2 lam) for W = 0."""
     pulled = problem.penalised(W)
-    off, size = G / (2.0 * problem.lam) + pulled, float(pulled.abs().max()) if pulled.numel() else 0.0
-    if size == 0.0:
-        return known_number(float(off.norm()))
-    return known_number(float((off / size).norm() / (pulled / size).norm()))
+    off, size = frobenius(G / (2.0 * problem.lam) + pulled), frobenius(pulled)
+    return known_number(off / size if size > 0.0 else off)
 
 
 def _drawn(problem: Problem, rows: int, seed: Seed) -> Tensor:

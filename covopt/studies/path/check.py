@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path as File
+from types import NoneType
 
 from numpy.typing import NDArray
 
@@ -33,12 +34,7 @@ NEVER = ("lam_max", "status", "seconds", "seed", "version", "data", "scale", "ta
 
 
 def load(directory: File) -> Path:
-    """Load a stored path; no file in it is trusted.
-
-    Raises:
-        RecordError: a run in it is missing or damaged.
-        ValueError: another file is damaged.
-    """
+    """Load a stored path; no file in it is trusted."""
     stated = record.read_object(directory / Path.file)
     problem = replace(problem_of(read_npz(directory / record.PROBLEM)).double(), lam=1.0)
     networks, proved = read_npz(directory / "networks.npz"), read_npz(directory / "certificates.npz")
@@ -46,6 +42,8 @@ def load(directory: File) -> Path:
     if not lams or sorted(set(lams), reverse=True) != lams or not all(0.0 < lam < math.inf for lam in lams):
         raise ValueError("values of lam that do not fall")
     points = [_point(problem, lam, place, networks, proved) for place, lam in enumerate(lams, start=1)]
+    if not record.has_form(stated["scored_by"], (NoneType, int, {"test"})):
+        raise ValueError("scores of another kind")
     held = read_npz(directory / "test.npz")
     tests = [p["test"] for p in stated["points"]]
     low, high = stated["lam_max"]
@@ -58,7 +56,7 @@ def load(directory: File) -> Path:
         known=LamMax(None if low is None else float(low), None if high is None else float(high)),
         end=end,
         tests=[] if None in tests else [float(test) for test in tests],
-        scored_by=_scored(stated["scored_by"]),
+        scored_by=stated["scored_by"],
         held_out=HeldOut.of((held["X"], held["Y"]), problem) if held else None,
         status=Status(stated["status"]),
         seconds=float(stated["seconds"]),
@@ -119,9 +117,3 @@ def _point(
     kind = Certificate(certificate["certificate"].item())
     lower = float(certificate["lower"].item())
     return replace(point, lower=lower, certificate=kind, proof=read_proof(kind, problem, lower, certificate))
-
-
-def _scored(value: object) -> str | int | None:
-    if value is None or value == "test" or (isinstance(value, int) and not isinstance(value, bool)):
-        return value  # type: ignore[return-value]
-    raise ValueError("scores of another kind")

@@ -43,19 +43,13 @@ ROUNDING = 1e-13
 
 @dataclass(frozen=True)
 class Envelope:
-    """Bounds on L* at every lam.
+    """Bounds on L* at every lam."""
 
-    Attributes:
-        fits, norms: fit and norm of each network, so that L*(lam) <= fit + lam norm.
-        lams, lowers: vertices of the concave hull of the proved bounds, lam ascending, (0, 0) first.
-        kinds: the kind of proof of each vertex, as the caller names it.
-    """
-
-    fits: Float[np.ndarray, " k"]
-    norms: Float[np.ndarray, " k"]
-    lams: Float[np.ndarray, " v"]
-    lowers: Float[np.ndarray, " v"]
-    kinds: tuple[str, ...]
+    fits: Float[np.ndarray, " k"]  # C(F) of each network: L*(lam) <= fit + lam norm
+    norms: Float[np.ndarray, " k"]  # |W|^2 of each
+    lams: Float[np.ndarray, " v"]  # vertices of the concave hull of the proved bounds, ascending, (0, 0) first
+    lowers: Float[np.ndarray, " v"]  # the bounds there
+    kinds: tuple[str, ...]  # the kind of proof of each vertex, as the caller names it
 
     @staticmethod
     def of(lines: Iterable[tuple[float, float]], proved: Iterable[tuple[float, float, str]]) -> Envelope:

@@ -77,12 +77,9 @@ class LamMax:
 
 
 def lam_max(problem: Problem, seconds: float, seed: int = 0) -> LamMax:
-    """Bound lam_max for mse or cross-entropy with equal sample weights, whatever its own lam.
+    """Bound lam_max for mse or cross-entropy with equal sample weights in float64, whatever its own lam.
 
-    Args:
-        problem: in float64.
-        seconds: for slow proofs of the upper end; 0: none of them.
-        seed: of the search for the lower end.
+    Slow proofs of the upper end take these seconds; the seed is that of the search for the lower end.
     """
     if problem.depth > 2:
         return LamMax(0.0, _deep_end(problem))
@@ -197,10 +194,7 @@ def _free_ends(problem: Problem, seconds: float, seed: int) -> tuple[float, floa
     """Return the ends of an interval for lam_max of two layers with free biases.
 
     They are nearly equal if an oracle is exact. The upper end is infinite if unpenalised columns depend on one another,
-    up to rounding.
-
-    Args:
-        problem, seconds, seed: as for `lam_max`; without seconds the upper end is that by norms.
+    up to rounding; without seconds it is that by norms.
     """
     A = _free_slope(problem)
     if not bool(A.any()):

@@ -49,25 +49,15 @@ NEAREST = 0.25
 
 @dataclass(frozen=True)
 class Point:
-    """One lam of a path.
+    """One lam of a path."""
 
-    Attributes:
-        lam: the strength of the penalty.
-        weights: W_1 ... W_L of the best network found.
-        cost: fit + lam norm, recomputed in float64.
-        fit: C(F); norm: |W|^2.
-        lower: the bound proved at this lam itself; None without one. certificate: what proves it.
-        proof: what proves `lower`.
-        status: of its last solve.
-    """
-
-    lam: float
-    weights: list[Tensor]
-    cost: Cost
-    lower: float | None
-    certificate: Certificate
-    proof: Proof | None = None
-    status: Status = Status.TIME_LIMIT
+    lam: float  # the strength of the penalty
+    weights: list[Tensor]  # W_1 ... W_L of the best network found
+    cost: Cost  # C(F) + lam |W|^2 and its parts, recomputed in float64
+    lower: float | None  # the bound proved at this lam itself; None without one
+    certificate: Certificate  # what proves it
+    proof: Proof | None = None  # what proves `lower`
+    status: Status = Status.TIME_LIMIT  # of its last solve
 
     @staticmethod
     def of(result: Result) -> Point:
@@ -110,13 +100,9 @@ def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
 
 
 class PathSearch(Continuation[float, Point]):
-    """The search for networks and bounds along lam.
+    """The search for networks and bounds along lam, from a problem at any lam and earlier points in any order.
 
-    Args:
-        problem: at any lam; the other arguments are those of a Continuation, `earlier` in any order.
-
-    Attributes:
-        provable: whether slow proofs apply: two layers, no exact oracle.
+    `provable` is true if slow proofs apply: two layers, no exact oracle.
     """
 
     def __init__(

@@ -239,11 +239,7 @@ ARCHITECTURES: dict[str, Architecture] = {kind.name: kind for kind in (PLAIN, No
 
 
 def architecture_of(name: object) -> Architecture:
-    """Return the architecture of this name.
-
-    Raises:
-        ProblemError: there is none.
-    """
+    """Return the architecture of this name; raise a ProblemError if there is none."""
     if not (isinstance(name, str) and name in ARCHITECTURES):
         raise ProblemError(f"The architecture is {shown(name)}; give plain, batch_norm or residual.")
     return ARCHITECTURES[name]

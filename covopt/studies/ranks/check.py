@@ -39,12 +39,7 @@ UNCHECKED = (
 
 
 def load(directory: Path) -> Ranks:
-    """Load a stored `ranks`; no file in it is trusted.
-
-    Raises:
-        RecordError: a run in it is missing or damaged.
-        ValueError, DataError, ProblemError: another file is damaged.
-    """
+    """Load a stored `ranks`; no file in it is trusted."""
     stated = record.read_object(directory / Ranks.file)
     data = read_npz(directory / record.PROBLEM)
     X, Y = (torch.from_numpy(_numbers(data[name], 2)) for name in ("X", "Y"))

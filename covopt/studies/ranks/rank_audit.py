@@ -28,39 +28,22 @@ from covopt.studies.ranks.architectures import PLAIN, Architecture
 
 @dataclass(frozen=True)
 class LayerRanks:
-    """The facts on the rank of one weight matrix; None if unknown or meaningless.
+    """The facts on the rank of one weight matrix; None if unknown or meaningless."""
 
-    Attributes:
-        layer: l = 1 ... L.
-        shape: of W_l.
-        values: singular values of W_l, descending.
-        rank: tolerance -> #{s_i > tolerance |W|}.
-        stable_rank: |W|^2 / s_1^2.
-        functional_rank: the smallest r whose best rank-r replacement raises C by at most 1 %.
-        predicted: tolerance -> the rank that the decayed initial weights alone give.
-        gradient_rank: the largest rank of the gradients of the drawn batches.
-        gradient_bound: an upper bound on it.
-        window: the number of steps that the weights remember, at the smallest tolerance, and its bound on the rank.
-        batch_bound: the chain of bounds from one batch, the smallest of the drawn ones.
-        noise: the size of the batches' moves in the layer.
-        residual: |grad L^lam| / (2 lam |W|).
-        dead: number of neurons without effect; None for the last layer, and behind normalisations.
-    """
-
-    layer: int
-    shape: tuple[int, int]
-    values: Float[Tensor, " r"]
-    rank: dict[float, int]
-    stable_rank: float
-    functional_rank: int
-    predicted: dict[float, int] | None
-    gradient_rank: int | None
-    gradient_bound: int | None
-    window: Window | None
-    batch_bound: BatchBound | None
-    noise: Noise | None
-    residual: float | None
-    dead: int | None
+    layer: int  # l = 1 ... L
+    shape: tuple[int, int]  # of W_l
+    values: Float[Tensor, " r"]  # singular values of W_l, descending
+    rank: dict[float, int]  # tolerance -> #{s_i > tolerance |W|}
+    stable_rank: float  # |W|^2 / s_1^2
+    functional_rank: int  # the smallest r whose best rank-r replacement raises C by at most 1 %
+    predicted: dict[float, int] | None  # tolerance -> the rank that the decayed initial weights alone give
+    gradient_rank: int | None  # the largest rank of the gradients of the drawn batches
+    gradient_bound: int | None  # an upper bound on it
+    window: Window | None  # steps that the weights remember, at the smallest tolerance, and the bound on the rank
+    batch_bound: BatchBound | None  # the chain of bounds from one batch, the smallest of the drawn ones
+    noise: Noise | None  # the size of the batches' moves in the layer
+    residual: float | None  # |grad L^lam| / (2 lam |W|)
+    dead: int | None  # number of neurons without effect; None for the last layer, and behind normalisations
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON; the tails are relative to |W|, of ranks from 0 to full."""
@@ -92,10 +75,6 @@ def audit_ranks(
         steps: T of the training.
         start: the weights at its start; with decay and steps they give the predicted rank.
         seed: of the batches.
-
-    Raises:
-        ProblemError: weights or start do not fit the problem, a tolerance or a batch size is out of range, or the loss
-            is `interpolate`.
     """
     check_network(problem, weights)
     if start is not None and [W.shape for W in start] != [W.shape for W in weights]:

@@ -29,33 +29,20 @@ decay has left."""
 
 @dataclass(frozen=True)
 class RankCell:
-    """One network with its audit.
+    """One network with its audit."""
 
-    Attributes:
-        setting: its training.
-        weights: W_1 ... W_L in float64; start: the weights before the first step, if they are known.
-        steps: the number taken; None if that is unknown.
-        diverged: the weights were no longer finite after these steps; then there is no audit.
-        course: the records of a network that was trained here.
-        cost: of the weights; accuracy: the share of samples in the right class, for cross-entropy.
-        test_accuracy: the same of the held-out data, if there are any.
-        layers: the audit of the rank of each matrix.
-        samples: N.
-        measured: the retained fraction of the initial weights by `measured_kept`, for a given network.
-    """
-
-    setting: Setting
-    weights: list[Tensor]
-    start: list[Tensor] | None
-    steps: int | None
-    diverged: bool
-    course: Course | None
-    cost: Cost
-    accuracy: float | None
-    layers: list[LayerRanks]
-    samples: int
-    measured: float | None = None
-    test_accuracy: float | None = None
+    setting: Setting  # its training
+    weights: list[Tensor]  # W_1 ... W_L in float64
+    start: list[Tensor] | None  # the weights before the first step, if they are known
+    steps: int | None  # the number taken; None if that is unknown
+    diverged: bool  # the weights were no longer finite after these steps; then there is no audit
+    course: Course | None  # the records of a network that was trained here
+    cost: Cost  # of the weights
+    accuracy: float | None  # the share of samples in the right class, for cross-entropy
+    layers: list[LayerRanks]  # the audit of the rank of each matrix
+    samples: int  # N
+    measured: float | None = None  # the retained fraction by `measured_kept`, for a given network
+    test_accuracy: float | None = None  # the same of the held-out data, if there are any
 
     @property
     def finished(self) -> bool:

@@ -164,44 +164,28 @@ def ranks(
 
 @dataclass(frozen=True)
 class _Request:
-    """The options of a call.
-
-    Attributes:
-        architecture: of all networks.
-        strengths: the values of lam.
-        batch_size, rate, momentum, nesterov, seeds: as the caller gave them.
-        milestones, gamma: of the rate, in epochs.
-        until: `kept`, `epochs` or `steps`, and its value.
-        seed, tolerances: of the starts, and of the ranks.
-        budget, callback: of everything.
-        reference: seconds for the solver; None: a third of the time.
-        most: of networks, and of weights of one network.
-    """
+    """The options of a call: batch sizes, rates, momenta and seeds as the caller gave them."""
 
     architecture: Architecture
-    strengths: list[float]
+    strengths: list[float]  # the values of lam
     batch_size: int | Sequence[int] | None
     rate: Numbers | None
     momentum: Numbers
     nesterov: bool
-    milestones: list[float]
+    milestones: list[float]  # in epochs
     gamma: float
-    until: dict[str, Any]
+    until: dict[str, Any]  # `kept`, `epochs` or `steps`, and its value
     seeds: int | None
     seed: int
     tolerances: list[float]
     budget: Budget
-    reference: float | None
+    reference: float | None  # seconds for the solver; None: a third of the time
     callback: Callback | None
-    most: tuple[int, int] = (1_000, 100_000_000)
+    most: tuple[int, int] = (1_000, 100_000_000)  # networks, and weights of one network
 
     @property
     def share(self) -> float:
-        """The seconds for the solver.
-
-        Raises:
-            ProblemError: they leave no time for the training.
-        """
+        """The seconds for the solver; raise a ProblemError if they leave no time for the training."""
         limit = self.budget.time_limit
         if self.architecture is not PLAIN and self.reference:
             raise ProblemError("The solver knows plain networks alone; leave its time, reference, out.")
@@ -215,12 +199,7 @@ class _Request:
         return value
 
     def grid(self, problem: Problem) -> list[Setting]:
-        """Return every combination, with the seed varying fastest.
-
-        Raises:
-            ProblemError: a value is out of range, or twice in a list; a batch is larger than the data; the initial
-                weights never fade.
-        """
+        """Return every combination, with the seed varying fastest."""
         batch_size = self.batch_size
         if batch_size is None:
             batch_size = [size for size in (4, 16, 64) if size <= problem.samples] or [problem.samples]

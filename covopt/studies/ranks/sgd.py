@@ -56,27 +56,17 @@ class Training(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Setting:
-    """The training of one network; None for values that are unknown, of a network that was trained elsewhere.
+    """The training of one network; None for values that are unknown, of a network that was trained elsewhere."""
 
-    Attributes:
-        batch_size: B samples in each step, at most N.
-        rate: the learning rate mu; momentum: m of PyTorch's `SGD`, without dampening.
-        nesterov: Nesterov's form of it.
-        lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay; 0 is allowed here.
-        steps: the requested number.
-        milestones: the steps after which the rate is multiplied by `gamma`.
-        seed: of the start.
-    """
-
-    batch_size: int | None
-    rate: float | None
-    lam: float
-    steps: int | None
-    momentum: float = 0.0
-    nesterov: bool = False
-    milestones: tuple[int, ...] = ()
+    batch_size: int | None  # B samples in each step, at most N
+    rate: float | None  # the learning rate mu
+    lam: float  # strength of the penalty lam |W|^2, half of PyTorch's weight_decay; 0 is allowed here
+    steps: int | None  # the requested number
+    momentum: float = 0.0  # m of PyTorch's `SGD`, without dampening
+    nesterov: bool = False  # Nesterov's form of it
+    milestones: tuple[int, ...] = ()  # the steps after which the rate is multiplied by `gamma`
     gamma: float = 1.0
-    seed: int | None = None
+    seed: int | None = None  # of the start
 
     def decay(self, steps: int | None) -> Decay | StepwiseDecay | None:
         """Return the recursion by which the initial weights fade in these steps; None if the rate is unknown."""
@@ -90,40 +80,25 @@ class Setting:
 
 @dataclass
 class Course:
-    """The records of one network, the start first.
+    """The R records of one network, the start first, whose distance is 0."""
 
-    Attributes:
-        steps: the steps of the records (R,).
-        fits: C over all samples (R,); norms: |W|^2 (R,); accuracies: the share of right samples (R,).
-        distances: the mean over the layers of |W_{l,t} - W_{l,t-1}|_F, the last step (R,); 0 at the start.
-        test_accuracies: the share of right held-out samples (R,); empty without held-out data.
-        spectra: for each layer the singular values of W_l at each record, descending, (R, min(n_l, n_{l-1} + 1)).
-    """
-
-    steps: list[int] = field(default_factory=list)
-    fits: list[float] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
-    accuracies: list[float] = field(default_factory=list)
-    distances: list[float] = field(default_factory=list)
-    test_accuracies: list[float] = field(default_factory=list)
-    spectra: list[list[Tensor]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)  # of the records
+    fits: list[float] = field(default_factory=list)  # C over all samples
+    norms: list[float] = field(default_factory=list)  # |W|^2
+    accuracies: list[float] = field(default_factory=list)  # the share of right samples
+    distances: list[float] = field(default_factory=list)  # |W_{l,t} - W_{l,t-1}|_F of the last step, the layers' mean
+    test_accuracies: list[float] = field(default_factory=list)  # of held-out samples; empty without them
+    spectra: list[list[Tensor]] = field(default_factory=list)  # for each record and layer s_i(W_l), descending
 
 
 @dataclass(frozen=True)
 class Descended:
-    """One network at the end of its training.
+    """One network at the end of its training."""
 
-    Attributes:
-        weights: W_1 ... W_L at the last step; if it diverged, at its last record.
-        steps: the number taken, None if that is unknown; fewer than requested if time ended, or if it diverged.
-        diverged: whether the weights were no longer finite.
-        course: its records; None for a network that was trained elsewhere.
-    """
-
-    weights: list[Tensor]
-    steps: int | None
-    diverged: bool = False
-    course: Course | None = None
+    weights: list[Tensor]  # W_1 ... W_L at the last step; if it diverged, at its last record
+    steps: int | None  # the number taken, None if unknown; fewer than requested if time ended, or if it diverged
+    diverged: bool = False  # whether the weights were no longer finite
+    course: Course | None = None  # its records; None for a network that was trained elsewhere
 
 
 def he_start(problem: Problem, widths: Widths, seed: int) -> list[Tensor]:
@@ -149,17 +124,9 @@ def train_sgd(
 ) -> tuple[list[Descended], Status]:
     """Train each network from its start with its options, which are all known; one group for each batch size.
 
-    The penalty is that of the options; the problem's own lam plays no part.
-
-    Args:
-        problem: data and loss, which must be mse or cross_entropy.
-        starts, options: one for each network.
-        test: held-out data, on which accuracies are recorded.
-        seed: of the order of the samples.
-        budget: its time; networks come back as they are then.
-
-    Returns:
-        The networks in the order of their starts, and CONVERGED if no limit ended the training.
+    The loss is mse or cross_entropy, the penalty that of the options; the problem's own lam plays no part. Accuracies
+    on `test` are recorded, and the seed orders the samples. Return the networks in the order of their starts, as they
+    are when the time is over, and CONVERGED if no limit ended the training.
     """
     trainer = _Trainer(_Task(problem, architecture, test, seed), starts, options)
     outcome = run(trainer, budget or Budget(), callback)
@@ -230,13 +197,9 @@ def _grouped(starts: Sequence[Weights], options: Sequence[Setting]) -> Iterator[
 
 
 class _Group:
-    """Networks of one batch size during their training.
+    """Networks of one batch size, `members` by their indices, which have taken `steps` of `last` steps.
 
-    Attributes:
-        members: their indices; batch_size: B; width: of the widest hidden layer.
-        steps: taken so far; last: of the network with the most steps.
-        cost: the lowest at the last record.
-        finished: nothing is left to do.
+    `cost` is the lowest at the last record; the group is finished when nothing is left to do.
     """
 
     def __init__(

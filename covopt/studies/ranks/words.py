@@ -265,14 +265,10 @@ def of_layer(
     retained: float | None = None,
     reference: int | None = None,
 ) -> str:
-    """Return the verdict on one weight matrix.
+    """Return the verdict on one weight matrix, from `LayerRanks.summary()` and a key of its rank.
 
-    Args:
-        layer: `LayerRanks.summary()`.
-        tolerance: one of the keys of its rank.
-        batch_size: of the training; None if it is unknown.
-        retained: the retained fraction of the initial weights; None if it is unknown.
-        reference: the rank of the same matrix in the solver's network; None if it is unknown.
+    The batch size, the retained fraction of the initial weights and the rank of the same matrix in the solver's network
+    are None if they are unknown.
     """
     sentences = [
         of_start(layer, tolerance, retained),

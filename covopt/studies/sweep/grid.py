@@ -49,20 +49,12 @@ _KINDS = {str: "text in quotes", int: "a whole number", float: "a number", bool:
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells of a sweep, and their data.
+    """The cells of a sweep, and their data; held-out data by the source of their data set and their own."""
 
-    Attributes:
-        cells: the options of each cell by its key, a digest of them and of the data.
-        datasets: the data sets by their source (`source_of`).
-        varied: the options that differ between cells.
-        tests: held-out data by the source of their data set and their own.
-        task: solve or ranks.
-    """
-
-    cells: dict[str, Options]
-    datasets: dict[str, Dataset]
-    varied: tuple[str, ...]
-    task: str = SOLVE
+    cells: dict[str, Options]  # the options of each cell by its key, a digest of them and of the data
+    datasets: dict[str, Dataset]  # by their source (`source_of`)
+    varied: tuple[str, ...]  # the options that differ between cells
+    task: str = SOLVE  # solve or ranks
     tests: dict[tuple[str, object], Further | None] = field(default_factory=dict)
 
     def problem(self, options: Options) -> tuple[np.ndarray, np.ndarray, Options]:
@@ -75,12 +67,7 @@ class Grid:
 
 
 def read_grid(path: str | os.PathLike[str]) -> Grid:
-    """Read a grid with its data: all combinations of values, the last key varying fastest.
-
-    Raises:
-        DataError: the file is missing or no TOML, or the data cannot be read.
-        ProblemError: a key is unknown, a value is of the wrong kind, or the grid is empty.
-    """
+    """Read a grid with its data: all combinations of values, the last key varying fastest."""
     try:
         with Path(path).open("rb") as stream:
             spec = tomllib.load(stream)
@@ -188,17 +175,11 @@ TESTED = ("test_loss", "test_accuracy", "test_r2")
 
 @dataclass(frozen=True)
 class Task:
-    """A kind of cell.
+    """A kind of cell."""
 
-    Attributes:
-        options: the names of its options.
-        results: the names of its results, columns of the table.
-        done: computes these from X, Y and the options.
-    """
-
-    options: tuple[str, ...]
-    results: tuple[str, ...]
-    done: Callable[[np.ndarray, np.ndarray, Options], Options]
+    options: tuple[str, ...]  # the names of its options
+    results: tuple[str, ...]  # the names of its results, columns of the table
+    done: Callable[[np.ndarray, np.ndarray, Options], Options]  # computes these from X, Y and the options
 
 
 def _solved(X: np.ndarray, Y: np.ndarray, options: Options) -> Options:

@@ -56,9 +56,6 @@ class Store:
         cells: the options of each cell by its key, in their order. A file may hold fewer of them, but no others.
         resume: whether the file may hold results already; cells that failed are then free again.
         lease: seconds that a claim holds without renewal.
-
-    Raises:
-        RecordError: the file exists and `resume` is false; it is no sweep, or another one; it cannot be written.
     """
 
     def __init__(

@@ -25,12 +25,7 @@ UNCHECKED = ("start", "exact_start", "reasons", "bounds", "layer", "status", "se
 
 
 def load(directory: Path) -> Plateau:
-    """Load a stored plateau, without trusting any of its files.
-
-    Raises:
-        RecordError: the solve in it is missing or damaged.
-        ValueError: another file is damaged.
-    """
+    """Load a stored plateau; no file in it is trusted."""
     stated, result = record.read_object(directory / Plateau.file), load_run(directory / record.SOLUTION)
     networks, (_, *lines) = read_npz(directory / "networks.npz"), record.read_table(directory / "curve.csv")
     if networks.keys() - {f"n{width}_W{layer}" for width, *_ in lines for layer in range(1, result.problem.depth + 1)}:
@@ -80,10 +75,7 @@ def _complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[s
 
 
 def _point(result: Result, layer: int | None, width: int, networks: Mapping[str, NDArray], source: str) -> Point:
-    """Return the stored network of a width, with its cost.
-
-    The cost is infinite if no network is stored, or if the problem asks for an exact fit and the network has none.
-    """
+    """Return the stored network of a width; its cost is infinite if there is none, or if it does not fit as asked."""
     weights = weights_of(networks, f"n{width}_")
     if not weights:
         return Point(width, source, [])

@@ -29,7 +29,7 @@ from covopt.model.activation import Activation
 from covopt.records import record
 from covopt.records.answer import Drawn, Table, Words
 from covopt.records.directories import Writer, spare
-from covopt.runtime.errors import ProblemError, listed, shown
+from covopt.runtime.errors import ProblemError, shown
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Budget, Callback, Certificate, Status
@@ -45,18 +45,12 @@ SOLVING, PROVING = 0.4, 0.2
 
 @dataclass(frozen=True)
 class Start:
-    """The start of the plateau for one eps.
+    """The start of the plateau for one eps."""
 
-    Attributes:
-        eps: relative distance to the level that counts as 0; 0: the minimum itself.
-        lower, upper: proved ends of n(eps), with their reasons.
-        estimate: the width of the best known networks, unproved; None for eps = 0.
-    """
-
-    eps: float
-    lower: WidthBound
-    upper: WidthBound
-    estimate: int | None
+    eps: float  # relative distance to the level that counts as 0; 0: the minimum itself
+    lower: WidthBound  # the proved lower end of n(eps), with its reason
+    upper: WidthBound  # the upper end
+    estimate: int | None  # the width of the best known networks, unproved; None for eps = 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -226,9 +220,9 @@ def plateau(
         ProblemError: an option is out of range, or data have the wrong shape.
         InfeasibleError: `interpolate` on data that no network fits.
     """
-    _check(depth, layer, widths, starts)
+    _check(depth, layer, starts)
     budget, starts = Budget(time_limit=time_limit), int(starts)
-    widths = None if widths is None else whole_numbers(widths, 1)
+    widths = None if widths is None else whole_numbers(widths, "widths", 1)
     result = solve(
         X, Y, depth=depth, bias=bias, activation=activation, time_limit=SOLVING * time_limit, init=init,
         callback=callback, **question,
@@ -283,11 +277,8 @@ def _with_reason(lower: WidthBound, narrow: list[NarrowBound], upper: WidthBound
     return lower
 
 
-def _check(depth: int, layer: int | None, widths: Sequence[int] | None, starts: int) -> None:
+def _check(depth: int, layer: int | None, starts: int) -> None:
     if layer is not None and not 1 <= layer < depth:
         raise ProblemError(f"There is no hidden layer {shown(layer)}; give one from 1 to {depth - 1}.")
-    if widths is not None and not whole_numbers(widths, 1):
-        text = listed(widths) if isinstance(widths, (list, tuple)) else shown(widths)
-        raise ProblemError(f"The widths are {text}; give whole numbers of at least 1.")
     if isinstance(starts, bool) or not isinstance(starts, int | np.integer) or not 0 <= starts <= MOST_STARTS:
         raise ProblemError(f"starts is {shown(starts)}; give a whole number from 0 to {MOST_STARTS:,}.")

@@ -59,19 +59,12 @@ FEW_WIDTHS = 3
 
 @dataclass(frozen=True)
 class Point:
-    """A network of one width: the best found, or one that still descends.
+    """A network of one width: the best found, or one that still descends."""
 
-    Attributes:
-        width: n.
-        source: solver, wider or narrower (the neighbour that it descends from), exchange or draw.
-        weights: W_1 ... W_L.
-        cost: of the weights in float64; of a start, before it is computed, infinite.
-    """
-
-    width: int
-    source: str
-    weights: list[Tensor]
-    cost: float = math.inf
+    width: int  # n
+    source: str  # solver, wider or narrower (the neighbour that it descends from), exchange or draw
+    weights: list[Tensor]  # W_1 ... W_L
+    cost: float = math.inf  # of the weights in float64; of a start, before it is computed, infinite
 
 
 class WidthSearch(Continuation[int, list[Point]]):
@@ -83,10 +76,8 @@ class WidthSearch(Continuation[int, list[Point]]):
     Args:
         result: the solver's result.
         layer: the layer whose width varies; None: all of them.
-        budget: of the search.
         starts: random networks for each width in the first round.
         narrow: proved lower bounds on the cost at widths 0, 1, ...; infinite if no network fits.
-        callback: gets a line for each group of widths.
 
     Attributes:
         points: the curve: the network of lowest cost of each width.

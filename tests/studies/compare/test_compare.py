@@ -12,6 +12,7 @@ from runs import Run, toy_result
 import covopt
 from covopt.answer.result import Result
 from covopt.answer.stored import load
+from covopt.data.data import Dataset
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Progress, Status
 from covopt.solvers.options import METHODS
@@ -72,10 +73,12 @@ def test_the_table_holds_best_and_median_and_what_cannot_be_done(solvers: Solver
     X, Y = data()
     found = study.compare(X, Y, methods=("cone", "hidden", "train"), width=6, starts=3, lam=0.1, seed=4)
     assert [asked["method"] for asked in solvers.asked] == ["cone", "hidden", "train"]
-    assert solvers.asked[0] == {"method": "cone", "lam": 0.1, "seed": 4, "certify": "auto"}
-    assert solvers.asked[2] == {"method": "train", "lam": 0.1, "seed": 4, "width": 6, "starts": 3, "certify": "fast"}
-    study.compare(X, Y, methods=("cone", "train"), lam=0.1, certify="full")
-    assert [asked["certify"] for asked in solvers.asked[3:]] == ["full", "full"]
+    common = {"lam": 0.1, "seed": 4, "sample_weight": None}
+    assert solvers.asked[0] == {"method": "cone", "certify": "auto", **common}
+    assert solvers.asked[2] == {"method": "train", "width": 6, "starts": 3, "certify": "fast", **common}
+    weighted = Dataset(X, Y, "weighted", None, "none", 8, weights=np.arange(1.0, 9.0))
+    study.compare(weighted, methods=("cone", "train"), lam=0.1, certify="full")
+    assert [(a["certify"], a["sample_weight"] is weighted.weights) for a in solvers.asked[3:]] == [("full", True)] * 2
     cone, hidden, train = found.rows()
     cost = found.results["train"].cost
     assert cone[1] == cone[2] == found.results["cone"].cost
@@ -86,7 +89,6 @@ def test_the_table_holds_best_and_median_and_what_cannot_be_done(solvers: Solver
     summary = found.summary()
     assert summary["method"] == found.best.method
     told = summary["methods"]
-    assert isinstance(told, list)
     assert told[1] == {"method": "hidden", "reason": "The method hidden needs a penalty; give lam."}
     assert told[2]["median"] == cost + 0.5
     assert len(told[2]["starts"]) == 3
