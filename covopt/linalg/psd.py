@@ -22,8 +22,7 @@ class RankRule:
     """The rule for which singular values count, and whether a Tikhonov inverse is used.
 
     Attributes:
-        double: in float64, keep the singular values of a factor above `double` times the largest.
-        single: the same in float32.
+        double, single: in float64 and float32, singular values of a factor above this part of the largest count.
         tikhonov: t >= 0; with t > 0, (B + t I)^{-1} replaces B^+, and inverses use no rank. Ranges and projections
             still follow the rank rule.
     """
