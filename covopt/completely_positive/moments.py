@@ -184,16 +184,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     over, under = cp.NonNeg(values + loose - second), cp.NonNeg(second - values + loose)
     constraints = [*itertools.chain(*forms), *products, over, under]
     problem = cp.Problem(cp.Minimize(sum(y[0] for y in moments)), constraints)
-    remaining_time = deadline - time.perf_counter()
-    if remaining_time <= 0.0:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an inexact solution is proved like an exact one
-            solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=remaining_time)], deadline)
-    except cp.SolverError:
-        return None
-    if solved is None or over.dual_value is None:
+    if not is_solved(problem, deadline) or over.dual_value is None:
         return None
     Lambda = np.zeros_like(unit)
     Lambda[tuple(entries.T)] = _dual(under) - _dual(over)
@@ -203,6 +194,20 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
         tuple(tuple(_root(_dual(form)) for form in block) for block in forms),
         tuple(np.maximum(_dual(product), 0.0) for product in products),
     )
+
+
+def is_solved(problem: cp.Problem, deadline: float) -> bool:
+    """Return True if Clarabel ends by the deadline; an inexact solution is proved like an exact one."""
+    remaining_time = deadline - time.perf_counter()
+    if remaining_time <= 0.0:
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=remaining_time)], deadline)
+    except cp.SolverError:
+        return False
+    return solved is not None
 
 
 def _dual(constraint: cp.Constraint) -> np.ndarray:
