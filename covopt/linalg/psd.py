@@ -35,7 +35,7 @@ class RankRule:
         if not (0.0 <= self.double < 1.0 and 0.0 <= self.single < 1.0):
             raise ProblemError("The rank tolerances are relative; give numbers from 0 to below 1.")
         if not 0.0 <= self.tikhonov < float("inf"):
-            raise ProblemError("The rank rule's tikhonov must be finite and not negative.")
+            raise ProblemError(f"tikhonov is {self.tikhonov:g}; give 0 for the pseudo-inverse, or a number above 0.")
 
     def relative(self, dtype: torch.dtype) -> float:
         """Return the tolerance relative to the largest singular value."""

@@ -208,11 +208,8 @@ class Problem:
     def appended(self, Z: Float[Tensor, "N n"], layer: int, X: Tensor | None = None) -> Float[Tensor, "N d"]:
         """Return Zs_l = [sigma(Z_l), bias column] of hidden layer l = `layer` = 1 ... L - 1.
 
-        With a skip, X too in the last hidden layer.
-
-        Args:
-            Z: Z_l (N, n_l); layer: l.
-            X: the inputs (N, n_0) that they are of; None for those of the problem.
+        With a skip, X too in the last hidden layer: the inputs (N, n_0) that Z_l is of, by default those of the
+        problem.
         """
         inputs = self.biases.skipped(self.X if X is None else X) if layer == self.depth - 1 else Z[:, :0]
         return torch.cat([self.activation(Z), inputs, Z.new_full((len(Z), 1), self.bias(layer))], dim=1)
