@@ -201,13 +201,7 @@ def _read(
 def read_source(
     name: str, *, data_dir: str | os.PathLike[str] | None = None, targets: bool = True, mapped: bool = False
 ) -> Raw:
-    """Return the arrays of any source but a table; `targets` says if it must have targets.
-
-    `mapped` is that of `read_npz`.
-
-    Raises:
-        DataError: there is no such source, or it is of another format.
-    """
+    """Return the arrays of any source but a table, with targets if `targets`; `mapped` as for `read_npz`."""
     path = Path(name)
     suffix = path.suffix.lower()
     _check_directory(name, data_dir)

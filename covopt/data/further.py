@@ -37,16 +37,10 @@ def read_further(
     data_dir: str | os.PathLike[str] | None = None,
     targets: bool = True,
 ) -> Further:
-    """Read new data for a network.
+    """Read new data for a network, coded as those that it was solved with; `targets=False` leaves the targets out.
 
     The columns of a table are found by their names and may stand in any order; further columns are ignored. If the
     network's data had no names, all columns but the target are inputs. Other files hold X, and Y or y for targets.
-
-    Args:
-        source: as for `read_data`.
-        coding: the coding of the data that the network was solved with.
-        data_dir: the directory with the files of mnist.
-        targets: True if the data must have targets; False leaves them out.
     """
     name = os.fspath(source)
     X, y = _raw(name, coding, data_dir, targets)

@@ -25,12 +25,8 @@ NUMBERS = ("halffloat", "float", "double", *(f"{sign}int{bits}" for sign in ("",
 class ParquetColumns:
     """The columns of a .parquet file by their names, each read when it is asked for.
 
-    Attributes:
-        path: the file.
-        cuts: the first row of each row group, and N.
-
-    Raises:
-        DataError: no such file, damaged, without rows, or pyarrow is not installed.
+    `cuts` holds the first row of each row group, and N. A DataError says if there is no such file, if it is damaged or
+    without rows, or if pyarrow is not installed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -91,11 +87,9 @@ class ParquetColumns:
 
 
 class GroupedRows:
-    """Inputs (N, n_0) that stay in a .parquet file, whose row groups are read on demand.
+    """Inputs (N, n_0) that stay in a .parquet file, whose row groups are read on demand, by their names in order.
 
-    Args:
-        names: the names of the inputs, in their order.
-        coded: for one-hot inputs, the result of `cells.codes_of` for all rows.
+    `coded` holds, for one-hot inputs, the result of `cells.codes_of` for all rows.
     """
 
     def __init__(
