@@ -93,8 +93,7 @@ class MomentBound:
     Attributes:
         Lambda: (n, n), for A scaled to a diagonal of ones.
         odd: True if moments of odd degree are used.
-        factors: for each clique, the F_j.
-        weights: for each clique, the w.
+        factors, weights: for each clique, the F_j and the w.
     """
 
     Lambda: Matrix
@@ -105,11 +104,8 @@ class MomentBound:
     def value(self, A: Matrix, tolerance: float) -> float:
         """Return <A, Lambda> / (1 + e), a lower bound on the number of atoms.
 
-        It holds for all matrices within the tolerance that have the zeros of A.
-
-        Args:
-            A: with a positive diagonal.
-            tolerance: relative to |A|, after scaling.
+        It holds for all matrices within the tolerance, relative to |A| after scaling to a unit diagonal, that have the
+        zeros of A.
         """
         if self.Lambda.shape != A.shape or not np.isfinite(self.Lambda).all():
             return 0.0
@@ -155,10 +151,9 @@ class MomentBound:
 
 
 def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | None:
-    """Solve the relaxation; None if it is too large, there is no time, or Clarabel fails.
+    """Solve the relaxation for a non-negative A with a positive diagonal; `tolerance` as for `MomentBound.value`.
 
-    Args:
-        A: non-negative with a positive diagonal; `tolerance` as for `MomentBound.value`.
+    None if it is too large, there is no time, or Clarabel fails.
     """
     if past(deadline):
         return None

@@ -66,9 +66,7 @@ def residual(K: Matrix, S: Matrix, Z: Neurons, slope: float) -> float:
 def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: float) -> Neurons | None:
     """Search for Z (N, n) that realises the pair to the goal of `SEARCH`; None if none is found.
 
-    Args:
-        K, S: positive semi-definite up to rounding; S without the bias.
-        slope: of sigma for negative arguments.
+    K and S are positive semi-definite up to rounding, S without the bias.
     """
     roots = tuple(significant_root(A, SEARCH.noise).T for A in (K, S))
     if max(root.shape[1] for root in roots) > n:

@@ -55,11 +55,9 @@ class ByZeros:
 
 
 def prove(A: Matrix, C: Matrix, deadline: float = math.inf) -> tuple[Float[np.ndarray, "r n"], ByZeros] | None:
-    """Return the fewest atoms of A and the proof, from a rough C that exposes A; None: no proof.
+    """Return the fewest atoms of A >= 0 and the proof, from a C that exposes A up to rounding; None: no proof.
 
-    Args:
-        A: non-negative.
-        C: exposes A up to rounding; its entries where A is zero are ignored.
+    The entries of C where A is zero are ignored.
     """
     if not rational.is_exact_data(A):
         return None

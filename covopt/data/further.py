@@ -44,7 +44,7 @@ def read_further(
     """
     name = os.fspath(source)
     X, y = _raw(name, coding, data_dir, targets)
-    values = numeric_matrix(X, "X", name)
+    values = numeric_matrix(X, f"X in {name}")
     inputs = coding.inputs(values, name)
     if not targets:
         return Further(inputs, name)
@@ -77,7 +77,7 @@ def _targets(y: NDArray, coding: Coding, outputs: int, name: str) -> Float64[np.
     column = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else np.atleast_1d(y)
     if coding.classes is not None and column.ndim == 1:
         return coding.one_hot(column, name)
-    Y = numeric_matrix(y, "Y", name).astype(np.float64)
+    Y = numeric_matrix(y, f"Y in {name}").astype(np.float64)
     if Y.shape[1] != outputs:
         raise DataError(
             f"{name} has {counted(Y.shape[1], 'target')} in each row and the network {counted(outputs, 'output')};"
