@@ -56,11 +56,7 @@ class ParquetColumns:
         return iter(self._names)
 
     def __getitem__(self, name: str) -> Column:
-        return self.cells(self._read([name])[name])
-
-    def group(self, place: int, names: Sequence[str]) -> dict[str, ChunkedArray]:
-        """Return columns of one row group."""
-        return self._read(names, place)
+        return self.cells(self.read([name])[name])
 
     def cells(self, column: ChunkedArray) -> Column:
         """Return the cells of a column as Python objects."""
@@ -69,7 +65,7 @@ class ParquetColumns:
         except self._errors as error:  # such as a time that Python cannot represent
             raise self._damaged() from error
 
-    def _read(self, names: Sequence[str], place: int | None = None) -> dict[str, ChunkedArray]:
+    def read(self, names: Sequence[str], place: int | None = None) -> dict[str, ChunkedArray]:
         """Return columns of all row groups, or of one."""
         file = self._file
         try:
@@ -136,7 +132,7 @@ class GroupedRows:
 
     def _checked(self, group: int) -> dict[str, NDArray[np.float64]]:
         """Return the columns as numbers; those of other types are checked cell by cell."""
-        read = self._columns.group(group, self._numbers) if self._numbers else {}
+        read = self._columns.read(self._numbers, group) if self._numbers else {}
         plain = {name: _plain(column) for name, column in read.items()}
         unplain = {name: self._columns.cells(read[name]) for name, values in plain.items() if values is None}
         check_inputs(unplain, (), self._columns.path, self._columns.cuts[group])

@@ -242,13 +242,12 @@ class Arcs:
 
 @dataclass(frozen=True)
 class Cells:
-    """Some cells, each in the frame of the circle from which it was seen.
+    """Some cells, each in the frame (B, 3, 3) of the circle from which it was seen.
 
     Attributes:
         A: the matrix of h in the cell, transposed (B, 3, m).
         walls: the normals of the two circles that end the arc, turned inwards (B, 2, 3).
         side: the side of the circle on which the cell lies, +-1 (B,).
-        frame: of the circle (B, 3, 3).
     """
 
     A: Float[Tensor, "B 3 m"]

@@ -66,12 +66,9 @@ def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], toleranc
     """Merge all neurons whose directions agree: v = sum_k |u_k| v_k on the unit direction.
 
     Exact for equal directions, sigma being positively homogeneous; |v| <= sum_k |u_k| |v_k|, so the cost never rises.
-    Directions that differ are replaced by their mean, weighted by |u_k| |v_k|, which changes the outputs.
-
-    Args:
-        weights: hidden weights u (n, d), the bias column included; of any length.
-        outputs: v (n, m).
-        tolerance: neurons join the strongest one near them, at a cosine of at least 1 - tolerance.
+    Directions that differ are replaced by their mean, weighted by |u_k| |v_k|, which changes the outputs: neurons join
+    the strongest one near them, at a cosine of at least 1 - tolerance. The hidden weights u (n, d), bias column
+    included, may be of any length; the outputs v are (n, m).
     """
     lengths = weights.norm(dim=1, keepdim=True)
     scaled = lengths * outputs
@@ -102,15 +99,12 @@ def _groups(units: Tensor, sizes: Tensor, tolerance: float) -> Int[Tensor, " n"]
 def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"]) -> Selected:
     """Keep F = Phi V with at most N m of the atoms, rescaled, and sum_k |v_k| no larger.
 
+    The columns of Phi are the features phi_k = sigma(Xt w_k) of unit directions, and the rows of V the outputs v_k.
     With c_k = |v_k| and a_k = vec(phi_k v_k^T / c_k), F = A c. While A restricted to the atoms with c_k > 0 has a null
     vector z, signed so that sum(z) <= 0, c moves along z until an atom vanishes. Null vectors along which the cost
     falls come first. At most rank(A) atoms remain (Caratheodory's theorem). One Householder reflection updates an
     orthonormal basis of the null space for each atom that vanishes; atoms are taken in blocks of at most rank(A), so
     that n atoms cost O(n (N m)^2).
-
-    Args:
-        Phi: features phi_k = sigma(Xt w_k) of unit directions, in columns.
-        outputs: v (n, m).
     """
     features, values = Phi.detach().cpu().double().numpy(), outputs.detach().cpu().double().numpy()
     sizes = np.linalg.norm(values, axis=1)
@@ -250,11 +244,8 @@ def strongest(
 ) -> tuple[Float[Tensor, " d"], float, float] | None:
     """Search for the neuron (w, b) with the largest h = |Lambda^T sigma(X w + b)|, |w| = 1.
 
-    Return (w, b, h) of the best neuron found, or None. The search centres the inputs X, and Lambda has column sums of
-    0.
-
-    Args:
-        neurons: rows (w, b) to start from, besides `count` random ones of this seed.
+    Return (w, b, h) of the best neuron found, or None. The search centres the inputs X; the columns of Lambda sum to 0.
+    It starts from neurons in rows (w, b), and from `count` random ones of this seed.
     """
     mean = X.mean(dim=0)
     rho = float((X - mean).norm(dim=1).max()) if X.shape[1] else 0.0
