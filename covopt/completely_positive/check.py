@@ -35,12 +35,7 @@ PROOFS = (
 
 
 def load(directory: Path) -> CPRank:
-    """Load an answer of `CPRank.save` from its matrix and its proofs; no file is trusted.
-
-    Raises:
-        DataError, RecordError: a file is missing or damaged.
-        KeyError, TypeError, ValueError: the proofs are not what `save` writes.
-    """
+    """Load an answer of `CPRank.save` from its matrix and its proofs; no file is trusted."""
     classes = {kind.__name__: kind for kind in PROOFS}
     proofs = record.read_object(directory / f"{PROOF}.json")
     answer = unpack(proofs, read_npz(directory / f"{PROOF}.npz"), classes)

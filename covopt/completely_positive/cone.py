@@ -22,12 +22,9 @@ from covopt.completely_positive.completely_positive import TOLERANCE, cp_rank
 from covopt.completely_positive.connected import Verdict
 from covopt.completely_positive.copositive import Witness
 from covopt.completely_positive.pairs import SeparatingPair, separate
-from covopt.completely_positive.prepared import root_of_unit
-from covopt.completely_positive.sigma_rank import Realisable, check_matrices
+from covopt.completely_positive.sigma_rank import Realisable, read_pair
 from covopt.linalg.rounding import EPS
 from covopt.model.activation import Activation
-from covopt.model.scalars import as_number
-from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently
 from covopt.runtime.loop import past
@@ -93,15 +90,11 @@ def in_cone(
         ProblemError: an option is out of range.
     """
     deadline = time.perf_counter() + time_limit
-    first, second = check_matrices(K, Ks)
-    beta = 1.0 if isinstance(bias, str) and bias == FREE else as_number(bias, "bias")
-    if not (beta >= 0.0 and 0.0 <= as_number(tolerance, "tolerance") < 0.1):
-        raise ProblemError("The bias must be at least 0 or 'free', and the tolerance from 0 to below 0.1.")
-    slope, S = Activation.parse(activation).slope, second - beta**2
+    K, S, root, beta = read_pair(K, Ks, bias, tolerance)
+    slope, largest = Activation.parse(activation).slope, float(np.abs(S).max()) * root**2
     # Ks = beta^2 11^T + S loses the digits of S that are small beside beta^2.
-    accuracy = max(tolerance, 4 * EPS, EPS * beta**2 / max(float(np.abs(S).max()), np.finfo(np.float64).tiny))
-    root = root_of_unit(first, S)
-    answer = _decide(first / root / root, S / root / root, slope, accuracy, seed, deadline)
+    accuracy = max(tolerance, 4 * EPS, EPS * beta**2 / max(largest, np.finfo(np.float64).tiny))
+    answer = _decide(K, S, slope, accuracy, seed, deadline)
     return answer if answer.Z is None else Membership(answer.verdict, answer.Z * root, answer.residual)
 
 
@@ -143,7 +136,7 @@ def representations_of(
 
 
 def _decide(K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, deadline: float) -> Membership:
-    """Decide `in_cone` for a scaled pair, whose squares do not underflow, S without the bias."""
+    """Decide `in_cone` for a pair from `read_pair`."""
     if not K.any() and not S.any():
         return Membership(Realisable.YES, np.zeros((len(K), 0)), 0.0)
     first_search = 0.3  # seconds: most pairs inside the cone take less, and a witness against one outside comes next

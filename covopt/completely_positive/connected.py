@@ -49,12 +49,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Search:
-    """The options that the parts of a search share.
-
-    Attributes:
-        tolerance, seed, rank: as in `completely_positive.cp_rank`.
-        deadline: of time.perf_counter().
-    """
+    """The options that the parts of a search share: those of `cp_rank`, and a deadline of time.perf_counter()."""
 
     tolerance: float
     seed: int
@@ -69,11 +64,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Part:
-    """The answer for one component; `lower` and `upper` as in CPRank.
-
-    Attributes:
-        vertices: the rows of the whole matrix that the component has.
-    """
+    """The answer for one component, whose rows of the whole matrix are `vertices`; `lower` and `upper` as in CPRank."""
 
     verdict: Verdict
     exact: bool
@@ -161,16 +152,11 @@ def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
 
 
 def lower_of_given(A: Matrix, clean: Matrix, distance: float, search: Search) -> End:
-    """Return a lower end for a matrix whose small entries were left out.
+    """Return a lower end for a matrix A whose small entries were left out of `clean`.
 
-    It holds for every matrix between the original and the clean one. A small entry need not be covered, but it joins
-    vertices, so that an atom can have a larger support than in the clean graph.
-
-    Args:
-        A: the matrix itself, non-negative, with a positive diagonal.
-        clean: the matrix without its small entries.
-        distance: a bound on the distance of these matrices to the clean one (Frobenius norm).
-        search: its deadline and tolerance are used.
+    It holds for every matrix between A and the clean one; `distance` bounds the distance of these matrices to the clean
+    one (Frobenius norm). A small entry need not be covered, but it joins vertices, so that an atom can have a larger
+    support than in the clean graph. A is non-negative, with a positive diagonal.
     """
     ends = [End(certain_rank(clean, distance), "rank, beyond the tolerance", ByRank())]
     ends += _by_cliques(support_graph(A), support_graph(clean), search)

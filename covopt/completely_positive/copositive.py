@@ -39,13 +39,10 @@ Points = Float[np.ndarray, "m n"]
 
 
 def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]:
-    """Yield candidates C + delta J that separate A.
+    """Yield candidates C + delta J that separate A, which has a unit diagonal.
 
     Beyond order 10, C lies half way from the master problem's solution to a core, the best matrix so far that seems to
     be copositive: cuts are deeper there than at the solution, a vertex far outside the cone.
-
-    Args:
-        A: with a unit diagonal.
     """
     n, rng = len(A), np.random.default_rng(seed)
     first = points = np.unique((np.eye(n)[:, None] + np.eye(n)[None]).reshape(-1, n), axis=0)
@@ -74,17 +71,13 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
 def least_product(
     A: Matrix, points: Points, places: tuple[np.ndarray, ...], most: float, deadline: float, total: Matrix | None = None
 ) -> tuple[Matrix, Float[np.ndarray, " m"]] | None:
-    """Minimise <A, C> over symmetric C with x^T C x >= 0 for some points x, by a linear programme.
+    """Minimise <A, C> over symmetric C, |C_ij| <= most, with x^T C x >= 0 for the points x, by a linear programme.
+
+    Return C, and x^T C x / |x x^T| for the points; None if there is no time for it, or no solution.
 
     Args:
-        A: symmetric.
-        points: the x, one in each row.
         places: the rows i and columns j >= i of the entries that may differ from zero.
-        most: |C_ij| is at most this.
         total: a symmetric matrix with <total, C> = 1; None: no such condition.
-
-    Returns:
-        C, and x^T C x / |x x^T| for the points; None if there is no time for it, or no solution.
     """
     rows, columns = places
     twice = np.where(rows == columns, 1.0, 2.0)
@@ -241,11 +234,9 @@ def signed(d: Vector, T: np.ndarray) -> Matrix:
 
 
 def find(A: Matrix, tolerance: float, seed: int, deadline: float) -> Witness | None:
-    """Search by signs, then by cutting planes; None proves nothing.
+    """Search by signs, then by cutting planes, for C with <A, C> < -tolerance |A| |C|; None proves nothing.
 
-    Args:
-        A: non-negative and positive semi-definite (others: `find_cheap`), with a positive diagonal.
-        tolerance: <A, C> must be below -tolerance |A| |C|.
+    A is non-negative and positive semi-definite (others: `find_cheap`), with a positive diagonal.
     """
     unit, scale = to_unit_diagonal(A)
     back = 1.0 / np.outer(scale, scale)
@@ -261,10 +252,10 @@ def find(A: Matrix, tolerance: float, seed: int, deadline: float) -> Witness | N
     return None
 
 
-def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float, starts: int = 12) -> Iterator[Matrix]:
+def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float) -> Iterator[Matrix]:
     """Yield matrices from negative local minima of sum_ij A_ij d_i d_j (1 - 2 T_ij), d >= 0."""
     n = len(A)
-    for start in range(starts):
+    for start in range(12):
         d = np.ones(n) if start == 0 else rng.exponential(size=n)
         T, value = np.zeros((n, n), dtype=bool), np.inf
         while not past(deadline):

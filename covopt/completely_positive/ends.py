@@ -56,7 +56,6 @@ class ByRank:
     """The rank as a lower end: no factor has fewer atoms than A has rank."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """Return True if the rank, computed again, is at least the value."""
         return value <= rank(A, tolerance)
 
 
@@ -65,7 +64,6 @@ class ByEdges:
     """The number of edges, which is the cp-rank if the graph is connected and triangle-free with a cycle."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """Return True if the graph is of this kind and has that many edges."""
         graph = support_graph(A)
         edges = graph.number_of_edges()
         return is_triangle_free(graph) and nx.is_connected(graph) and value <= edges and edges >= len(A)
@@ -73,33 +71,30 @@ class ByEdges:
 
 @dataclass(frozen=True)
 class ByEdgeWeights:
-    """Weights of edges, at most 1 on each clique; their sum is a lower bound on the number of atoms."""
+    """Weights of edges, at most 1 on each maximal clique; their sum is a lower bound on the number of atoms."""
 
     weights: EdgeWeights
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """Return True if no maximal clique carries more than 1."""
         return value <= self.weights.bound and self.weights.check(support_graph(A))
 
 
 @dataclass(frozen=True)
 class ByCover:
-    """The edge-clique cover number: the supports of the atoms are cliques that cover all edges."""
+    """The edge-clique cover number, by an integer programme: supports of atoms are cliques that cover all edges."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """Return True if the integer programme, solved again, gives at least the value."""
         cover = clique_cover(support_graph(A), COVERING)
         return cover is not None and cover.cover_number is not None and value <= cover.cover_number
 
 
 @dataclass(frozen=True)
 class ByMoments:
-    """A bound from moments; see `moments`."""
+    """A bound from moments, an identity of polynomials; see `moments`."""
 
     bound: MomentBound
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """Return True if the identity of polynomials, multiplied out again, proves the value."""
         return value <= self.bound.bound(A, tolerance)
 
 
@@ -113,7 +108,6 @@ class ByFactor:
     B: Float[np.ndarray, "r n"]
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """Return True if the factor multiplies out to A, or an exact one is proved to be near."""
         if len(self.B) > value or not bool((self.B >= 0.0).all()):
             return False
         return factorization.residual(A, self.B) <= tolerance or factorization.proves(A, self.B)
@@ -124,7 +118,6 @@ class ByOrder:
     """Order at most 4: see `by_order`."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """Return True if the theorem holds for A and gives at most the value."""
         end = by_order(A)
         return end is not None and end.value <= value
 
@@ -142,7 +135,6 @@ class ByTheorem:
     B: Float[np.ndarray, "r n"] | None = None
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """Return True if the rank and the theorem give at most the value."""
         ranked = most_rank(A) if self.B is None else min(self.B.shape)
         near = self.B is None or ByFactor(self.B).check(A, len(self.B), tolerance)
         return near and self.rank >= ranked and general_bound(len(A), self.rank).value <= value

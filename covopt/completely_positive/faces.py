@@ -57,11 +57,8 @@ class OnBoundary:
 def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = SEARCH.goal) -> OnBoundary | None:
     """Return a factor whose atoms are the zeros of a matrix that exposes A, and that matrix.
 
-    None if no exposing matrix is found, or none whose zeros are the atoms of a factor.
-
-    Args:
-        A: positive semi-definite and non-negative up to rounding, with a positive diagonal.
-        enough: relative residual of the factor, at most.
+    None if no exposing matrix is found, or none whose zeros are the atoms of a factor with a relative residual of at
+    most `enough`. A is positive semi-definite and non-negative up to rounding, with a positive diagonal.
     """
     if len(A) > 25:  # the search for zeros takes too long
         return None
@@ -104,10 +101,7 @@ def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> tuple[Matrix
 
 
 def _minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"], Points]:
-    """Return x^T C x at local minima over the simplex, and these points x.
-
-    A descent ends near a minimum, which is the critical point on the same support.
-    """
+    """Return x^T C x at local minima over the simplex, and these points: a descent ends near one, on its support."""
     x = np.maximum(descended(C, rng), 0.0)
     points = []
     for rounded in (1e-3, 1e-8):  # an entry below this counts as zero

@@ -145,10 +145,8 @@ def significant_root(A: Matrix, noise: float) -> Float[np.ndarray, "rank n"]:
 def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions = SEARCH) -> Atoms | None:
     """Search for B >= 0 (r, n) of relative residual at most 10 times the goal; None if none is found.
 
-    The residual is that of A without its noise.
-
-    Args:
-        A: positive semi-definite up to rounding, and non-negative, with a positive diagonal.
+    The residual is that of A without its noise. A is positive semi-definite up to rounding, and non-negative, with a
+    positive diagonal.
     """
     unit, scale = to_unit_diagonal(A)
     root = significant_root(unit, options.noise)

@@ -94,11 +94,9 @@ class CliqueCover:
 
 
 def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | None = None) -> CliqueCover | None:
-    """Solve the three programmes of the module's docstring; None if there are more than 4000 maximal cliques.
+    """Solve the three programmes of the module's docstring in `time_limit` seconds; None beyond 4000 maximal cliques.
 
-    Args:
-        time_limit: seconds for the three together.
-        needed: a subgraph on the same vertices, whose edges and lone vertices must be covered; None: the graph.
+    `needed` is a subgraph on the same vertices, whose edges and lone vertices must be covered; None: the graph.
     """
     most = 4000
     cliques = list(itertools.islice(nx.find_cliques(graph), most + 1))

@@ -93,8 +93,7 @@ class MomentBound:
     Attributes:
         Lambda: (n, n), for A scaled to a diagonal of ones.
         odd: True if moments of odd degree are used.
-        factors: for each clique, the F_j.
-        weights: for each clique, the w.
+        factors, weights: for each clique, the F_j and the w.
     """
 
     Lambda: Matrix
@@ -105,11 +104,8 @@ class MomentBound:
     def value(self, A: Matrix, tolerance: float) -> float:
         """Return <A, Lambda> / (1 + e), a lower bound on the number of atoms.
 
-        It holds for all matrices within the tolerance that have the zeros of A.
-
-        Args:
-            A: with a positive diagonal.
-            tolerance: relative to |A|, after scaling.
+        It holds for all matrices within the tolerance, relative to |A| after scaling to a unit diagonal, that have the
+        zeros of A.
         """
         if self.Lambda.shape != A.shape or not np.isfinite(self.Lambda).all():
             return 0.0
@@ -155,10 +151,9 @@ class MomentBound:
 
 
 def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | None:
-    """Solve the relaxation; None if it is too large, there is no time, or Clarabel fails.
+    """Solve the relaxation for a non-negative A with a positive diagonal; `tolerance` as for `MomentBound.value`.
 
-    Args:
-        A: non-negative with a positive diagonal; `tolerance` as for `MomentBound.value`.
+    None if it is too large, there is no time, or Clarabel fails.
     """
     if past(deadline):
         return None
@@ -184,16 +179,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     over, under = cp.NonNeg(values + loose - second), cp.NonNeg(second - values + loose)
     constraints = [*itertools.chain(*forms), *products, over, under]
     problem = cp.Problem(cp.Minimize(sum(y[0] for y in moments)), constraints)
-    remaining_time = deadline - time.perf_counter()
-    if remaining_time <= 0.0:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an inexact solution is proved like an exact one
-            solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=remaining_time)], deadline)
-    except cp.SolverError:
-        return None
-    if solved is None or over.dual_value is None:
+    if not is_solved(problem, deadline) or over.dual_value is None:
         return None
     Lambda = np.zeros_like(unit)
     Lambda[tuple(entries.T)] = _dual(under) - _dual(over)
@@ -203,6 +189,20 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
         tuple(tuple(_root(_dual(form)) for form in block) for block in forms),
         tuple(np.maximum(_dual(product), 0.0) for product in products),
     )
+
+
+def is_solved(problem: cp.Problem, deadline: float) -> bool:
+    """Return True if Clarabel ends by the deadline; an inexact solution is proved like an exact one."""
+    remaining_time = deadline - time.perf_counter()
+    if remaining_time <= 0.0:
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=remaining_time)], deadline)
+    except cp.SolverError:
+        return False
+    return solved is not None
 
 
 def _dual(constraint: cp.Constraint) -> np.ndarray:

@@ -33,6 +33,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from covopt.completely_positive.copositive import why_copositive
 from covopt.completely_positive.factorization import SearchOptions, meet, newton, significant_root
+from covopt.completely_positive.moments import is_solved
 from covopt.completely_positive.prepared import lengths
 from covopt.linalg.rounding import EPS
 from covopt.oracles.neurons import caratheodory, merge
@@ -65,9 +66,7 @@ def residual(K: Matrix, S: Matrix, Z: Neurons, slope: float) -> float:
 def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: float) -> Neurons | None:
     """Search for Z (N, n) that realises the pair to the goal of `SEARCH`; None if none is found.
 
-    Args:
-        K, S: positive semi-definite up to rounding; S without the bias.
-        slope: of sigma for negative arguments.
+    K and S are positive semi-definite up to rounding, S without the bias.
     """
     roots = tuple(significant_root(A, SEARCH.noise).T for A in (K, S))
     if max(root.shape[1] for root in roots) > n:
@@ -130,7 +129,7 @@ def polish(K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float) -> Neur
     return newton(Z, support, lambda Z: residual(K, S, Z, slope), linearised, SEARCH.goal, 1e-7)
 
 
-def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarray, "N less"]:
+def fewer(Z: Neurons, slope: float) -> Float[np.ndarray, "N less"]:
     """Return at most as many neurons with the same K and S, up to rounding."""
     alive = Z[:, (Z != 0.0).any(axis=0)]
     if not alive.size:
@@ -141,7 +140,7 @@ def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarra
     selected = caratheodory(torch.as_tensor(_pairs_of(units, slope)), weights)
     units, c = units[:, selected.places.numpy()], selected.outputs.numpy()[:, 0]
     if len(c) <= 40:  # as many as the mixed-integer programme can choose among in a few seconds
-        c = _fewest_of(units, c, slope, time_limit)
+        c = _fewest_of(units, c, slope)
         units, c = units[:, c > 0.0], c[c > 0.0]
     return units * np.sqrt(c)
 
@@ -153,9 +152,9 @@ def _pairs_of(units: Neurons, slope: float) -> Float[np.ndarray, "q n"]:
     return np.concatenate(products) * np.tile(lengths(rows, columns), 2)[:, None]
 
 
-def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float, time_limit: float) -> Float[np.ndarray, " n"]:
+def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float) -> Float[np.ndarray, " n"]:
     """Return weights of the fewest of these atoms for the same pair, by HiGHS, or else c."""
-    A, n = _pairs_of(units, slope), len(c)
+    A, n, seconds = _pairs_of(units, slope), len(c), 10.0
     target, diagonal = A @ c, (units**2) @ c
     # c_k z_k z_k^T <= K bounds each weight by its diagonal.
     most = np.min(np.where(units**2 > 1e-12, diagonal[:, None] / np.maximum(units**2, 1e-12), np.inf), axis=0)
@@ -169,9 +168,9 @@ def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float, time_li
         "constraints": constraints,
         "integrality": np.repeat([0, 1], n),
         "bounds": Bounds(np.zeros(2 * n), np.concatenate([most, np.ones(n)])),  # type: ignore[arg-type]
-        "options": {"time_limit": time_limit},
+        "options": {"time_limit": seconds},
     }
-    solution = leavable(lambda: milp(np.repeat([0.0, 1.0], n), **question), time.perf_counter() + time_limit)
+    solution = leavable(lambda: milp(np.repeat([0.0, 1.0], n), **question), time.perf_counter() + seconds)
     if solution is None or solution.x is None or round(solution.fun) >= n:
         return c
     used = solution.x[n:] > 0.5
@@ -236,12 +235,8 @@ def separate(K: Matrix, S: Matrix, slope: float, tolerance: float, time_limit: f
     value = (cp.sum(cp.multiply(C1, K)) + cp.sum(cp.multiply(C2, S))) / size
     constraints = [H - P >> 0, P >= 0, cp.norm(C1, "fro") <= 1.0, cp.norm(C2, "fro") <= 1.0]
     problem = cp.Problem(cp.Maximize(value), constraints)
-    try:
-        deadline = time.perf_counter() + time_limit
-        solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=time_limit)], deadline)
-    except cp.SolverError:
-        return None
-    if solved is None or C1.value is None or C2.value is None or lam.value is None or P.value is None:
+    solved = is_solved(problem, time.perf_counter() + time_limit)
+    if not solved or C1.value is None or C2.value is None or lam.value is None or P.value is None:
         return None
     first, second = (C1.value + C1.value.T) / 2.0, (C2.value + C2.value.T) / 2.0
     taken, multipliers = np.maximum((P.value + P.value.T) / 2.0, 0.0), np.array(lam.value)

@@ -11,34 +11,21 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from covopt.completely_positive.graphs import support_graph
-from covopt.data.arrays import LARGEST
+from covopt.data.data import numeric_matrix
 from covopt.runtime.errors import DataError
 
 Matrix = Float[np.ndarray, "n n"]
 
 
 def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
-    """Return A as a float64 matrix, its rounding asymmetry averaged.
-
-    Raises:
-        DataError: see `cp_rank`.
-    """
+    """Return A as a float64 matrix, its rounding asymmetry averaged; raise the DataErrors of `cp_rank`."""
     try:
         values = np.asarray(A.detach().cpu() if isinstance(A, torch.Tensor) else A)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError("The matrix is no dense array of numbers; give one.") from error
-    if values.dtype.kind not in "buif":
-        raise DataError(f"The matrix does not hold real numbers (its type is {values.dtype}); give numbers.")
     if values.ndim != 2 or values.shape[0] != values.shape[1]:
         raise DataError(f"The matrix has shape {values.shape}; give a square one.")
-    if values.size == 0:
-        raise DataError("The matrix is empty; give at least one row and one column.")
-    matrix = values.astype(np.float64)
-    if not np.isfinite(matrix).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(matrix))[0])
-        raise DataError(f"The matrix has NaN or infinite entries (first at row {row}, column {column}); remove them.")
-    if np.abs(matrix).max() > LARGEST:
-        raise DataError(f"The matrix has entries beyond {LARGEST:g}; divide it by its largest entry.")
+    matrix = numeric_matrix(values, "The matrix").astype(np.float64)
     size = np.sqrt(np.abs(np.diag(matrix)))
     # A_ij and A_ji may differ by rounding, relative to themselves or to sqrt(A_ii A_jj); their mean is used.
     off = np.abs(matrix - matrix.T) - 1e-12 * np.maximum(

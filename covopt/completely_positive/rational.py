@@ -53,9 +53,9 @@ def halves(A: Float[np.ndarray, "n n"]) -> list[int]:
 
 
 def elimination(A: Float[np.ndarray, "n n"]) -> list[int] | None:
-    """Return rows J with A = A[:, J] A[J, J]^{-1} A[J, :] and A[J, J] positive definite.
+    """Return rows J with A = A[:, J] A[J, J]^{-1} A[J, :] and A[J, J] positive definite; their number is the rank.
 
-    Their number is the rank. None: A is not positive semi-definite.
+    None: A is not positive semi-definite.
     """
     return eliminate(integers(A).tolist())
 

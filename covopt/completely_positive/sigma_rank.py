@@ -32,6 +32,7 @@ from covopt.linalg.rounding import EPS
 from covopt.model.activation import Activation
 from covopt.model.reading import as_numbers
 from covopt.model.scalars import as_number
+from covopt.model.wording import FREE
 from covopt.runtime.errors import DataError, ProblemError
 from covopt.runtime.interrupts import gently
 from covopt.runtime.loop import past
@@ -87,7 +88,7 @@ def sigma_rank(
     K: ArrayLike | torch.Tensor,
     Ks: ArrayLike | torch.Tensor,
     *,
-    bias: float = 0.0,
+    bias: float | str = 0.0,
     activation: str = "relu",
     Z: ArrayLike | torch.Tensor | None = None,
     tolerance: float = TOLERANCE,
@@ -102,7 +103,7 @@ def sigma_rank(
 
     Args:
         K, Ks: Z Z^T and sigma(Z) sigma(Z)^T + bias^2 11^T, symmetric (N, N).
-        bias: beta; activation: relu, leaky:A or linear.
+        bias: beta >= 0, or "free" (beta = 1); activation: relu, leaky:A or linear.
         Z: neurons (N, n) that realise the pair, such as `Result.representations(1)`; their number, after they are
             merged and reduced by Caratheodory's theorem, is an upper end.
         tolerance: relative error of the covariances.
@@ -117,28 +118,35 @@ def sigma_rank(
         ProblemError: an option is out of range, or Z does not realise the pair.
     """
     deadline = time.perf_counter() + time_limit
-    first, second = check_matrices(K, Ks)
-    bias = as_number(bias, "bias")
-    if not (bias >= 0.0 and 0.0 <= as_number(tolerance, "tolerance") < 0.1):
-        raise ProblemError("The bias must be at least 0, and the tolerance from 0 to below 0.1.")
-    slope, S = Activation.parse(activation).slope, _without_bias(second, bias)
-    neurons, root = None if Z is None else _neurons(Z, len(S)), root_of_unit(first, S)
-    K, S = first / root / root, S / root / root
-    search = Search(max(tolerance, 4 * EPS), seed, deadline, None)
-    answer = _rank(K, S, slope, None if neurons is None else neurons / root, search)
+    K, S, root, _ = read_pair(K, Ks, bias, tolerance)
+    slope = Activation.parse(activation).slope
+    neurons = None if Z is None else _neurons(Z, len(S)) / root
+    answer = _rank(K, S, slope, neurons, Search(max(tolerance, 4 * EPS), seed, deadline, None))
     return answer if answer.Z is None else replace(answer, Z=answer.Z * root)
 
 
-def check_matrices(K: ArrayLike | torch.Tensor, Ks: ArrayLike | torch.Tensor) -> tuple[Matrix, Matrix]:
-    """Return both as float64 matrices, or raise the errors of `sigma_rank`."""
+def read_pair(
+    K: ArrayLike | torch.Tensor, Ks: ArrayLike | torch.Tensor, bias: float | str, tolerance: float
+) -> tuple[Matrix, Matrix, float, float]:
+    """Return K / u^2, S / u^2, u, a power of two such that squares do not underflow, and beta.
+
+    S is Ks - beta^2 11^T, without exact zeros (for proofs) where beta^2 is rounded.
+    """
     first, second = check_matrix(K), check_matrix(Ks)
     if first.shape != second.shape:
         raise DataError(f"K has shape {first.shape} and Ks has {second.shape}; give both for the same samples.")
-    return first, second
+    beta = 1.0 if isinstance(bias, str) and bias == FREE else as_number(bias, "bias")
+    if not (beta >= 0.0 and 0.0 <= as_number(tolerance, "tolerance") < 0.1):
+        raise ProblemError("The bias must be at least 0 or 'free', and the tolerance from 0 to below 0.1.")
+    S = second - beta**2
+    if Fraction(beta) ** 2 != Fraction(beta**2):
+        S = np.where(S == 0.0, np.finfo(np.float64).tiny, S)
+    root = root_of_unit(first, S)
+    return first / root / root, S / root / root, root, beta
 
 
 def _rank(K: Matrix, S: Matrix, slope: float, Z: Float[np.ndarray, "N n"] | None, search: Search) -> SigmaRank:
-    """Bound `sigma_rank` of a scaled pair, whose squares do not underflow, S without the bias."""
+    """Bound `sigma_rank` of a pair from `read_pair`."""
     tolerance, seed, deadline = search.tolerance, search.seed, search.deadline
     if Z is not None and (off := pairs.residual(K, S, Z, slope)) > max(tolerance, 1e-12):
         raise ProblemError(
@@ -175,14 +183,6 @@ def _realised(proved: SigmaRank, upper: End, Z: Float[np.ndarray, "N n"], residu
     """Return the answer with these neurons and the upper end."""
     ends = {"upper": upper.value, "upper_reason": upper.reason}
     return replace(proved, verdict=Realisable.YES, Z=Z, residual=residual, **ends)
-
-
-def _without_bias(Ks: Matrix, bias: float) -> Matrix:
-    """Return S = Ks - beta^2 11^T, without exact zeros (for proofs) where beta^2 is rounded."""
-    S = Ks - bias**2
-    if Fraction(bias) ** 2 != Fraction(bias**2):
-        S = np.where(S == 0.0, np.finfo(np.float64).tiny, S)
-    return S
 
 
 def _neurons(Z: ArrayLike | torch.Tensor, samples: int) -> Float[np.ndarray, "N n"]:

@@ -258,19 +258,29 @@ def _outermost(weights: Matrix) -> int:
     return int(np.abs(np.linalg.eigh(weights)[1][:, 0]).argmax())
 
 
+def root_of_tree(C: Matrix) -> tuple[Node, list[int]]:
+    """Return the root for C_ij / 2^(e_i + e_j), and the e_i, which bring the diagonal near 1."""
+    exponents = rational.halves(C)
+    return Node((), tuple(range(len(C))), rational.scaled_integers(C, exponents, exponents), 1), exponents
+
+
+def scaled_back(x: dict[int, int], exponents: list[int]) -> tuple[int, ...]:
+    """Return x_i / 2^exponent_i for all i, times a power of two that makes them whole."""
+    least = max(exponents[i] for i in x)
+    return tuple(x.get(i, 0) << max(0, least - exponent) for i, exponent in enumerate(exponents))
+
+
 def decide(C: Matrix, deadline: float = math.inf, most: float = math.inf) -> Copositivity:
     """Decide if a symmetric matrix is copositive by searching the tree, within a deadline and `most` nodes."""
-    exponents = rational.halves(C)
-    stack, nodes = [Node((), tuple(range(len(C))), rational.scaled_integers(C, exponents, exponents), 1)], 0
+    root, exponents = root_of_tree(C)
+    stack, nodes = [root], 0
     while stack:
         if nodes >= most or past(deadline):
             return Copositivity(Copositive.UNDECIDED, None, nodes, C)
         node, nodes = stack.pop(), nodes + 1
         violation = node.violation()
         if violation is not None:
-            least = max(exponents[i] for i in violation)  # x_i / 2^exponent_i, times a power of two
-            x = tuple(violation.get(i, 0) << max(0, least - exponents[i]) for i in range(len(C)))
-            return Copositivity(Copositive.NO, x, nodes, C)
+            return Copositivity(Copositive.NO, scaled_back(violation, exponents), nodes, C)
         reduced = node.reduced()
         if reduced is not None:
             stack.extend(reversed(list(reduced.children())))

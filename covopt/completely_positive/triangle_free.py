@@ -44,9 +44,8 @@ def perron(A: Matrix) -> tuple[float, Float[np.ndarray, " n"]]:
 def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
     """Return B >= 0 with A = B^T B; r is the number of edges, or, for a tree, the rank.
 
-    Args:
-        A: with a connected triangle-free graph and a positive semi-definite comparison matrix, up to rounding.
-        rank: the rank of A. For a tree it is n or n - 1; in the second case only rounding remains at the root.
+    A has a connected triangle-free graph and a positive semi-definite comparison matrix, up to rounding. The rank of a
+    tree is n or n - 1; in the second case only rounding remains at the root.
     """
     graph = support_graph(A)
     _, d = perron(A)

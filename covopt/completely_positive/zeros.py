@@ -34,7 +34,7 @@ from jaxtyping import Float, Shaped
 
 from covopt.completely_positive import rational
 from covopt.completely_positive.prepared import Matrix
-from covopt.completely_positive.supports import Copositive, Node, decide
+from covopt.completely_positive.supports import Copositive, decide, root_of_tree, scaled_back
 from covopt.runtime.loop import past
 
 Zeros = Shaped[np.ndarray, "m n"]
@@ -45,26 +45,19 @@ NODES, MOST = 100_000, 400
 
 @dataclass(frozen=True)
 class ByZeros:
-    """The cp-rank is the number of zeros of C that A needs.
-
-    Attributes:
-        C: (n, n), copositive, with <A, C> = 0.
-    """
+    """The cp-rank is the number of zeros of C that A needs; C (n, n) is copositive, with <A, C> = 0."""
 
     C: Matrix
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """Return True if the zeros, found again, and the solution for A prove the value."""
         atoms = fewest(A, self.C)
         return atoms is not None and value == len(atoms)
 
 
 def prove(A: Matrix, C: Matrix, deadline: float = math.inf) -> tuple[Float[np.ndarray, "r n"], ByZeros] | None:
-    """Return the fewest atoms of A and the proof, from a rough C that exposes A; None: no proof.
+    """Return the fewest atoms of A >= 0 and the proof, from a C that exposes A up to rounding; None: no proof.
 
-    Args:
-        A: non-negative.
-        C: exposes A up to rounding; its entries where A is zero are ignored.
+    The entries of C where A is zero are ignored.
     """
     if not rational.is_exact_data(A):
         return None
@@ -118,8 +111,8 @@ def fewest(A: Matrix, C: np.ndarray, deadline: float = math.inf) -> Float[np.nda
 
 def minimal_zeros(C: Matrix, deadline: float = math.inf) -> Zeros | None:
     """Return a copositive matrix's minimal zeros in whole numbers, or None."""
-    exponents = rational.halves(C)
-    stack = [Node((), tuple(range(len(C))), rational.scaled_integers(C, exponents, exponents), 1)]
+    root, exponents = root_of_tree(C)
+    stack = [root]
     zeros: dict[tuple[int, ...], dict[int, int]] = {}
     for _ in range(NODES):
         if not stack or past(deadline) or len(zeros) > MOST:
@@ -131,13 +124,8 @@ def minimal_zeros(C: Matrix, deadline: float = math.inf) -> Zeros | None:
             stack.extend(reduced.children(definite=True))
     if stack or len(zeros) > MOST:
         return None
-    Z = np.zeros((len(zeros), len(C)), dtype=object)
-    for row, zero in zip(Z, zeros.values(), strict=True):
-        least = max(exponents[i] for i in zero)
-        for i, entry in zero.items():
-            row[i] = entry << (least - exponents[i])
-        row //= math.gcd(*row)
-    return Z
+    Z = np.array([scaled_back(zero, exponents) for zero in zeros.values()], dtype=object).reshape(-1, len(C))
+    return Z // np.gcd.reduce(Z, axis=1, keepdims=True)
 
 
 def _weights(A: Matrix, Z: Zeros) -> list[Fraction] | None:

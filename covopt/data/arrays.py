@@ -9,7 +9,7 @@ import stat
 import struct
 import zipfile
 from collections.abc import Mapping
-from io import BufferedReader
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO
 
@@ -56,11 +56,7 @@ LARGEST = 1e75
 
 
 def check_unfolding(path: Path, size: int) -> None:
-    """Raise a DataError if the content of a small file would take very much memory.
-
-    Args:
-        size: bytes that its content takes in memory.
-    """
+    """Raise a DataError if the content of a small file would take very much memory, `size` bytes."""
     if size > max(2**28, 100 * path.stat().st_size):
         raise DataError(f"{path} would unfold to {size / 2**30:.3g} GiB; store it without compression, or in parts.")
 
@@ -68,12 +64,8 @@ def check_unfolding(path: Path, size: int) -> None:
 def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
     """Return the arrays of a `.npz` file by name; arrays of Python objects are refused.
 
-    Args:
-        mapped: leave uncompressed arrays in the file, and read their rows on demand.
-
-    Raises:
-        DataError: no such file, not a zip archive, damaged, an array of Python objects, or a header that declares
-            more than the archive can hold.
+    `mapped` leaves uncompressed arrays in the file, and reads their rows on demand. A DataError says if there is no
+    such file, or it is damaged, holds Python objects, or declares more than it can hold.
     """
     check_readable(path)
     try:
@@ -91,16 +83,20 @@ def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
     """Return one array, after its declared size is checked against the size of the archive."""
-    name = member.filename.removesuffix(".npy")
+    size = min(member.file_size, DEFLATE_LIMIT * (member.compress_size + 1))
     with archive.open(member) as stream:
-        shape, _, dtype = _declared(stream)
+        return _read_array(stream, size, f"The array {member.filename.removesuffix('.npy')} in {path}")
+
+
+def _read_array(stream: IO[bytes] | BufferedIOBase, size: int, name: str) -> NDArray:
+    """Return the array in a stream of at most `size` bytes, after its declared size is checked."""
+    shape, _, dtype = _declared(stream)
     if dtype.hasobject:
-        raise DataError(f"The array {name} in {path} holds Python objects, never read; save numbers or strings.")
-    declared = dtype.itemsize * math.prod(int(n) for n in shape)
-    if declared > member.file_size or member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
-        raise DataError(f"The array {name} in {path} declares more than the file holds; write the file again.")
-    with archive.open(member) as stream:
-        return npy.read_array(stream, allow_pickle=False)
+        raise DataError(f"{name} holds Python objects, which are never read; save numbers or strings.")
+    if dtype.itemsize * math.prod(int(n) for n in shape) > size - stream.tell():
+        raise DataError(f"{name} declares more than the file holds; write the file again.")
+    stream.seek(0)
+    return npy.read_array(stream, allow_pickle=False)
 
 
 def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
@@ -117,7 +113,7 @@ def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
     return np.memmap(path, dtype, "r", before, shape) if plain and inside else _read_member(archive, member, path)
 
 
-def _declared(stream: IO[bytes] | zipfile.ZipExtFile | BufferedReader) -> tuple[tuple[int, ...], bool, np.dtype]:
+def _declared(stream: IO[bytes] | BufferedIOBase) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Return the declared shape, column order and type of the array that begins in the stream."""
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
@@ -125,11 +121,7 @@ def _declared(stream: IO[bytes] | zipfile.ZipExtFile | BufferedReader) -> tuple[
 
 
 def read_matrix(path: Path, name: str = "A") -> NDArray:
-    """Read a matrix of numbers from a `.npy` or `.csv` file, or the array `name` (or the only one) of a `.npz` file.
-
-    Raises:
-        DataError: no such file, of another kind, damaged, or without a matrix.
-    """
+    """Read a matrix of numbers from a `.npy` or `.csv` file, or the array `name` (or the only one) of a `.npz` file."""
     suffix = path.suffix.lower()
     if suffix == ".npz":
         arrays = read_npz(path)
@@ -148,13 +140,7 @@ def _read_npy(path: Path) -> NDArray:
     check_readable(path)
     try:
         with path.open("rb") as stream:
-            shape, _, dtype = _declared(stream)
-            if dtype.hasobject:
-                raise DataError(f"{path} holds Python objects, which are never read; save numbers.")
-            if dtype.itemsize * math.prod(int(n) for n in shape) > path.stat().st_size - stream.tell():
-                raise DataError(f"{path} declares more than it holds; write it again.")
-            stream.seek(0)
-            return npy.read_array(stream, allow_pickle=False)
+            return _read_array(stream, path.stat().st_size, str(path))
     except DataError:
         raise
     except Exception as error:
@@ -183,11 +169,9 @@ def _read_numbers(path: Path) -> NDArray:
 
 
 def check_free(path: Path, force: bool = False, names: str = "") -> None:
-    """Raise a RecordError unless arrays may be written: no file exists, or `force` is set.
+    """Raise a RecordError unless arrays may be written: no file exists, or `force` replaces it.
 
-    Args:
-        force: replace an earlier file.
-        names: a regular expression for the names of its arrays; a file with other arrays is not replaced.
+    `names` is a regular expression for the names of its arrays; a file with other arrays is not replaced.
     """
     if path.suffix.lower() != ".npz":
         raise RecordError(f"{path} is to hold arrays; give a name that ends in .npz.")
@@ -203,11 +187,7 @@ def _holds_only(path: Path, names: str) -> bool:
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray], force: bool = False, names: str = "") -> None:
-    """Write arrays by name, the file whole or not at all; `force` and `names` as for `check_free`.
-
-    Raises:
-        RecordError: as `check_free`, or writing fails.
-    """
+    """Write arrays by name, the file whole or not at all; `force` and `names` as for `check_free`."""
     check_free(path, force, names)
 
     def write(draft: Path) -> None:

@@ -44,9 +44,7 @@ def scaling(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (shift, factor), to be used as (X - shift) * factor.
 
-    Args:
-        scale: none, max or standard.
-        weights: how often each row counts, at least 0 (N,); None: each row once.
+    The scale is none, max or standard; `weights` say how often each row counts, at least 0 (N,), by default once.
     """
     if scale == "max":
         largest = max(max(abs(float(rows.max())), abs(float(rows.min()))) for rows, _ in _chunks(X, weights))
@@ -110,22 +108,12 @@ class Labels:
 
 
 def labels_of(Y: NDArray, name: str, task: str | None = None, loss: str | None = None) -> Labels | None:
-    """Return the labels if the targets are classes, or None if they are numbers.
+    """Return the labels if the targets of all rows, (N,) or (N, n_L), are classes, or None if they are numbers.
 
-    Texts and booleans are classes, and so are integers of at most 20 values on five times as many rows. All other
-    targets are numbers, and so is each matrix except a column of texts. A task overrides this rule; without a task, a
-    loss for classes reads whole numbers as classes.
-
-    Args:
-        Y: targets of all rows (N,) or (N, n_L).
-        name: the name of the targets in messages.
-        loss: the name of the loss, if it is known.
-
-    Raises:
-        DataError: the targets do not suit the task, or there are too many classes for one-hot rows.
-
-    Warns:
-        CovoptWarning: the rule decided whether integers are classes.
+    Texts and booleans are classes, and so are integers of at most 20 values on five times as many rows, with a
+    CovoptWarning that says so. All other targets are numbers, and so is each matrix except a column of texts. A task
+    overrides this rule; without a task, a loss for classes reads whole numbers as classes. A DataError, in which the
+    targets are called `name`, refuses targets that do not suit the task, and too many classes for one-hot rows.
     """
     if task is not None and task not in TASKS:
         raise DataError(f"The task {shown(task)} is unknown; use {' or '.join(TASKS)}.")
@@ -162,17 +150,13 @@ def _are_classes(column: NDArray, flat: bool, name: str, task: str | None, loss:
         return True
     values = len(np.unique(column))
     few = values <= 20 and 5 * values <= len(column)
-    wording = (_counted(values), "regression", "numbers") if few else ("numbers", "classification", "classes")
+    wording = (counted(values, "class"), "regression", "numbers") if few else ("numbers", "classification", "classes")
     warnings.warn(
         f"{name} holds integers, which are read as {wording[0]}; with the task {wording[1]} they are {wording[2]}.",
         CovoptWarning,
         stacklevel=4,
     )
     return few
-
-
-def _counted(classes: int) -> str:
-    return f"{classes} class{'' if classes == 1 else 'es'}"
 
 
 def _plain(Y: NDArray, name: str) -> NDArray:
@@ -199,7 +183,7 @@ def targets_in_words(Y: NDArray[np.float64], classes: tuple[str, ...] | None) ->
         return "targets read as numbers" if not (Y % 1.0).any() else None
     rows = Y.sum(axis=0) if Y.shape[1] == len(classes) else np.array([(Y < 0.0).sum(), (Y > 0.0).sum()])
     missing = int((rows == 0.0).sum())
-    one_hot = f"{_counted(len(classes))}, one-hot"
+    one_hot = f"{counted(len(classes), 'class')}, one-hot"
     return f"{one_hot} ({missing} not among the rows)" if missing else one_hot
 
 
@@ -243,13 +227,8 @@ class Coding:
         """Return the coding that scales inputs, and by `standard` also targets that are numbers.
 
         All outputs are divided by one number, the root of the sum of their variances, so that their errors keep their
-        shares of the loss; the constant function mean Y then has the mean squared error 1.
-
-        Args:
-            X, Y: inputs (N, n_0) and targets (N, n_L), one-hot for classes.
-            scale: none, max or standard.
-            weights: how often each row counts (N,); None: each row once.
-            columns, classes: names of the inputs, and of the columns of Y; None for targets that are numbers.
+        shares of the loss; the constant function mean Y then has the mean squared error 1. Scale and weights are those
+        of `scaling`; `columns` and `classes` name the inputs and the columns of Y (None: targets that are numbers).
         """
         check_scale(scale)
         shift, factor = (np.broadcast_to(numbers, X.shape[1:]).copy() for numbers in scaling(X, scale, weights))
@@ -270,11 +249,7 @@ class Coding:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray], inputs: int, outputs: int) -> Coding | None:
-        """Return the coding that `arrays` stored; None if the file has none.
-
-        Raises:
-            DataError: the arrays have wrong types or sizes.
-        """
+        """Return the coding that `arrays` stored, or None; raise a DataError for wrong types or sizes."""
         if SHIFT not in arrays and FACTOR not in arrays:
             return None
         numbers = [arrays.get(name, np.empty(0)) for name in (SHIFT, FACTOR)]

@@ -134,7 +134,7 @@ def read_data(
         raise ValueError("a source that was to have targets has none")
     X, Y = raw.X, np.atleast_1d(raw.Y)
     if share is None and not isinstance(X, GroupedRows):
-        X = numeric_matrix(X, "X", name)
+        X = numeric_matrix(X, f"X in {name}")
     if len(X) != len(Y):
         raise DataError(
             f"In {name} X has {counted(len(X), 'row')} and Y has {len(Y)}; give one row of targets for each input."
@@ -143,7 +143,7 @@ def read_data(
     if share is not None:
         taken = _part(taken, len(X), share, name)
     weighed = None if raw.weights is None else _weights(raw.weights, len(X), name)
-    mine = numeric_matrix(X[taken], "X", name) if share else X[taken]
+    mine = numeric_matrix(X[taken], f"X in {name}") if share else X[taken]
     shift, factor = scaling(X, scale, weighed)
     targets, labels = _targets(Y, name, raw.task if task is None else task, loss, taken)
     inputs = (mine.astype(np.float64) - shift) * factor
@@ -201,13 +201,7 @@ def _read(
 def read_source(
     name: str, *, data_dir: str | os.PathLike[str] | None = None, targets: bool = True, mapped: bool = False
 ) -> Raw:
-    """Return the arrays of any source but a table; `targets` says if it must have targets.
-
-    `mapped` is that of `read_npz`.
-
-    Raises:
-        DataError: there is no such source, or it is of another format.
-    """
+    """Return the arrays of any source but a table, with targets if `targets`; `mapped` as for `read_npz`."""
     path = Path(name)
     suffix = path.suffix.lower()
     _check_directory(name, data_dir)
@@ -244,26 +238,25 @@ def _load_shipped(name: str) -> Raw:
 # ---- from a source to X and Y
 
 
-def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
+def numeric_matrix(values: NDArray, name: str) -> NDArray:
     """Return a finite, non-empty numeric (N, n) matrix of the same type; a vector is a column."""
     if values.dtype.kind not in "buif":
-        raise DataError(f"{name} in {source} does not hold real numbers (its type is {values.dtype}); give numbers.")
+        raise DataError(f"{name} does not hold real numbers (its type is {values.dtype}); give numbers.")
     matrix = values[:, None] if values.ndim == 1 else values
     if matrix.ndim != 2:
-        raise DataError(f"{name} in {source} has {values.ndim} dimensions; give a matrix with one row for each sample.")
+        raise DataError(f"{name} has {values.ndim} dimensions; give a matrix with one row for each sample.")
     if matrix.size == 0:
-        raise DataError(f"{name} in {source} is empty (shape {values.shape}); give at least one row and one column.")
+        raise DataError(f"{name} is empty (shape {values.shape}); give at least one row and one column.")
     if matrix.dtype.kind == "f" and matrix.dtype.itemsize != 8:  # of other precision than float64
         with np.errstate(over="ignore"):
             matrix = matrix.astype(np.float64)
     if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(matrix))[0])
         raise DataError(
-            f"{name} in {source} has NaN or infinite entries (first at row {row}, column {column}); remove or impute"
-            " them."
+            f"{name} has NaN or infinite entries (first at row {row}, column {column}); remove or impute them."
         )
     if matrix.dtype.kind == "f" and max(matrix.max(), -matrix.min()) > LARGEST:
-        raise DataError(f"{name} in {source} has entries beyond {LARGEST:g}; divide it by its largest entry.")
+        raise DataError(f"{name} has entries beyond {LARGEST:g}; divide it by its largest entry.")
     return matrix
 
 
@@ -273,7 +266,7 @@ def _targets(
     """Return the targets (N, n_L) of the rows taken, one-hot for classes, and the classes."""
     labels = labels_of(Y, f"Y in {source}", task, loss)
     if labels is None:
-        return numeric_matrix(Y, "Y", source)[taken].astype(np.float64), None
+        return numeric_matrix(Y, f"Y in {source}")[taken].astype(np.float64), None
     return np.eye(len(labels.classes))[labels.codes[taken]], labels.classes
 
 
@@ -327,7 +320,7 @@ def _part(
 
 def _weights(values: NDArray, rows: int, source: str) -> NDArray[np.float64]:
     """Return the weights of the rows, checked: at least 0 and not all 0."""
-    weights = numeric_matrix(values, "weights", source).astype(np.float64)
+    weights = numeric_matrix(values, f"weights in {source}").astype(np.float64)
     if weights.shape != (rows, 1):
         raise DataError(f"weights in {source} hold {weights.size} numbers; give one for each of the {rows} rows of X.")
     if weights.min() < 0.0:

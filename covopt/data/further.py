@@ -37,20 +37,14 @@ def read_further(
     data_dir: str | os.PathLike[str] | None = None,
     targets: bool = True,
 ) -> Further:
-    """Read new data for a network.
+    """Read new data for a network, coded as those that it was solved with; `targets=False` leaves the targets out.
 
     The columns of a table are found by their names and may stand in any order; further columns are ignored. If the
     network's data had no names, all columns but the target are inputs. Other files hold X, and Y or y for targets.
-
-    Args:
-        source: as for `read_data`.
-        coding: the coding of the data that the network was solved with.
-        data_dir: the directory with the files of mnist.
-        targets: True if the data must have targets; False leaves them out.
     """
     name = os.fspath(source)
     X, y = _raw(name, coding, data_dir, targets)
-    values = numeric_matrix(X, "X", name)
+    values = numeric_matrix(X, f"X in {name}")
     inputs = coding.inputs(values, name)
     if not targets:
         return Further(inputs, name)
@@ -83,7 +77,7 @@ def _targets(y: NDArray, coding: Coding, outputs: int, name: str) -> Float64[np.
     column = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else np.atleast_1d(y)
     if coding.classes is not None and column.ndim == 1:
         return coding.one_hot(column, name)
-    Y = numeric_matrix(y, "Y", name).astype(np.float64)
+    Y = numeric_matrix(y, f"Y in {name}").astype(np.float64)
     if Y.shape[1] != outputs:
         raise DataError(
             f"{name} has {counted(Y.shape[1], 'target')} in each row and the network {counted(outputs, 'output')};"

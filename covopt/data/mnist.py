@@ -24,11 +24,7 @@ MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
 
 def fetch_mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Fetch images (60000, 784) and labels of the training set from OpenML.
-
-    Raises:
-        DataError: they cannot be fetched.
-    """
+    """Fetch images (60000, 784) and labels of the training set from OpenML."""
     try:
         X, Y = datasets.fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False, parser="liac-arff")
     except (OSError, ValueError) as error:
@@ -41,11 +37,7 @@ def fetch_mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def read_mnist(directory: Path, mapped: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Read images and labels of MNIST from a directory; `mapped` leaves uncompressed images in their file.
-
-    Raises:
-        DataError: a file is missing or damaged.
-    """
+    """Read images and labels of MNIST from a directory; `mapped` leaves uncompressed images in their file."""
     images, labels = (_read_idx(_find_idx(directory, name), mapped) for name in MNIST_FILES)
     if images.ndim != 3 or labels.ndim != 1:
         raise DataError(f"The files in {directory} are not images and labels of MNIST; fetch them again.")

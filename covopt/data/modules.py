@@ -26,11 +26,7 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the network inside DataParallel, DistributedDataParallel and torch.compile.
-
-    Raises:
-        DataError: one of these wrappers has a hook.
-    """
+    """Return the network inside DataParallel, DistributedDataParallel and torch.compile, which must have no hooks."""
     dynamo = sys.modules.get("torch._dynamo")  # loads slowly; it is loaded if something was compiled
     while True:
         _check_hooks(module, "itself")
@@ -90,11 +86,7 @@ def _slope_of_stack(module: nn.Sequential) -> float:
 
 
 def slopes_of(module: nn.Module) -> list[float]:
-    """Return the slopes that the activation of a module can have: one for a Sequential, else several.
-
-    Raises:
-        DataError: a Sequential holds layers that covopt does not read.
-    """
+    """Return the slopes that the activation of a module can have: one for a Sequential, else several."""
     if isinstance(module, nn.Sequential):
         return [_slope_of_stack(module)]
     declared = [_slope_of(part) for part in module.modules() if isinstance(part, ACTIVATIONS)]

@@ -9,7 +9,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -51,11 +51,7 @@ class Network:
 
 
 class FoundWeights(list[Tensor]):
-    """The weights [W_1, ..., W_L] of a network that was found, the bias column last.
-
-    Attributes:
-        beta: the amount of bias; slope: the slope of the activation.
-    """
+    """The weights [W_1, ..., W_L] of a network that was found, its amount of bias and the activation's slope."""
 
     def __init__(self, weights: Iterable[Tensor], beta: float, slope: float) -> None:
         super().__init__(weights)
@@ -100,11 +96,7 @@ def _holds_state(path: Path) -> bool:
 
 
 def write_network(path: Path, network: FoundWeights, force: bool = False) -> None:
-    """Write a state dict (.pt), or W1 ... WL (.npz); the file whole or not at all.
-
-    Raises:
-        RecordError: as `check_free`, or writing fails.
-    """
+    """Write a state dict (.pt), or W1 ... WL (.npz); the file whole or not at all."""
     check_free(path, force)
     if path.suffix.lower() in STATE_FILES:
         state = network.to_torch().state_dict()
@@ -119,11 +111,9 @@ def named(weights: Sequence[Tensor]) -> dict[str, NDArray]:
 
 
 def read_network(path: str | os.PathLike[str], beta: float) -> Network:
-    """Read a network from a file: .pt with a state dict, or .npz with W1 ... WL.
+    """Read a network from a file: .pt with a state dict, or .npz with W1 ... WL; no code in it is run.
 
-    Args:
-        path: the file; no code in it is run.
-        beta: the amount of bias; PyTorch's biases are divided by it.
+    PyTorch's biases are divided by beta, the amount of bias.
     """
     file = Path(path)
     suffix = file.suffix.lower()
@@ -131,8 +121,7 @@ def read_network(path: str | os.PathLike[str], beta: float) -> Network:
         content = read_torch(file, STATE_DICT)
         if not isinstance(content, Mapping):
             raise DataError(f"{file} holds a {type(content).__name__}, not a state dict; {STATE_DICT}.")
-        state = _inner(content)
-        return Network(_from_state(state, str(file), beta), None, _coarsest(state.values()))
+        return _from_state(_inner(content), str(file), beta)
     if suffix == ".npz":
         arrays = _listed(read_npz(file), file)
         return Network(_from_arrays(arrays, str(file), beta), None, _coarsest(arrays))
@@ -150,13 +139,11 @@ def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
     """
     if isinstance(net, nn.Module):
         module = unwrapped(net)
-        state, declared = module.state_dict(), slopes_of(module)
-        weights = _from_state(state, "the network", beta)
+        declared, network = slopes_of(module), _from_state(module.state_dict(), "the network", beta)
         check_plain(module)
-        return Network(weights, slope_by_outputs(module, weights, beta, declared, X), _coarsest(state.values()))
+        return replace(network, slope=slope_by_outputs(module, network.weights, beta, declared, X))
     if isinstance(net, Mapping):
-        state = _inner(net)
-        return Network(_from_state(state, "the network", beta), None, _coarsest(state.values()))
+        return _from_state(_inner(net), "the network", beta)
     if getattr(net, "ndim", 3) < 3:  # an array or a table
         raise DataError("The network is an array; give the network first, then X and Y.")
     try:
@@ -205,8 +192,8 @@ def _from_arrays(arrays: Sequence[NDArray], source: str, beta: float) -> list[ND
     return _chained(weights, [f"W{i}" for i in range(1, len(weights) + 1)], source, beta)
 
 
-def _from_state(state: Mapping, source: str, beta: float) -> list[NDArray[np.float64]]:
-    """Return the weights of a state dict, ordered by the numbers in their names, else as in the file."""
+def _from_state(state: Mapping, source: str, beta: float) -> Network:
+    """Return the network of a state dict, its layers ordered by the numbers in their names, else as in the file."""
     for key in state:
         if str(key).rpartition(".")[2] in STATISTICS:
             raise DataError(f"'{key}' in {source} is no weight or bias of a Linear layer but BatchNorm's; {FOLD}.")
@@ -220,7 +207,8 @@ def _from_state(state: Mapping, source: str, beta: float) -> list[NDArray[np.flo
     if len({re.sub(r"\d+", "#", name) for name in layers}) == 1:
         layers = dict(sorted(layers.items(), key=lambda item: [int(n) for n in re.findall(r"\d+", item[0])]))
     weights = [_with_bias(name, parts, source, beta) for name, parts in layers.items()]
-    return _chained(weights, [f"'{name}.weight'" for name in layers], source, beta)
+    names = [f"'{name}.weight'" for name in layers]
+    return Network(_chained(weights, names, source, beta), None, _coarsest(state.values()))
 
 
 def _with_bias(name: str, parts: dict[str, NDArray[np.float64]], source: str, beta: float) -> NDArray[np.float64]:

@@ -25,12 +25,8 @@ NUMBERS = ("halffloat", "float", "double", *(f"{sign}int{bits}" for sign in ("",
 class ParquetColumns:
     """The columns of a .parquet file by their names, each read when it is asked for.
 
-    Attributes:
-        path: the file.
-        cuts: the first row of each row group, and N.
-
-    Raises:
-        DataError: no such file, damaged, without rows, or pyarrow is not installed.
+    `cuts` holds the first row of each row group, and N. A DataError says if there is no such file, if it is damaged or
+    without rows, or if pyarrow is not installed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,11 +56,7 @@ class ParquetColumns:
         return iter(self._names)
 
     def __getitem__(self, name: str) -> Column:
-        return self.cells(self._read([name])[name])
-
-    def group(self, place: int, names: Sequence[str]) -> dict[str, ChunkedArray]:
-        """Return columns of one row group."""
-        return self._read(names, place)
+        return self.cells(self.read([name])[name])
 
     def cells(self, column: ChunkedArray) -> Column:
         """Return the cells of a column as Python objects."""
@@ -73,7 +65,7 @@ class ParquetColumns:
         except self._errors as error:  # such as a time that Python cannot represent
             raise self._damaged() from error
 
-    def _read(self, names: Sequence[str], place: int | None = None) -> dict[str, ChunkedArray]:
+    def read(self, names: Sequence[str], place: int | None = None) -> dict[str, ChunkedArray]:
         """Return columns of all row groups, or of one."""
         file = self._file
         try:
@@ -91,11 +83,9 @@ class ParquetColumns:
 
 
 class GroupedRows:
-    """Inputs (N, n_0) that stay in a .parquet file, whose row groups are read on demand.
+    """Inputs (N, n_0) that stay in a .parquet file, whose row groups are read on demand, by their names in order.
 
-    Args:
-        names: the names of the inputs, in their order.
-        coded: for one-hot inputs, the result of `cells.codes_of` for all rows.
+    `coded` holds, for one-hot inputs, the result of `cells.codes_of` for all rows.
     """
 
     def __init__(
@@ -142,7 +132,7 @@ class GroupedRows:
 
     def _checked(self, group: int) -> dict[str, NDArray[np.float64]]:
         """Return the columns as numbers; those of other types are checked cell by cell."""
-        read = self._columns.group(group, self._numbers) if self._numbers else {}
+        read = self._columns.read(self._numbers, group) if self._numbers else {}
         plain = {name: _plain(column) for name, column in read.items()}
         unplain = {name: self._columns.cells(read[name]) for name, values in plain.items() if values is None}
         check_inputs(unplain, (), self._columns.path, self._columns.cuts[group])

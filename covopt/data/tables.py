@@ -39,11 +39,9 @@ def read_table(
     weights: str | None = None,
     mapped: bool = False,
 ) -> Raw:
-    """Read the columns of a table as inputs and target.
+    """Read the columns of a .csv or .parquet table as inputs and target, whose column is `target`.
 
     Args:
-        path: a .csv or .parquet file.
-        target: the column of the targets.
         drop: columns to leave out.
         one_hot: input columns to encode: each of their texts (or numbers) becomes an input of 0 and 1, named
             COLUMN=TEXT.
@@ -92,13 +90,11 @@ def read_table(
 def read_like(
     path: Path, names: Sequence[str] | None, target: str | None, other: str | None, task: str | None
 ) -> tuple[NDArray[np.float64], NDArray | None]:
-    """Read the inputs of a network, and the target, from a table with the same columns as its data.
+    """Read the inputs of a network, and the target, from a table with the same columns as its data; others are ignored.
 
     Args:
-        path: a .csv or .parquet file; further columns are ignored.
         names: names of the inputs in their order, COLUMN=TEXT for one-hot columns; None: all columns but `other`.
         target: the column of the targets; None: no targets are read.
-        other: the column that is not an input if `names` is None.
         task: as for `read_table`.
     """
     columns = _columns(path)
@@ -146,8 +142,7 @@ def column_names(X: object) -> tuple[str, ...] | None:
 def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
     """Return the positions of named columns in a data frame; None if either has no names.
 
-    Raises:
-        ProblemError: X lacks a column, has an unknown one, or repeats a name so that the order is ambiguous.
+    A ProblemError says if X lacks a column, has an unknown one, or repeats a name so that the order is ambiguous.
     """
     names = column_names(X)
     if names is None or columns is None:

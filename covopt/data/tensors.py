@@ -27,13 +27,9 @@ def write_torch(path: Path, tensors: object) -> None:
 
 
 def read_torch(path: Path, remedy: str) -> object:
-    """Return what torch.save stored, if it is plain tensors in lists and dictionaries.
+    """Return what torch.save stored, if it is plain tensors in lists and dictionaries; else raise a DataError.
 
-    Args:
-        remedy: the end of an error message, which says what to do.
-
-    Raises:
-        DataError: no such file, of another kind, damaged, or with other objects than tensors.
+    `remedy` is the end of its message, which says what to do.
     """
     check_readable(path)
     if not zipfile.is_zipfile(path):
@@ -51,9 +47,8 @@ def read_torch(path: Path, remedy: str) -> object:
 def as_array(tensor: torch.Tensor, name: str, path: object) -> NDArray:
     """Return a dense tensor as an array, floating numbers as float64.
 
-    Raises:
-        DataError: the tensor is sparse or quantised, belongs to a lazy module that was never called, or declares more
-            entries than it stores.
+    A DataError refuses a tensor that is sparse or quantised, belongs to a lazy module that was never called, or
+    declares more entries than it stores.
     """
     if is_lazy(tensor):
         raise DataError(f"{name} in {path} has no numbers yet; call the network once with inputs.")

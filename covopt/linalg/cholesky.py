@@ -23,7 +23,7 @@ from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
 
 @dataclass(frozen=True)
 class FullRankFactor:
-    """A factor Z of full rank with L L^T = G, used like `Factor`.
+    """A factor Z of full rank with L L^T = G, and the methods of `Factor`.
 
     Leading dimensions `*b` are a batch. With Tikhonov t > 0, `shifted` is the Cholesky factor of G + t I; else it is L.
     """
@@ -45,38 +45,30 @@ class FullRankFactor:
 
     @property
     def rank(self) -> Int[Tensor, "*b"]:
-        """Return k, for every member of the batch."""
         return torch.full(self.L.shape[:-2], self.L.shape[-1], dtype=torch.int64, device=self.L.device)
 
     def project(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """Return P_{Im Z} A."""
         return A if self.spans else self.Z @ self._least_squares(A, self.L, 0.0)
 
     def reject(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """Return (I - P_{Im Z}) A."""
         return A - self.project(A)
 
     def solve(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b n c"]:
-        """Return Z^+ A; with Tikhonov, Z^T (B + t I)^{-1} A."""
         if self.spans:
             return self._T @ self._gram(A, self.shifted, self.tikhonov)
         return self._least_squares(A, self.shifted, self.tikhonov)
 
     def solve_transposed(self, A: Float[Tensor, "*b n c"]) -> Float[Tensor, "*b N c"]:
-        """Return (Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
         if self.spans:
             return self._least_squares(A, self.shifted, self.tikhonov)
         return self._T @ self._gram(A, self.shifted, self.tikhonov)
 
     def solve_gram(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """Return B^+ A = (Z Z^T)^+ A; with Tikhonov, (B + t I)^{-1} A."""
         if self.spans:
             return self._gram(A, self.shifted, self.tikhonov)
         V = self._least_squares(A, self.L, 0.0)
         inside = self._T @ self._gram(V, self.shifted, self.tikhonov)
         return inside if self.tikhonov == 0.0 else inside + (A - self.Z @ V) / self.tikhonov
-
-    # -- the two systems --------------------------------------------------------------------------------------------
 
     @property
     def _T(self) -> Tensor:
@@ -131,9 +123,7 @@ def solve_lower(A: Float[Tensor, "k k"], B: Float[Tensor, "k m"]) -> Float[Tenso
 
 
 def reciprocal_condition(L: Float[Tensor, "*b k k"], steps: int = 3, vectors: int = 4) -> Float[Tensor, "*b"]:
-    """Estimate 1 / cond(L L^T) by power and inverse iterations.
-
-    The estimate is rarely more than a few times too large.
+    """Estimate 1 / cond(L L^T) by power and inverse iterations, rarely more than a few times too large.
 
     Source: Dixon, Estimating extremal eigenvalues and condition numbers of matrices, SIAM J. Numer. Anal. 20 (1983).
     """

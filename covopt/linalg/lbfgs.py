@@ -46,14 +46,11 @@ class DescentOptions:
 
 
 class Memory:
-    """The approximate inverse Hessian H from the last pairs (s, y) of steps and gradient changes.
+    """The approximate inverse Hessian H from the last `size` pairs (s, y) of steps and gradient changes.
 
     For 10^4 entries and more, two loops over the pairs take two thirds of the time of the compact form's matrix
-    products, and agree with them to 1e-11 (docs/notes/2026-11-variable-projection.md).
-
-    Args:
-        size: the maximum number of pairs.
-        preconditioner: diagonal of the initial inverse Hessian, up to a factor; equal entries by default.
+    products, and agree with them to 1e-11 (docs/notes/2026-11-variable-projection.md). `preconditioner` is the diagonal
+    of the initial inverse Hessian, up to a factor; equal entries by default.
     """
 
     def __init__(self, size: int, preconditioner: Float[Tensor, " p"] | None = None) -> None:
@@ -97,11 +94,7 @@ def lbfgs(
     options: DescentOptions | None = None,
     preconditioner: Float[Tensor, " p"] | None = None,
 ) -> Iterator[Float[Tensor, " p"]]:
-    """Yield x and the point after each iteration, until L-BFGS stalls or gains too little; f never rises.
-
-    Args:
-        preconditioner: as `Memory`'s.
-    """
+    """Yield x and the point after each iteration, until L-BFGS stalls or gains too little; f never rises."""
     options = options or DescentOptions()
     f, g = value(x)
     memory = Memory(options.memory, preconditioner)

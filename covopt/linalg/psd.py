@@ -22,25 +22,23 @@ class RankRule:
     """The rule for which singular values count, and whether a Tikhonov inverse is used.
 
     Attributes:
-        double: in float64, keep the singular values of a factor above `double` times the largest.
-        single: the same in float32.
+        double: in float64, singular values of a factor above this part of the largest count.
         tikhonov: t >= 0; with t > 0, (B + t I)^{-1} replaces B^+, and inverses use no rank. Ranges and projections
             still follow the rank rule.
     """
 
     double: float = 1e-10
-    single: float = 1e-5
     tikhonov: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0.0 <= self.double < 1.0 and 0.0 <= self.single < 1.0):
-            raise ProblemError("The rank tolerances are relative; give numbers from 0 to below 1.")
+        if not 0.0 <= self.double < 1.0:
+            raise ProblemError("The rank tolerance is relative; give a number from 0 to below 1.")
         if not 0.0 <= self.tikhonov < float("inf"):
-            raise ProblemError("The rank rule's tikhonov must be finite and not negative.")
+            raise ProblemError(f"tikhonov is {self.tikhonov:g}; give 0 for the pseudo-inverse, or a number above 0.")
 
     def relative(self, dtype: torch.dtype) -> float:
-        """Return the tolerance relative to the largest singular value."""
-        return self.single if dtype == torch.float32 else self.double
+        """Return the tolerance relative to the largest singular value; 1e-5 in float32."""
+        return 1e-5 if dtype == torch.float32 else self.double
 
     def keeps(self, s: Float[Tensor, "*b k"]) -> Bool[Tensor, "*b k"]:
         """Return True for the singular values of a factor that count as non-zero."""

@@ -45,13 +45,10 @@ def least_squares(
 def pseudo_inverse(
     B: Float[Tensor, "*b N N"], size: Float[Tensor, "*b"], tikhonov: float = 0.0
 ) -> Float[Tensor, "*b N N"]:
-    """Return B^+, or (B + t I)^{-1} with Tikhonov t > 0.
+    """Return B^+, or (B + t I)^{-1} with Tikhonov t > 0, for a positive semi-definite B.
 
-    Differentiable (once) in B, symmetric and semi-definite.
-
-    Args:
-        B: positive semi-definite.
-        size: the magnitude of the numbers that B was computed from: eigenvalues up to 16 N eps of it are rounding.
+    Differentiable (once) in B. B was computed from numbers of magnitude `size`: eigenvalues up to 16 N eps of it are
+    rounding.
     """
     if tikhonov > 0.0:
         return torch.linalg.inv(B + tikhonov * torch.eye(B.shape[-1], dtype=B.dtype, device=B.device))

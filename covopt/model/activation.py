@@ -64,11 +64,7 @@ class Activation:
 
     @classmethod
     def parse(cls, name: str | Activation) -> Activation:
-        """Read relu, leaky:A (or leaky, A = 0.01) or linear.
-
-        Raises:
-            ProblemError: for any other name, or A outside (-1, 1).
-        """
+        """Read relu, leaky:A (or leaky, A = 0.01) or linear; raise a ProblemError for any other name."""
         return name if isinstance(name, Activation) else cls(read_slope(name))
 
 
@@ -82,7 +78,6 @@ class Smoothed(Activation):
     mu: float = 0.0
 
     def __call__(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Return s_mu(z), entrywise."""
         # (z + Huber's function of z) / 2, one pass over memory of which is the loss that torch has.
         huber = torch.nn.functional.huber_loss(z, z.new_zeros(()).expand_as(z), reduction="none", delta=self.mu)
         rounded = huber.mul_(0.5 / self.mu).add_(z, alpha=0.5)
@@ -94,7 +89,6 @@ class Smoothed(Activation):
         return step if self.slope == 0.0 else (1.0 - self.slope) * step + self.slope
 
     def pull_back(self, upstream: Float[Tensor, "*shape"], z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Return upstream * s_mu'(z), entrywise."""
         return self.derivative(z).mul_(upstream)
 
     @property

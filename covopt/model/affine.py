@@ -13,11 +13,9 @@ from covopt.model.weights import Weights
 
 
 class Affine:
-    """Functions F = X S^T + 1 c^T on the samples, and weighted least squares.
+    """Functions F = X S^T + 1 c^T on the samples, and least squares with their `weight`.
 
-    Args:
-        X: what is free beside constants, centred and of size 1 (N, k): the inputs with a skip, else nothing.
-        weight: of the samples (N,); None for equal ones.
+    X (N, k) is what is free beside constants, centred and of size 1: the inputs with a skip, else nothing.
     """
 
     def __init__(self, X: Float[Tensor, "N k"], weight: Weight) -> None:

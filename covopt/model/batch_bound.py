@@ -54,13 +54,7 @@ class BatchBound:
 def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> list[BatchBound]:
     """Return the chain of each layer, l = 1 ... L, for the batch of these rows of the data.
 
-    W = 0 has the chain 0, 0, 0.
-
-    Args:
-        problem: the problem; lam = 0 is allowed here.
-
-    Raises:
-        ProblemError: for `interpolate`, which has no gradient.
+    W = 0 has the chain 0, 0, 0; lam = 0 is allowed here. A ProblemError refuses `interpolate`, which has no gradient.
 
     Source: P1 ([GP22, Lemma 1] for any number of outputs) and P2 of MATH.md section 9; `theorem` is [GP22, (10)].
     """
@@ -110,10 +104,7 @@ def rank_chain(
 ) -> BatchBound:
     """Return the chain of one layer, whose gradient is scale G, for a batch of `batch` samples.
 
-    Args:
-        W, G: of one shape.
-        scale: may be 0 or infinite.
-        bound: a bound on the rank of G.
+    The scale may be 0 or infinite; `bound` is a bound on the rank of G.
     """
     U, s, Vt = torch.linalg.svd(G, full_matrices=False)
     rank, size = int(RANK_RULE.keeps(s).sum()), frobenius(W)

@@ -35,11 +35,9 @@ def centred(values: Float[Tensor, "N k"]) -> Float[Tensor, "N k"]:
 
 @dataclass(frozen=True)
 class View:
-    """The inputs as neurons without a bias see them.
+    """The inputs (N, k) as neurons without a bias see them.
 
-    Attributes:
-        inputs: (N, k).
-        origin: the input from where they are seen (n_0,); None for inputs with their bias column.
+    `origin` is the input from where they are seen (n_0,); None for inputs with their bias column.
     """
 
     inputs: Float[Tensor, "N k"]
@@ -162,11 +160,7 @@ PENALISED = Penalised()
 
 
 def check_penalised(bias: object) -> None:
-    """Refuse free biases in a problem that does not support them.
-
-    Raises:
-        ProblemError: they are free.
-    """
+    """Raise a ProblemError for free biases, in a problem that does not support them."""
     if isinstance(bias, str) and bias == FREE:
         raise ProblemError("Free biases are not supported for this problem; give the amount of bias as a number.")
 

@@ -35,15 +35,7 @@ class LayerShape:
 
 
 def layer_shapes(problem: Problem, weights: Weights) -> list[LayerShape]:
-    """Return the shape of each hidden layer 1 ... L - 1 of a network.
-
-    Args:
-        problem: its X (N, n_0), activation and bias.
-        weights: W_1 ... W_L, layers in balance.
-
-    Raises:
-        ProblemError: the weights do not fit the problem.
-    """
+    """Return the shape of each hidden layer 1 ... L - 1 of a network whose layers are in balance."""
     hidden = preactivations(problem, weights)[:-1]
     return [_shape(W[:, :-1], Z, problem.activation(Z)) for W, Z in zip(weights[:-1], hidden, strict=True)]
 
@@ -54,18 +46,13 @@ def bottleneck(shapes: Sequence[LayerShape]) -> int:
     return min(order)[2]
 
 
-def spectrum(A: Float[Tensor, "n m"]) -> Float[Tensor, " k"]:
-    """Return the singular values of A (n, m), the largest first; none of an empty matrix."""
-    return torch.linalg.svdvals(A) if A.numel() else A.new_zeros(0)
-
-
 def _shape(A: Float[Tensor, "n m"], Z: Float[Tensor, "N n"], S: Float[Tensor, "N n"]) -> LayerShape:
     size = float(Z.norm())
-    spread = spectrum(S - S.mean(dim=0)) if S.numel() else S.new_zeros(0)
+    spread = torch.linalg.svdvals(S - S.mean(dim=0))
     # A constant layer after centring is rounding of its entries.
     counts = (spread > 0.01 * spread.max()) & (spread > 1e-10 * S.norm()) if len(spread) else spread > 0.0
     return LayerShape(
-        dimension=int((spectrum(A) > 0.5).sum()),
+        dimension=int((torch.linalg.svdvals(A) > 0.5).sum()),
         affine_dimension=int(counts.sum()),
         nonlinearity=float((Z - S).norm()) / size if size > 0.0 else 0.0,
     )

@@ -41,15 +41,11 @@ from covopt.runtime.errors import InfeasibleError
 
 
 def check_interpolation(problem: Problem) -> None:
-    """Raise for an exact fit unless some network of this depth, bias and activation fits the targets.
+    """Raise an InfeasibleError unless some network of this depth, bias and activation fits the targets exactly.
 
     Its widths may be any. To fit is to miss no target by more than `Problem.allowed_misfit`. What counts as one ray,
-    line or range is exact up to 64 roundings and to the rank rule. Takes O(N n min(N, n)) operations and forms no
-    (N, N) matrix.
-
-    Raises:
-        InfeasibleError: one sentence that names the rows (counted from 0), or says that Y is outside the span of the
-            atoms.
+    line or range is exact up to 64 roundings and to the rank rule. Takes O(N n min(N, n)) operations and forms no (N,
+    N) matrix. The sentence names the rows, counted from 0, or says that Y is outside the span of the atoms.
     """
     if not problem.interpolates:
         return

@@ -63,11 +63,7 @@ class Forces:
 
 
 def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRule = RANK_RULE) -> Forces:
-    """Return the forces on Z_l, l = `layer` from 1 to L - 1, in O(N n min(N, n)).
-
-    Raises:
-        ProblemError: a layer that is no hidden one.
-    """
+    """Return the forces on Z_l, l = `layer` from 1 to L - 1, in O(N n min(N, n))."""
     check_layer(problem, layer)
     inputs = inputs_from(problem, Z)
     z, Zs = Z[layer - 1], inputs[layer]

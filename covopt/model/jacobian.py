@@ -87,8 +87,7 @@ class Jacobians:
 
     def singular_values(self) -> tuple[Float[Tensor, "B r"], Float[Tensor, " B"]]:
         """Return the singular values of `values`, descending, and a bound on their rounding."""
-        r = min(self.values.shape[1:])
-        s = torch.linalg.svdvals(self.values) if r else self.values.new_zeros(len(self.values), 0)
+        s = torch.linalg.svdvals(self.values)
         return s, self.moved + max(1, *self.values.shape[1:]) * DECOMPOSED * self.values.norm(dim=(1, 2))
 
     def logarithms(self, s: Float[Tensor, "B r"]) -> Float[Tensor, "B r"]:
@@ -108,11 +107,7 @@ class Jacobians:
 class Passage:
     """A network at samples: representations, Jacobians and the kernel's trace.
 
-    Args:
-        weights: W_1 ... W_L, shapes (n_l, n_{l-1} + 1), the bias column last, finite.
-        X: inputs (N, n_0), finite.
-        beta: the amount of bias.
-        activation: sigma.
+    The weights W_1 ... W_L and the inputs X (N, n_0) are finite; beta is the amount of bias.
 
     Attributes:
         W: the weights, scaled.

@@ -290,12 +290,9 @@ LOSSES: dict[str, Loss] = {
 
 
 def parse_loss(name: str | Loss) -> Loss:
-    """Read mse, cross_entropy, interpolate, huber, huber:D with D > 0, or logistic.
+    """Read mse, cross_entropy, interpolate, huber, huber:D with the threshold D > 0, or logistic.
 
-    D is the threshold.
-
-    Raises:
-        ProblemError: for any other name, or a loss of one's own that is called like one of these.
+    A ProblemError refuses any other name, and a loss of one's own that is called like one of these.
     """
     if isinstance(name, Loss):
         own = name.name not in LOSSES and not name.name.startswith("huber:")

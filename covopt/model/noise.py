@@ -74,14 +74,7 @@ class Noise:
 
 
 def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noise]:
-    """Return the noise of batches of `batch_size` in each layer, l = 1 ... L.
-
-    Args:
-        problem: the problem; lam = 0 is allowed here, where the floor is 0.
-        batch_size: B, from 1 to N.
-
-    Raises:
-        ProblemError: B is out of range, or the loss is `interpolate`, which has no gradient.
+    """Return the noise of batches of `batch_size` in each layer, l = 1 ... L; for lam = 0 the floor is 0.
 
     Source: P8 of MATH.md section 9, which is [GP22, Prop. 1 and 2] with numbers.
     """
@@ -108,10 +101,8 @@ def _parts(problem: Problem, weights: Weights) -> Iterator[list[tuple[Float[Tens
 def factors(problem: Problem, weights: Weights) -> list[tuple[Float[Tensor, "N _"], Float[Tensor, "N _"]]]:
     """Return (dC/dZ_l, Zs_{l-1}) of each layer, shapes (N, n_l) and (N, n_{l-1} + 1).
 
-    dC/dW_l is the first, transposed, times the second.
-
-    Raises:
-        ProblemError: for `interpolate`, which has no gradient, or where float64 does not hold it.
+    dC/dW_l is the first, transposed, times the second. A ProblemError refuses `interpolate`, which has no gradient, and
+    gradients that float64 does not hold.
     """
     Z = preactivations(problem, weights)
     deltas = pulled_back(problem, weights, Z, problem.gradient_at(Z[-1]))

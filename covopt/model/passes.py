@@ -101,12 +101,9 @@ def all_outputs(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"]:
 
 
 def loss_and_slopes(problem: Problem, weights: Weights) -> tuple[float, list[Float[Tensor, "_ _"]]]:
-    """Return C(F) and dC/dW_1 ... dC/dW_L in float64, in one pass.
+    """Return C(F) and dC/dW_1 ... dC/dW_L in float64, in one pass; a ProblemError refuses `interpolate`.
 
     Arrays as wide as a layer have the dtype of X.
-
-    Raises:
-        ProblemError: for `interpolate`, which has no gradient.
     """
     fit, slopes = 0.0, [W.new_zeros(W.shape, dtype=torch.float64) for W in weights]
     rounded = [W.to(problem.X) for W in weights]
@@ -119,12 +116,6 @@ def loss_and_slopes(problem: Problem, weights: Weights) -> tuple[float, list[Flo
         for slope, m, Zs in zip(slopes, M, inputs_from(part, Z), strict=True):
             slope += m.T @ Zs
     return fit, slopes
-
-
-def layer_at(problem: Problem, weights: Weights, layer: int) -> tuple[Float[Tensor, "N d"], Float[Tensor, "N n"]]:
-    """Return Zs_{l-1} and Z_l of the problem's rows, l = `layer` = 1 ... L."""
-    Z = preactivations(problem, weights)
-    return inputs_from(problem, Z)[layer - 1], Z[layer - 1]
 
 
 def inputs_at(problem: Problem, weights: Weights, layer: int) -> Iterator[Float[Tensor, "n d"]]:

@@ -208,11 +208,8 @@ class Problem:
     def appended(self, Z: Float[Tensor, "N n"], layer: int, X: Tensor | None = None) -> Float[Tensor, "N d"]:
         """Return Zs_l = [sigma(Z_l), bias column] of hidden layer l = `layer` = 1 ... L - 1.
 
-        With a skip, X too in the last hidden layer.
-
-        Args:
-            Z: Z_l (N, n_l); layer: l.
-            X: the inputs (N, n_0) that they are of; None for those of the problem.
+        With a skip, X too in the last hidden layer: the inputs (N, n_0) that Z_l is of, by default those of the
+        problem.
         """
         inputs = self.biases.skipped(self.X if X is None else X) if layer == self.depth - 1 else Z[:, :0]
         return torch.cat([self.activation(Z), inputs, Z.new_full((len(Z), 1), self.bias(layer))], dim=1)
@@ -304,28 +301,14 @@ def make_problem(
     task: str | None = None,
     classes: tuple[str, ...] | None = None,
 ) -> Problem:
-    """Check the data and the options, and make a `Problem` of them.
+    """Check the data and the options, and make a `Problem` of them; the other arguments are those of `covopt.solve`.
+
+    Rows of weight 0 are left out, here and now. A ProblemError says what is wrong in one sentence; a DataError refuses
+    targets that are not what `task` says, and texts with missing ones among them.
 
     Args:
-        X: inputs (N, n_0), NumPy or torch; anything `numpy.asarray` reads.
-        Y: targets (N, n_L), numbers or labels (N,).
-        lam: strength of the penalty; None asks for the representation cost.
-        loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
-            interpolate without lam and mse with it.
-        depth: L >= 2.
-        bias: beta >= 0; with `free` also "free".
-        activation: relu, leaky:A or linear.
-        device: where to compute; None follows X (the CPU for NumPy arrays).
-        sample_weight: s_i >= 0 (N,), of any scale: the losses are sum_i s_i c(F_i, Y_i) / sum_i s_i. Rows of weight 0
-            are left out, here and now; None: all are equal.
-        free: True if the caller can solve problems with free biases.
-        skip: True if a linear function of the inputs is unpenalised too; for mse and exact fits, with free biases.
-        task: regression or classification decides whether Y is numbers or labels; None: `labels_of` says which.
+        free: True if the caller can solve problems with free biases, for which `bias` may be "free".
         classes: of other data, whose labels these are too; None: those of Y.
-
-    Raises:
-        ProblemError: one sentence for each thing that is wrong.
-        DataError: the targets are not what `task` says, or texts with missing ones among them.
     """
     inputs = as_matrix(X, "X", None if device is None else parse_device(device))
     chosen = parse_loss(loss if loss is not None else ("interpolate" if lam is None else "mse"))

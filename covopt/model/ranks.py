@@ -36,17 +36,12 @@ def check_tolerance(value: float) -> None:
         raise ProblemError(f"The tolerance of a rank is {value:g}; give a number above 0 and below 1.")
 
 
-def threshold_rank(values: Values, tolerance: float, norm: float | None = None) -> int:
+def threshold_rank(values: Values, tolerance: float) -> int:
     """Return rank_tau(W) = #{i : s_i > tau |W|_F}, and 0 for W = 0.
-
-    Args:
-        values: singular values of W.
-        norm: what to measure against in the place of |W|_F, such as the norm of the start, by which a matrix that has
-            decayed to nothing has rank 0.
 
     Source: [GP22], 4.1, with the norm and the default of the authors' code.
     """
-    return int((values > tolerance * (frobenius(values) if norm is None else norm)).sum())
+    return int((values > tolerance * frobenius(values)).sum())
 
 
 def stable_rank(values: Values) -> float:
@@ -56,9 +51,7 @@ def stable_rank(values: Values) -> float:
 
 
 def tail(values: Values, r: int) -> float:
-    """Return tail_r(W) = (sum_{i > r} s_i^2)^(1/2), the distance to matrices of rank <= r.
-
-    The distance is in the Frobenius norm.
+    """Return tail_r(W) = (sum_{i > r} s_i^2)^(1/2), the distance |W - M|_F to matrices M of rank <= r.
 
     Source: Eckart, Young, 1936.
     """
@@ -66,14 +59,9 @@ def tail(values: Values, r: int) -> float:
 
 
 def predicted_rank(start_values: Values, retained: float, norm: float, tolerance: float) -> int:
-    """Predict the rank of W_T from what remains of the initial weights alone.
+    """Predict the rank of W_T as #{i : |retained| s_i(W_0) > tau |W_T|_F}, from the initial weights alone.
 
-    It is #{i : |retained| s_i(W_0) > tau |W_T|_F}.
-
-    Args:
-        start_values: singular values of the initial W_0.
-        retained: the retained fraction of W_0, as `Decay.kept`.
-        norm: |W_T|_F; W_T = 0 has rank 0.
+    `retained` is their retained fraction, as `Decay.kept`, and `norm` is |W_T|_F; W_T = 0 has rank 0.
 
     Source: P6 of MATH.md section 9.
     """
@@ -87,13 +75,7 @@ def functional_ranks(problem: Problem, weights: Weights, rise: float = 0.01) -> 
     W_l is replaced (truncated singular value decomposition). It need not fall with r, so that r = 0, 1, 2, ... are
     tried one after another, and the result is the first with C_l(r) <= (1 + rise) C; later ones may be worse again.
     Directions that covopt's rule for numerical rank drops count as zero: the result is at most that rank, also where C
-    = 0 or rounding. For `interpolate` a replacement counts where its misfit is allowed.
-
-    Args:
-        rise: relative to C.
-
-    Raises:
-        ProblemError: C is not finite.
+    = 0 or rounding. For `interpolate` a replacement counts where its misfit is allowed. C must be finite.
     """
     Z = preactivations(problem, weights)
     allowed = (1.0 + rise) * float(problem.loss_at(Z[-1]))

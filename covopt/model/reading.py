@@ -15,11 +15,7 @@ from covopt.runtime.errors import ProblemError, counted, shown
 
 
 def parse_device(device: str | torch.device) -> torch.device:
-    """Return the CPU or an available CUDA device.
-
-    Raises:
-        ProblemError: for any other.
-    """
+    """Return the CPU or an available CUDA device; raise a ProblemError for any other."""
     try:
         chosen = torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -32,10 +28,7 @@ def parse_device(device: str | torch.device) -> torch.device:
 
 
 def as_numbers(values: object, name: str) -> Tensor:
-    """Return a dense tensor of real floating numbers.
-
-    float32 and float64 tensors keep their type and share memory.
-    """
+    """Return a dense tensor of real floating numbers; float32 and float64 tensors keep their type and share memory."""
     if isinstance(values, Tensor):
         tensor = values.detach()
         if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
@@ -55,10 +48,7 @@ def as_numbers(values: object, name: str) -> Tensor:
 
 
 def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
-    """Return a finite, non-empty floating (N, n) tensor; a vector becomes a column.
-
-    float32 tensors stay float32.
-    """
+    """Return a finite, non-empty floating (N, n) tensor; a vector becomes a column, and float32 stays float32."""
     tensor = as_numbers(values, name)
     if device is not None:
         tensor = tensor.to(device)

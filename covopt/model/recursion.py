@@ -39,16 +39,13 @@ LONGEST, WALKED = 10**12, 10**7
 
 @dataclass(frozen=True)
 class Decay:
-    """SGD at a constant rate, with weight decay 2 lam.
+    """SGD at a constant rate, with weight decay 2 lam; numbers out of range raise a ProblemError.
 
     Attributes:
         rate: mu > 0.
         lam: the strength of the penalty lam |W|^2, >= 0.
         momentum: beta, 0 <= beta < 1 (PyTorch's, without dampening).
         nesterov: True for Nesterov momentum.
-
-    Raises:
-        ProblemError: a value is out of range.
     """
 
     rate: float
@@ -65,33 +62,20 @@ class Decay:
             raise ProblemError(f"The momentum is {self.momentum:g}; give a number from 0 to below 1.")
 
     def kept(self, steps: int) -> float:
-        """Return (A^T)_11, the factor of W_0 in W_T after T = `steps` steps.
-
-        Without momentum it is (1 - 2 mu lam)^T.
-
-        Raises:
-            ProblemError: steps < 0.
-        """
+        """Return (A^T)_11, the factor of W_0 in W_T after T = `steps`: (1 - 2 mu lam)^T without momentum."""
         return float(self.power(steps)[0, 0])
 
     def memory(self, k: int) -> tuple[float, float]:
-        """Return (a_k, b_k): after k steps, weights W with velocity v contribute a_k W + b_k v.
-
-        Raises:
-            ProblemError: k < 0.
-        """
+        """Return (a_k, b_k): after k steps, weights W with velocity v contribute a_k W + b_k v."""
         a, b = self.power(k)[0]
         with localcontext(EXACT):
             return float(a), float(b * Decimal(self.rate))
 
     def steps_to(self, retained: float) -> int:
-        """Return the smallest T >= 0 with |kept(T)| <= retained.
+        """Return the smallest T >= 0 with |kept(T)| <= retained; raise a ProblemError if kept(T) never falls to it.
 
-        With momentum and strong decay, x > (1 - beta^(1/2))^2, kept(T) oscillates: it may exceed `retained` later,
-        with a smaller amplitude.
-
-        Raises:
-            ProblemError: retained is not above 0, or kept(T) never falls to it (lam = 0, or 2 mu lam is too large).
+        With momentum and strong decay, x > (1 - beta^(1/2))^2, kept(T) oscillates: it may exceed `retained` later, with
+        a smaller amplitude.
         """
         if not retained > 0.0:
             raise ProblemError(f"The retained fraction, kept, is {retained:g}; give a number above 0.")
@@ -179,9 +163,9 @@ class StepwiseDecay:
         return float(a), float(b)
 
     def steps_to(self, retained: float) -> int:
-        """Return a number k of last steps whose memory has |a| <= retained; the smallest one if |a| falls with k.
+        """Return a number k of last steps whose memory has |a| <= retained, or T if all steps retain more.
 
-        It is T if all steps retain more.
+        It is the smallest one if |a| falls with k.
         """
         return bisect_left(range(self.steps), True, key=lambda k: abs(self.memory(k)[0]) <= retained)
 
@@ -216,12 +200,11 @@ class Past:
 
 @dataclass(frozen=True)
 class Window:
-    """The number of steps that the weights remember, and the bound on their rank that follows.
+    """The number of steps k that the weights remember, and the bound on their rank that follows.
 
-    Attributes:
-        steps: k; all that W_T retains from before the last k steps is below the tolerance.
-        bound: rank_tau(W_T) <= min(k r, R), where r bounds the rank of a gradient and R that of a sum of gradients;
-            None if it is not proved, or trivial because it is not below the width.
+    All that W_T retains from before the last k steps is below the tolerance. The bound is rank_tau(W_T) <= min(k r, R),
+    where r bounds the rank of a gradient and R that of a sum of gradients; None if it is not proved, or trivial because
+    it is not below the width.
     """
 
     steps: int

@@ -78,12 +78,12 @@ def read_depth(depth: object) -> int:
 
 def read_beta(bias: object) -> float:
     """Check an amount of bias, a number >= 0."""
+    remedy = "give 0 (none), 1 (the usual one) or free (no penalty on biases)"
     if bias is None or isinstance(bias, (str, bool)):
-        remedy = "give 0 (none), 1 (the usual one) or free (no penalty on biases)"
         raise ProblemError(f"The bias is {shown(bias)}; {remedy}.")
     value = as_number(bias, "bias")
     if value < 0:
-        raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")
+        raise ProblemError(f"The bias is {value:g}; {remedy}.")
     return in_range(value, "The bias") if value else value
 
 

@@ -32,16 +32,11 @@ def is_little_work(problem: Problem, weights: Weights) -> bool:
 
 
 def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | None:
-    """Return the largest eigenvalue of the Gauss-Newton matrix of C in the weights.
+    """Return the largest eigenvalue of the Gauss-Newton matrix of C in the weights, bias columns included.
 
-    Bias columns are included. `interpolate` counts as mse.
-
-    Args:
-        passage: of these weights at the problem's samples.
-
-    Returns:
-        An estimate from below, equal to the eigenvalue up to rounding once Lanczos' method has converged; None where
-        float64 does not hold it, where the loss is none of covopt's, or where that would be too much work.
+    `interpolate` counts as mse, and `passage` is that of these weights at the problem's samples. It is an estimate from
+    below, equal to the eigenvalue up to rounding once Lanczos' method has converged; None where float64 does not hold
+    it, where the loss is none of covopt's, or where that would be too much work.
     """
     if problem.loss.name not in ("mse", "interpolate", "cross_entropy") or not is_little_work(problem, weights):
         return None

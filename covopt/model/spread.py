@@ -99,13 +99,9 @@ class Alone:
         return rows
 
     def condensed(self, *blocks: Float[Tensor, "N _"], made: Made | None = None) -> tuple[Float[Tensor, "k _"], ...]:
-        """Return matrices of few rows with the same products A^T B as these.
+        """Return matrices of few rows with the same products A^T B as these blocks, with a row for each sample.
 
-        The given matrices have a row for each sample.
-
-        Args:
-            blocks: the matrices.
-            made: applied to their rows first, a chunk at a time.
+        `made` is applied to their rows first, a chunk at a time.
         """
         return blocks if made is None else made(*blocks)
 
@@ -123,12 +119,9 @@ ALONE = Alone()
 
 @dataclass(frozen=True)
 class Together(Alone):
-    """Processes of the default group of `torch.distributed`, each with its own rows.
+    """Processes of the default group of `torch.distributed`, each with its own rows and as many parts.
 
-    Attributes:
-        cuts: where the parts of all rows begin, and N.
-        processes: how many there are, each with as many parts.
-        place: that of this one among them.
+    `cuts` holds the rows where the parts of all rows begin, and N.
     """
 
     cuts: tuple[int, ...]
@@ -137,11 +130,7 @@ class Together(Alone):
 
     @staticmethod
     def of(rows: int) -> Together:
-        """Return the group, of which this process holds `rows`.
-
-        Raises:
-            ProblemError: there is no group.
-        """
+        """Return the group, of which this process holds `rows`; raise a ProblemError if there is none."""
         if not (dist.is_available() and dist.is_initialized()):
             raise ProblemError(
                 "There is no group of processes to spread the rows over; call torch.distributed.init_process_group"
@@ -289,10 +278,7 @@ def _device() -> torch.device:
 
 
 def _collective(operation: Callable[[], Answer]) -> Answer:
-    """Return the result of an operation of all processes.
-
-    Raises one sentence where another process has ended.
-    """
+    """Return the result of an operation of all processes; raise one sentence where another process has ended."""
     try:
         return operation()
     except (RuntimeError, ValueError) as error:

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.model.forces import check_layer
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, carried, preactivations, pulled_back
 from covopt.runtime.errors import ProblemError
@@ -27,11 +28,7 @@ def duals(
 ) -> list[Float[Tensor, "N _"]]:
     """Return [M_1, ..., M_L], shapes (N, n_l); sigma' at a kink is the slope a.
 
-    Args:
-        Lambda: M_L, where the loss does not give it (`interpolate`).
-
-    Raises:
-        ProblemError: for `interpolate` without Lambda.
+    Lambda is M_L where the loss does not give it: a ProblemError refuses `interpolate` without it.
     """
     Z = preactivations(problem, weights)
     if Lambda is None and (Lambda := problem.multiplier_at(Z[-1])) is None:
@@ -52,17 +49,12 @@ def add_neuron(
     output: Float[Tensor, " m"],
     size: float,
 ) -> list[Tensor]:
-    """Return the network with one more neuron in hidden layer `layer`.
+    """Return the network with one more neuron in hidden layer `layer`; size 0 changes nothing.
 
-    It adds the row sqrt(size) w, and the column sqrt(size) v above it.
-
-    Args:
-        direction: w (n_{layer-1} + 1,), of unit length.
-        output: v (n_{layer+1},), of unit length.
-        size: 0 changes nothing.
+    It adds the row sqrt(size) w, and the column sqrt(size) v above it, for a direction w (n_{layer-1} + 1,) and an
+    output v (n_{layer+1},), both of unit length.
     """
-    if not 1 <= layer < problem.depth:
-        raise ProblemError(f"There is no hidden layer {layer}; give one from 1 to {problem.depth - 1}.")
+    check_layer(problem, layer)
     grown = [W.clone() for W in weights]
     scale = size**0.5
     grown[layer - 1] = torch.cat([grown[layer - 1], scale * direction[None]])

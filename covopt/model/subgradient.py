@@ -39,12 +39,9 @@ def multiplier(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"] | No
 
 
 def residuals(problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"]) -> list[float]:
-    """Return |W_l - M_l^T Zs_{l-1}|_F / |W_l|_F for l = 1 ... L.
+    """Return |W_l - M_l^T Zs_{l-1}|_F / |W_l|_F for l = 1 ... L, with Lambda = M_L as `multiplier` gives it.
 
     The slopes at kinks are the best ones. Free biases count as 0 in W_l.
-
-    Args:
-        Lambda: M_L, as `multiplier` gives it.
     """
     sizes: list[float] = []
     kinks: dict[int, Kinks] = {}
@@ -60,12 +57,9 @@ def residuals(problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"])
 
 @dataclass(frozen=True)
 class Kinks:
-    """Entries of Z_l on the kink, in the order of their samples.
+    """Entries of Z_l on the kink, in the order of their samples, by their places in rows and neurons.
 
-    Attributes:
-        rows, neurons: their places.
-        above: what M_{l+1} W_{l+1} is there.
-        slopes: what sigma' is taken for there.
+    `above` is what M_{l+1} W_{l+1} is there, and `slopes` what sigma' is taken for there.
     """
 
     rows: Int[Tensor, " k"]

@@ -175,17 +175,15 @@ def outputs_and_rounding(
 ) -> tuple[Float[Tensor, "N nL"], Tensor, Float[Tensor, "N nL"]]:
     """Return the outputs as a sum F + low, and a bound on the rounding of each of its entries.
 
-    A sum of n products is off by at most g = (n + 4) u times the sum of their magnitudes, u = 2^-53, the rounding of
-    sigma and of the bounds included; with `long` g is (2 (n + 4) u)^2. If E_l bounds the rounding of the computed Zs_l,
+    `long` computes with twice the digits of float64; else low is 0. A sum of n products is off by at most g = (n + 4) u
+    times the sum of their magnitudes, u = 2^-53, the rounding of sigma and of the bounds included; with `long` g is (2
+    (n + 4) u)^2. If E_l bounds the rounding of the computed Zs_l,
 
         E_{l+1} = (g |Zs_l| + E_l) |W_{l+1}|^T,
 
     since sigma enlarges nothing; and ReLU is exact where Z_l < -E_l. Numbers must neither overflow nor underflow.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 3.1.
-
-    Args:
-        long: compute with twice the digits of float64; else low is 0.
     """
     Z, Zs, slope = problem.X, problem.Xt, problem.X.new_tensor(problem.activation.slope)
     low, E = (torch.zeros_like(Zs) if long else Zs.new_zeros(())), torch.zeros_like(Zs)
@@ -221,13 +219,7 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
 
 
 def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
-    """Return dL/dW_l by back-propagation, in the shapes of the weights.
-
-    At a kink sigma' is as in `Activation.derivative`.
-
-    Raises:
-        ProblemError: for `interpolate`, which has no gradient.
-    """
+    """Return dL/dW_l by back-propagation, with sigma' at kinks as in `Activation.derivative`; not for `interpolate`."""
     Z = preactivations(problem, weights)
     M = pulled_back(problem, weights, Z, problem.gradient_at(Z[-1]))
     layers = zip(weights, M, inputs_from(problem, Z), strict=True)
@@ -238,16 +230,11 @@ def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
 
 
 def breakpoints(problem: Problem, weights: Weights, low: float, high: float) -> Float[Tensor, " k"]:
-    """Return the kinks of a network of one input in [low, high], and both ends, in order.
+    """Return the kinks of a network of one input in [low, high], and both ends, in order; in float64.
 
     Between two points where no neuron below changes its sign, the pre-activations of a layer are linear in x, so that
     each of its neurons changes its sign there at most once, at x + (x' - x) z / (z - z') (derived). Layer by layer
     these points are added.
-
-    Args:
-        problem: of one input, any depth, in float64.
-        weights: W_1 ... W_L, shape (n_l, n_{l-1} + 1), the bias column last.
-        low, high: the ends, low < high.
     """
     x = problem.X.new_tensor([low, high])
     if problem.activation.is_linear:

@@ -55,10 +55,7 @@ class ArrangementOracle:
 
     Calling it returns all local maxima on the circle, best first (on a plateau its two ends), evaluated by
     `oracle_values`, and a proved `upper_bound`: the maximum and the rounding that the module's text derives. Where h is
-    0 everywhere the result is one arbitrary direction with value 0.
-
-    Raises:
-        ProblemError: when the rows of Xt span more than two dimensions.
+    0 everywhere the result is one arbitrary direction with value 0. A ProblemError refuses inputs of higher rank.
     """
 
     def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation) -> None:

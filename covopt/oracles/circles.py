@@ -41,7 +41,7 @@ class Circles:
         frame: B_g (G, 3, 3).
         order: the circle j that makes each crossing (K, G).
         local: B_g e_j (3, K, G), turned and sorted as the module's text says.
-        length: |f_j|, the sine of the angle between the circles (K, G).
+        length: |f_j|, the sine of the angle between the circles (K, G); small where they are nearly parallel.
         angle: the angle of f_j (K, G), ascending in [0, pi].
         shown: the arcs from which the cells beside them are examined (K, G). Every cell lies beside such an arc.
     """
@@ -72,10 +72,6 @@ class Circles:
         length = torch.hypot(local[0], local[1])
         shown = _shown(order, angle[:-1], 4.0 * math.pi * rounding / length.amin(dim=0))
         return cls(normal, frame, order, local, length, angle[:-1], shown)
-
-    def fineness(self) -> float:
-        """Return the sum over g of 1 / min_j sin(angle between g and j): large if circles are nearly parallel."""
-        return float((1.0 / self.length.amin(dim=0)).sum())
 
     def slices(self, rows: int, entries: int) -> Iterator[slice]:
         """Yield slices of circles; the matrices (3, rows) of all arcs of one slice have at most `entries` entries."""
@@ -246,13 +242,12 @@ class Arcs:
 
 @dataclass(frozen=True)
 class Cells:
-    """Some cells, each in the frame of the circle from which it was seen.
+    """Some cells, each in the frame (B, 3, 3) of the circle from which it was seen.
 
     Attributes:
         A: the matrix of h in the cell, transposed (B, 3, m).
         walls: the normals of the two circles that end the arc, turned inwards (B, 2, 3).
         side: the side of the circle on which the cell lies, +-1 (B,).
-        frame: of the circle (B, 3, 3).
     """
 
     A: Float[Tensor, "B 3 m"]

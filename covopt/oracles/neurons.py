@@ -18,22 +18,18 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.linalg.psd import RankRule
 from covopt.model.activation import Activation
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 
-# The outputs are to stay the same to rounding, so a direction that changes them by 1e-10 is no null direction.
-EXACT_RANK = RankRule(double=1e-13, single=1e-6)
+# Relative to the largest column: the outputs stay the same to rounding, so what moves them by 1e-10 is no null vector.
+EXACT_RANK = 1e-13
 
 
 @dataclass(frozen=True)
 class Merged:
-    """Neurons after merging, in unit form.
+    """Neurons after merging: unit rows w (k, d) and outputs v (k, m).
 
-    Attributes:
-        directions: unit rows w (k, d).
-        outputs: v (k, m).
-        group: for each original neuron, its row now, or -1 if it contributed nothing (n,).
+    `group` is, for each original neuron, its row now, or -1 if it contributed nothing (n,).
     """
 
     directions: Float[Tensor, "k d"]
@@ -47,11 +43,9 @@ class Merged:
 
 @dataclass(frozen=True)
 class Selected:
-    """The atoms that remain after Caratheodory's theorem.
+    """The atoms that remain after Caratheodory's theorem: their places, ascending (k,).
 
-    Attributes:
-        places: their indices among the given atoms, ascending (k,).
-        outputs: their outputs v (k, m), positive multiples of the given ones.
+    Their outputs v (k, m) are positive multiples of the given ones.
     """
 
     places: Int[Tensor, " k"]
@@ -72,12 +66,9 @@ def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], toleranc
     """Merge all neurons whose directions agree: v = sum_k |u_k| v_k on the unit direction.
 
     Exact for equal directions, sigma being positively homogeneous; |v| <= sum_k |u_k| |v_k|, so the cost never rises.
-    Directions that differ are replaced by their mean, weighted by |u_k| |v_k|, which changes the outputs.
-
-    Args:
-        weights: hidden weights u (n, d), the bias column included; of any length.
-        outputs: v (n, m).
-        tolerance: neurons join the strongest one near them, at a cosine of at least 1 - tolerance.
+    Directions that differ are replaced by their mean, weighted by |u_k| |v_k|, which changes the outputs: neurons join
+    the strongest one near them, at a cosine of at least 1 - tolerance. The hidden weights u (n, d), bias column
+    included, may be of any length; the outputs v are (n, m).
     """
     lengths = weights.norm(dim=1, keepdim=True)
     scaled = lengths * outputs
@@ -105,19 +96,15 @@ def _groups(units: Tensor, sizes: Tensor, tolerance: float) -> Int[Tensor, " n"]
     return group.to(sizes.device)
 
 
-def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule: RankRule = EXACT_RANK) -> Selected:
+def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"]) -> Selected:
     """Keep F = Phi V with at most N m of the atoms, rescaled, and sum_k |v_k| no larger.
 
+    The columns of Phi are the features phi_k = sigma(Xt w_k) of unit directions, and the rows of V the outputs v_k.
     With c_k = |v_k| and a_k = vec(phi_k v_k^T / c_k), F = A c. While A restricted to the atoms with c_k > 0 has a null
     vector z, signed so that sum(z) <= 0, c moves along z until an atom vanishes. Null vectors along which the cost
     falls come first. At most rank(A) atoms remain (Caratheodory's theorem). One Householder reflection updates an
     orthonormal basis of the null space for each atom that vanishes; atoms are taken in blocks of at most rank(A), so
     that n atoms cost O(n (N m)^2).
-
-    Args:
-        Phi: features phi_k = sigma(Xt w_k) of unit directions, in columns.
-        outputs: v (n, m).
-        rule: decides which vectors are null, relative to the largest column.
     """
     features, values = Phi.detach().cpu().double().numpy(), outputs.detach().cpu().double().numpy()
     sizes = np.linalg.norm(values, axis=1)
@@ -125,22 +112,22 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
     units = values[alive] / sizes[alive, None]
     with np.errstate(over="ignore", invalid="ignore"):
         gram = (features[:, alive].T @ features[:, alive]) * (units @ units.T)
-    if _independent(gram, features.size, rule):
+    if _independent(gram, features.size):
         c = sizes[alive]
     else:
         A = (features[:, None, alive] * units.T[None]).reshape(features.shape[0] * values.shape[1], len(alive))
-        c = _fewest(A, sizes[alive], rule)
+        c = _fewest(A, sizes[alive])
     survivors, remaining_sizes = alive[c > 0], c[c > 0]
     new = values[survivors] * (remaining_sizes / sizes[survivors])[:, None]
     place = torch.as_tensor(survivors, dtype=torch.int64, device=outputs.device)
     return Selected(place, torch.as_tensor(new, dtype=outputs.dtype, device=outputs.device))
 
 
-def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
+def _independent(gram: NDArray[np.float64], terms: int) -> bool:
     """Return True if A^T A is clearly regular, so that `_null_basis` would find nothing."""
     n, largest = len(gram), float(gram.diagonal().max(initial=0.0))
     rounding = 4.0 * (terms + n * n) * np.finfo(np.float64).eps  # of a Gram matrix of n columns
-    least = max(rule.relative(torch.float64) ** 2, rounding) * largest
+    least = max(EXACT_RANK**2, rounding) * largest
     if not (n and np.isfinite(gram).all() and least > 0.0):
         return False
     with suppress(np.linalg.LinAlgError):
@@ -149,14 +136,14 @@ def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
     return False
 
 
-def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
+def _fewest(A: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return c' >= 0 on independent columns of A with A c' = A c and sum(c') <= sum(c)."""
     result, target = c.copy(), A @ c
     survivors = np.zeros(0, dtype=np.int64)
     block = max(1, min(A.shape))
     for start in range(0, len(c), block):
         pool = np.concatenate([survivors, np.arange(start, min(start + block, len(c)))])
-        result[pool] = _peel(_null_basis(A[:, pool], rule), result[pool])
+        result[pool] = _peel(_null_basis(A[:, pool]), result[pool])
         survivors = pool[result[pool] > 0]
     # A least-squares step undoes the rounding of all moves, unless an entry becomes negative or the cost rises.
     if len(survivors):
@@ -167,12 +154,12 @@ def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> N
     return np.where(result > np.finfo(np.float64).eps * len(c) * result.sum(), result, 0.0)
 
 
-def _null_basis(A: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
+def _null_basis(A: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return an orthonormal basis of {z : A z = 0} in columns, by QR with column pivoting."""
     columns = A.shape[1]
     R, pivots = cast("tuple[NDArray, NDArray]", scipy.linalg.qr(A, mode="r", pivoting=True, check_finite=False))
     diagonal = np.abs(np.diagonal(R))
-    rank = int((diagonal > rule.relative(torch.float64) * diagonal[0]).sum())
+    rank = int((diagonal > EXACT_RANK * diagonal[0]).sum())
     if rank == columns:
         return np.zeros((columns, 0))
     basis = np.zeros((columns, columns - rank))
@@ -257,12 +244,8 @@ def strongest(
 ) -> tuple[Float[Tensor, " d"], float, float] | None:
     """Search for the neuron (w, b) with the largest h = |Lambda^T sigma(X w + b)|, |w| = 1.
 
-    Returns (w, b, h) of the best neuron found, or None.
-
-    Args:
-        X: inputs; the search centres them.
-        Lambda: with column sums of 0.
-        neurons: rows (w, b) to start from, besides `count` random ones of this seed.
+    Return (w, b, h) of the best neuron found, or None. The search centres the inputs X; the columns of Lambda sum to 0.
+    It starts from neurons in rows (w, b), and from `count` random ones of this seed.
     """
     mean = X.mean(dim=0)
     rho = float((X - mean).norm(dim=1).max()) if X.shape[1] else 0.0

@@ -22,8 +22,7 @@ class Answer:
     """The maxima that an oracle found, and its bound.
 
     Attributes:
-        directions: unit rows w (B, d), distinct local maxima, best first.
-        values: h at them (B,).
+        directions, values: unit rows w (B, d), distinct local maxima, best first; h at them (B,).
         upper_bound: a proved bound on max_w h(w), or infinity. `exact` oracles return the maximum itself,
             up to the rounding that they state and add.
     """

@@ -56,17 +56,10 @@ class SphereOracle:
 
     Calling it returns the local maxima with h >= `keep` times the maximum, best first, evaluated by `oracle_values`,
     and a proved `upper_bound`: the maximum and the rounding that the module's text derives. Local maxima are inside
-    cells, inside arcs, or at vertices; where more than two circles meet in one point, or h is flat, some may be
-    missing and others may not be local maxima, but never the largest. Where h is 0 everywhere the result is one
-    arbitrary direction with value 0. Memory is O(N^2), for a table of all crossings.
-
-    Args:
-        Xt: inputs with their bias column, of rank three.
-        keep: local maxima below this part of the largest are not returned.
-        entries: the number of entries that the (3, m) matrices of one batch of circles have, about.
-
-    Raises:
-        ProblemError: when the rows of Xt do not span three dimensions.
+    cells, inside arcs, or at vertices; where more than two circles meet in one point, or h is flat, some may be missing
+    and others may not be local maxima, but never the largest. Where h is 0 everywhere the result is one arbitrary
+    direction with value 0. Memory is O(N^2), for a table of all crossings; the matrices (3, m) of one batch of circles
+    have about `entries` entries. A ProblemError refuses inputs of another rank.
     """
 
     def __init__(
@@ -84,7 +77,7 @@ class SphereOracle:
         self._radius = self._P.norm(dim=1)
         eps = 50 * UNIT_ROUNDOFF  # the uncertainty of a computed e_j^T q: eps in the module's text
         self._circles = Circles.of(self._group(), eps)
-        kappa = 0.5 * eps * self._circles.fineness() * (1.0 + 2.0**-20)
+        kappa = 0.5 * eps * float((1.0 / self._circles.length.amin(dim=0)).sum()) * (1.0 + 2.0**-20)
         self._growth = 1.0 / math.sqrt(1.0 - kappa**2) if kappa < 1.0 else math.inf
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
@@ -98,11 +91,12 @@ class SphereOracle:
             direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
             return Answer.like(self.Xt, direction, direction.new_zeros(1), scale * off_space * self._space.stretch)
         search = _Search(self, Lambda, total)
-        directions, values = self._local_maxima(search, Lambda)
+        directions = torch.nn.functional.normalize(_distinct(search.found) @ self._Q, dim=1)
+        values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
         bound = (max(float(values[0]), search.best) + self._allowance() * total) * (1.0 + search.eta)
         bound *= (1.0 + (2 * Lambda.shape[1] + 60) * UNIT_ROUNDOFF) * self._growth
         bound = (bound + off_space) * self._space.stretch * (1.0 + 8 * UNIT_ROUNDOFF)
-        return Answer.like(self.Xt, directions, scale * values, scale * bound)
+        return Answer.like(self.Xt, directions[order], scale * values, scale * bound)
 
     def _group(self) -> Float[Tensor, "G 3"]:
         """Group the rows that share a circle, bound the error of this, return the circles' rows.
@@ -150,13 +144,6 @@ class SphereOracle:
         odd = 0.5 * (1.0 + slope) * prefix_sums(Lambda[:, :, None] * self._P[:, None, :])[-1]
         weights = 0.5 * (1.0 - slope) * self._radius[self._rows, None] * Lambda[self._rows]
         return odd, weights.new_zeros(len(self._circles.normal), Lambda.shape[1]).index_add(0, self._group_of, weights)
-
-    def _local_maxima(self, search: _Search, Lambda: Tensor) -> tuple[Float[Tensor, "B d"], Float[Tensor, " B"]]:
-        """Return distinct local maxima and their h, best first, from the points of the search."""
-        q = _distinct(search.found)
-        directions = torch.nn.functional.normalize(q @ self._Q, dim=1)
-        values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
-        return directions[order], values
 
 
 class _Search:

@@ -210,11 +210,7 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class Cores:
-    """The cores of a computation.
-
-    Attributes:
-        count: the maximum number of pieces at the same time.
-    """
+    """The cores of a computation, which work on at most `count` pieces at the same time."""
 
     count: int = 1
     _crew: Crew | None = None

@@ -44,8 +44,8 @@ def close_match(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> st
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 row, 2 rows."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """Return a number with its noun: 1 row, 2 rows, 2 classes."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 class CovoptError(Exception):

@@ -14,9 +14,7 @@ from covopt.runtime.errors import RecordError
 def check_free(path: Path, force: bool = False, is_own: Callable[[Path], bool] = os.path.isfile) -> None:
     """Raise a RecordError unless a file may be written: none exists, or `force` replaces it.
 
-    Args:
-        path, force: of the file to write.
-        is_own: returns True for a file of the kind to be written; no other is replaced.
+    `is_own` returns True for a file of the kind to be written; no other is replaced.
     """
     if os.path.isdir(path) or (os.path.lexists(path) and not force):  # unlike the methods of Path, these never raise
         remedy = "choose another name" if os.path.isdir(path) else "choose another name, or replace it with --force"
@@ -33,11 +31,11 @@ def check_apart(path: Path, source: Path) -> None:
         raise RecordError(f"{path} is what is read, and is not replaced; choose another name.")
 
 
-def starts_with(path: Path, text: bytes, size: int = 4096) -> bool:
-    """Return True if the first `size` bytes of a file contain a text."""
+def starts_with(path: Path, text: bytes) -> bool:
+    """Return True if the first 4096 bytes of a file contain a text."""
     try:
         with path.open("rb") as stream:
-            return text in stream.read(size)
+            return text in stream.read(4096)
     except OSError:
         return False
 
@@ -48,11 +46,7 @@ def write_file(
     force: bool = False,
     is_own: Callable[[Path], bool] = os.path.isfile,
 ) -> None:
-    """Let `writer` write a draft beside `path`, and rename it when it is complete.
-
-    Raises:
-        RecordError: as `check_free`, or writing fails.
-    """
+    """Let `writer` write a draft beside `path`, and rename it when it is complete; `check_free` is asked first."""
     check_free(path, force, is_own)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.absolute().parent)
@@ -75,11 +69,7 @@ def write_table(
     force: bool,
     is_own: Callable[[Path], bool],
 ) -> None:
-    """Write rows as .csv, whole or not at all; None becomes an empty field.
-
-    Raises:
-        RecordError: as `write_file`.
-    """
+    """Write rows as .csv, whole or not at all; None becomes an empty field."""
 
     def write(draft: Path) -> None:
         with draft.open("w", newline="", encoding="utf-8") as stream:

@@ -31,8 +31,8 @@ class _State:
         caught: the first signal since `heeding` began.
         gentle: the number of `gently` blocks that are open.
         raised: the time.monotonic() of the last KeyboardInterrupt.
-        heeding: True inside a `heeding` block.
-        program: True if the process is one of covopt's programs; loading: True while it loads a large library.
+        heeding, program: True inside a `heeding` block; True if the process is one of covopt's programs.
+        loading: True while it loads a large library.
         shielded, postponed: True while a KeyboardInterrupt must wait; True if one is waiting.
     """
 

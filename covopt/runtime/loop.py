@@ -172,9 +172,7 @@ class Budget:
     def turns(self, items: Sequence[T], least: float = 0.0) -> Iterator[tuple[T, Budget]]:
         """Yield each item with a budget: an equal part of the time that is left when its turn comes.
 
-        Args:
-            items: the items.
-            least: each gets at least this part of the time limit, so that the last ones may get none.
+        Each gets at least the part `least` of the time limit, so that the last ones may get none.
         """
         for done, item in enumerate(items):
             part = max(self.remaining() / (len(items) - done), least * self.time_limit)

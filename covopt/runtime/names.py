@@ -31,10 +31,7 @@ ELSEWHERE = {
 
 
 def meant(word: str, names: Iterable[str]) -> str | None:
-    """Return which of these names of options is meant by a word that is none of them; None if that is unclear.
-
-    The words of a name are joined by hyphens.
-    """
+    """Return which of these options, words joined by hyphens, is meant by a word that is none of them; or None."""
     options = set(names)
     plain = word.lower().strip("_-").replace("_", "-")
     for option, words in ELSEWHERE.items():

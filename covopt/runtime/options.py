@@ -92,8 +92,7 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
 def taking(options: type) -> Callable[[Callable[Arguments, Answer]], Callable[Arguments, Answer]]:
     """Decorate a function whose last keywords, `**options`, are a TypedDict: its signature has an entry for each.
 
-    Args:
-        options: the TypedDict; each annotation is `Annotated[TYPE, DEFAULT]`.
+    Each annotation of the TypedDict is `Annotated[TYPE, DEFAULT]`.
     """
 
     def declare(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:

@@ -1,7 +1,6 @@
 """A .parquet file read by several processes: the rows of each are those of reading it whole, and no others are read."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +43,14 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The row groups that are read one by one, in turn."""
-    read: list[int] = []
+    places: list[int] = []
 
-    def noting(self: ParquetColumns, place: int, names: list[str], real: Callable = ParquetColumns.group) -> object:
-        read.append(place)
-        return real(self, place, names)
+    def noting(self: ParquetColumns, names: list[str], place: int | None = None, real=ParquetColumns.read) -> object:
+        places.extend([] if place is None else [place])
+        return real(self, names, place)
 
-    monkeypatch.setattr(ParquetColumns, "group", noting)
-    return read
+    monkeypatch.setattr(ParquetColumns, "read", noting)
+    return places
 
 
 OPTIONS: dict[str, dict[str, object]] = {

@@ -75,11 +75,11 @@ def loss_of_covariances(
     question = Question.read(
         X, Y, variables, lam=lam, loss=loss, bias=bias, activation=activation, sample_weight=sample_weight
     )
-    whole = Setting.read(X, bias, activation, variables)
-    (ZL,) = question.rows_of([whole.matrix(Z_L, "Z_L")])
+    (ZL,) = question.rows_of([question.whole.matrix(Z_L, "Z_L")])
     if ZL.shape[-2] != len(question.setting.X):
-        raise ProblemError(f"Z_L has {ZL.shape[-2]} rows, but X has {len(whole.X)}; give a row for each sample.")
-    pairs = [_read(question, whole, pair, layer) for layer, pair in enumerate(covariances, start=1)]
+        samples = len(question.whole.X)
+        raise ProblemError(f"Z_L has {ZL.shape[-2]} rows, but X has {samples}; give a row for each sample.")
+    pairs = [_read(question, pair, layer) for layer, pair in enumerate(covariances, start=1)]
     reduced = [tuple(question.setting.bias.reduce_covariance(A) for A in pair) for pair in pairs]
     sizes = [Ks.detach().abs().amax(dim=(-2, -1)) for _, Ks in pairs]
     reduced_ZL, detached_ZL = question.setting.bias.reduce(ZL), ZL.detach()
@@ -133,9 +133,9 @@ def _pairs(K: object) -> list[tuple[object, object]]:
     return pairs
 
 
-def _read(question: Question, whole: Setting, pair: tuple[object, object], layer: int) -> tuple[Covariance, Covariance]:
+def _read(question: Question, pair: tuple[object, object], layer: int) -> tuple[Covariance, Covariance]:
     """Return the rows and columns of a pair that count, checked."""
-    matrices = []
+    whole, matrices = question.whole, []
     for value, name in zip(pair, (f"K{layer}", f"Ks{layer}"), strict=True):
         A = whole.matrix(value, name)
         if A.shape[-2:] != (len(whole.X), len(whole.X)):
@@ -164,10 +164,9 @@ def _check_covariance(A: Covariance, name: str) -> None:
 
 
 def _check_digits(outputs: Sequence[Covariance], inverses: Sequence[Covariance], total: Tensor) -> None:
-    """Raise a ProblemError where the rounding of a K_l alone can change the sum of traces.
+    """Raise a ProblemError where the rounding of a K_l alone can change the sum of traces by 1e-3 (in float32, 0.1).
 
-    That is, by a share of 1e-3 (in float32, 0.1). An entry of K_l holds eps |K_l|; the inverse of Ks_{l-1} multiplies
-    that by up to its largest eigenvalue.
+    An entry of K_l holds eps |K_l|; the inverse of Ks_{l-1} multiplies that by up to its largest eigenvalue.
     """
     lost = (0.1 if total.dtype == torch.float32 else 1e-3) * total.detach().abs()
     for layer, (A, inverse) in enumerate(zip(outputs, inverses, strict=True), start=1):
@@ -189,11 +188,9 @@ def _check_range(
 ) -> None:
     """Raise a ProblemError unless Im K_l lies inside Im Ks_{l-1} for every layer.
 
-    Args:
-        setting: inputs and bias.
-        outputs: what is left of each K_l by the bias, with the norm of the K_l that was given: where free biases carry
-            a layer that is constant, what is left is rounding, which must not be held against itself.
-        inputs, sizes: what is left of each Ks_l by the bias, and the largest entry of the Ks_l that was given.
+    `outputs` holds what is left of each K_l by the bias, with the norm of the K_l that was given: where free biases
+    carry a layer that is constant, what is left is rounding, which must not be held against itself. `inputs` holds what
+    is left of each Ks_l by the bias, and `sizes` the largest entry of the Ks_l that was given.
     """
     first = factorize(setting.bias.inputs(setting.X))
     rejected = [first.reject(outputs[0][0].detach())]

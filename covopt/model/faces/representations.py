@@ -61,7 +61,7 @@ def loss_of_representations(
     rule = read_tikhonov(tikhonov)
     question = Question.read(X, Y, Z, lam=lam, loss=loss, bias=bias, activation=activation, sample_weight=sample_weight)
     setting = question.setting
-    layers = question.rows_of(Setting.read(X, bias, activation, Z).representations(Z))
+    layers = question.rows_of(question.whole.representations(Z))
     W, R = setting.weights(layers, rule)
     norms = [setting.bias.penalised(A).square().sum(dim=(-2, -1)) for A in W]
     if rule.tikhonov == 0.0:

@@ -13,9 +13,8 @@ Leading dimensions of every array are a batch.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,17 +27,18 @@ from covopt.linalg.pseudo_inverse import least_squares
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem, with_bias
-from covopt.model.reading import as_matrix
-from covopt.model.scalars import as_number
+from covopt.model.reading import as_matrix, as_numbers
+from covopt.model.scalars import as_number, read_beta
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError, counted, shown
 
 
 @dataclass(frozen=True)
 class Bias:
-    """Biases that the penalty counts like every weight, with a column of `amount` = beta >= 0."""
+    """The biases of a layer, with a column of `amount` = beta >= 0; the penalty does not count free ones."""
 
     amount: float
+    free: bool = False
 
     @property
     def column(self) -> str:
@@ -46,55 +46,38 @@ class Bias:
         return f", {self.amount:g}" if self.amount else ""
 
     def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
-        """Return the part of a layer's outputs that penalised weights must produce."""
-        return A
+        """Return what penalised weights must produce of a layer's outputs A: with free biases H A.
 
-    def inputs(self, S: Float[Tensor, "... N d"]) -> Float[Tensor, "... N k"]:
-        """Return what the penalised weights act on."""
-        return with_bias(S, self.amount)
-
-    def reduce_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
-        """Return the covariance of `reduce(Z)` for K = Z Z^T, and of `inputs(S)` for K = Ks."""
-        return K
-
-    def penalised(self, W: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b n k2"]:
-        """Return the columns of W that the penalty counts."""
-        return W
-
-    def weights(
-        self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule
-    ) -> Float[Tensor, "... n k"]:
-        """Return the lightest W that maps S to Z, or to the nearest outputs where no W gives Z."""
-        return least_squares(self.inputs(S), Z, rule).mT
-
-
-@dataclass(frozen=True)
-class FreeBias(Bias):
-    """Biases that the penalty does not count; the column holds ones."""
-
-    amount: float = 1.0
-
-    def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
-        """Return H A; columns that are constant up to rounding become 0."""
+        Columns of H A that are constant up to rounding become 0.
+        """
+        if not self.free:
+            return A
         centred = A - A.mean(dim=-2, keepdim=True)
         rounding = 4.0 * torch.finfo(A.dtype).eps * A.detach().abs().amax(dim=-2, keepdim=True)
         return torch.where(centred.detach().abs().amax(dim=-2, keepdim=True) > rounding, centred, 0.0)
 
     def inputs(self, S: Float[Tensor, "... N d"]) -> Float[Tensor, "... N k"]:
-        return self.reduce(S)
+        """Return what the penalised weights act on."""
+        return self.reduce(S) if self.free else with_bias(S, self.amount)
 
     def reduce_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
-        """Return H K H."""
+        """Return the covariance of `reduce(Z)` for K = Z Z^T, and of `inputs(S)` for K = Ks: with free biases H K H."""
+        if not self.free:
+            return K
         half = K - K.mean(dim=-2, keepdim=True)
         return half - half.mean(dim=-1, keepdim=True)
 
     def penalised(self, W: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b n k2"]:
-        return W[..., :-1]
+        """Return the columns of W that the penalty counts."""
+        return W[..., :-1] if self.free else W
 
     def weights(
         self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule
     ) -> Float[Tensor, "... n k"]:
+        """Return the lightest W that maps S to Z, or to the nearest outputs where no W gives Z."""
         V = least_squares(self.inputs(S), self.reduce(Z), rule)
+        if not self.free:
+            return V.mT
         b = (Z - S @ V).mean(dim=-2, keepdim=True)
         return torch.cat([V, b], dim=-2).mT
 
@@ -130,13 +113,9 @@ class LossValue:
 
 @dataclass(frozen=True)
 class Setting:
-    """Inputs, biases and activation: what computes representations from weights and back.
+    """Inputs X (N, n_0), biases and activation: what computes representations from weights and back.
 
-    Attributes:
-        X: inputs (N, n_0).
-        bias: the kind of biases.
-        activation: sigma.
-        tensors: True if tensors came in, so that tensors go out.
+    `tensors` is True if tensors came in, so that tensors go out.
     """
 
     X: Float[Tensor, "N n0"]
@@ -146,10 +125,7 @@ class Setting:
 
     @classmethod
     def read(cls, X: object, bias: object, activation: str | Activation, variables: object) -> Setting:
-        """Check X and the options.
-
-        dtype and device follow the first tensor among the variables, then X.
-        """
+        """Check X and the options; dtype and device follow the first tensor among the variables, then X."""
         several = variables if isinstance(variables, Sequence) else [variables]
         like = next((value for value in (*several, X) if isinstance(value, Tensor)), None)
         inputs = as_matrix(X, "X", None if like is None else like.device)
@@ -167,16 +143,7 @@ class Setting:
 
     def matrix(self, value: object, name: str) -> Matrix:
         """Read one matrix or batch; tensors keep their gradients."""
-        array = value
-        if not isinstance(array, Tensor):
-            try:
-                array = np.asarray(value)
-                if array.dtype.kind not in "fiub":
-                    raise ValueError(f"numbers of the kind {array.dtype.kind}")
-                array = torch.from_numpy(np.array(array, dtype=np.float64))
-            except (TypeError, ValueError) as error:
-                wrong = f"{name} is {shown(value)}, not an array of numbers; give a numeric matrix."
-                raise ProblemError(wrong) from error
+        array = value if isinstance(value, Tensor) else as_numbers(value, name)
         if array.is_complex() or array.layout != torch.strided:
             raise ProblemError(f"{name} is complex or sparse; give a dense matrix of real numbers.")
         array = array.to(self.X)
@@ -212,13 +179,7 @@ class Setting:
         return W, R
 
     def check_range(self, Z: Sequence[Float[Tensor, "*b N _"]], R: Sequence[Float[Tensor, "*b N _"]]) -> None:
-        """Raise a ProblemError unless each Z_l lies in the range of Zs_{l-1}.
-
-        R_l is the part outside.
-
-        Raises:
-            ProblemError: the first layer that does not, and by how much.
-        """
+        """Raise a ProblemError unless each Z_l lies in the range of Zs_{l-1}; R_l is the part outside."""
         for layer, (z, r) in enumerate(zip(Z, R, strict=True), start=1):
             sizes = z.detach().norm(dim=(-2, -1))
             outside = r.detach().norm(dim=(-2, -1)) / torch.where(sizes > 0.0, sizes, 1.0)
@@ -242,29 +203,13 @@ def with_weights(bias: Bias, S: Float[Tensor, "... N d"], W: Float[Tensor, "*b n
 
 
 def read_bias(bias: object) -> Bias:
-    """Read an amount of bias >= 0, or "free".
-
-    Raises:
-        ProblemError: it is neither.
-    """
-    if isinstance(bias, str) and bias == FREE:
-        return FreeBias()
-    amount = as_number(bias, "bias")
-    if amount < 0.0:
-        raise ProblemError(f"The bias is {amount:g}; give 0 (none), 1 (the usual amount) or 'free'.")
-    return Bias(amount)
+    """Read an amount of bias >= 0, or "free"."""
+    return Bias(1.0, free=True) if isinstance(bias, str) and bias == FREE else Bias(read_beta(bias))
 
 
 def read_tikhonov(tikhonov: object) -> RankRule:
-    """Read t >= 0 as the rank rule with it.
-
-    Raises:
-        ProblemError: t is not a finite number of at least 0.
-    """
-    t = as_number(tikhonov, "tikhonov")
-    if not 0.0 <= t < math.inf:
-        raise ProblemError(f"tikhonov is {t:g}; give 0 for the pseudo-inverse, or a number above 0.")
-    return RankRule(tikhonov=t)
+    """Read t >= 0 as the rank rule with it."""
+    return RankRule(tikhonov=as_number(tikhonov, "tikhonov"))
 
 
 @dataclass(frozen=True)
@@ -272,11 +217,12 @@ class Question:
     """The regularised loss of one data set: setting, fit C, lam, rows of positive weight.
 
     Attributes:
-        setting: inputs, biases and activation, of the rows that count.
+        whole, setting: inputs, biases and activation, of all rows and of those that count.
         problem: data, loss and lam, which evaluate the fit.
         rows: True at rows of positive weight (N,); None where all are.
     """
 
+    whole: Setting
     setting: Setting
     problem: Problem
     rows: Tensor | None
@@ -295,25 +241,21 @@ class Question:
         sample_weight: object,
     ) -> Question:
         """Check the data and the options, as `covopt.solve` does."""
-        setting = Setting.read(X, bias, activation, variables)
-        where, dtype = setting.X.device, setting.X.dtype
+        whole = Setting.read(X, bias, activation, variables)
+        where, dtype = whole.X.device, whole.X.dtype
         options = {"lam": lam, "loss": loss, "activation": activation, "bias": bias, "sample_weight": sample_weight}
         problem = make_problem(X, Y, device=where, free=True, **options).to(dtype)
-        if len(problem.X) == len(setting.X):
-            return cls(setting, problem, None)
+        if len(problem.X) == len(whole.X):
+            return cls(whole, whole, problem, None)
         weight = as_matrix(sample_weight, "sample_weight", where)[:, 0]
-        return cls(Setting(problem.X, setting.bias, setting.activation, setting.tensors), problem, weight > 0.0)
+        return cls(whole, replace(whole, X=problem.X), problem, weight > 0.0)
 
     def rows_of(self, Z: Sequence[Float[Tensor, "*b N _"]]) -> list[Float[Tensor, "*b M _"]]:
         """Return the rows of Z_1, ..., Z_L that count."""
         return list(Z) if self.rows is None else [z[..., self.rows, :] for z in Z]
 
     def value(self, ZL: Float[Tensor, "*b N nL"], norm: Float[Tensor, "*b"]) -> LossValue:
-        """Return the loss of outputs Z_L and a penalty.
-
-        Raises:
-            ProblemError: Z_L has other columns than Y.
-        """
+        """Return the loss of outputs Z_L and a penalty; raise a ProblemError if Z_L has other columns than Y."""
         Y = self.problem.Y
         if ZL.shape[-1] != Y.shape[1]:
             raise ProblemError(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from covopt.certify import proofs
 from covopt.linalg.psd import thin, triangle
-from covopt.model.passes import layer_at, parts_of
+from covopt.model.passes import parts_of
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.runtime.loop import Budget, Certificate
@@ -133,7 +133,7 @@ def report(
 
     def outputs() -> Iterator[Tensor]:
         """Yield Z_l, chunk by chunk of the samples."""
-        return (layer_at(part, weights, layer)[1] for _, part in parts_of(problem))
+        return (preactivations(part, weights)[layer - 1] for _, part in parts_of(problem))
 
     return Layer(
         layer=layer,

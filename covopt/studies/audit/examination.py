@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from covopt.linalg.psd import thin
-from covopt.model.passes import all_outputs, has_many, inputs_triangle, layer_at, parts_of
+from covopt.model.passes import all_outputs, has_many, inputs_triangle, parts_of
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius
 from covopt.model.subgradient import multiplier, residuals
-from covopt.model.weights import Weights, evaluate
+from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.records import record
 from covopt.records.record import Summary
 from covopt.runtime.loop import Budget, Certificate
@@ -192,7 +192,7 @@ def dead(problem: Problem, weights: Weights, layer: int) -> int:
     """Count hidden neurons with activation 0 on all samples, or without outgoing weights."""
     alive = torch.zeros(len(weights[layer - 1]), dtype=torch.bool, device=problem.X.device)
     for _, part in parts_of(problem):
-        alive |= part.activation(layer_at(part, weights, layer)[1]).ne(0.0).any(dim=0)
+        alive |= part.activation(preactivations(part, weights)[layer - 1]).ne(0.0).any(dim=0)
     return int((~(alive & parts(weights, layer)[1].ne(0.0).any(dim=1))).sum())
 
 

@@ -9,13 +9,14 @@ from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
+from torch.linalg import svdvals
 
 from covopt import __version__
 from covopt.answer.result import Result
 from covopt.certify.rank_one import RankOne
 from covopt.data.data import Dataset
 from covopt.linalg.psd import RANK_RULE
-from covopt.model.bottleneck import LayerShape, bottleneck, layer_shapes, spectrum
+from covopt.model.bottleneck import LayerShape, bottleneck, layer_shapes
 from covopt.model.weights import preactivations
 from covopt.records import record
 from covopt.records.answer import UNDRAWN, Drawn, Table, Words
@@ -260,8 +261,8 @@ class Depths(Drawn):
         for depth, result in self.results.items():
             weights, problem = [W.double() for W in result.weights], result.problem.double()
             for layer, (W, Z) in enumerate(zip(weights, preactivations(problem, weights), strict=True), start=1):
-                arrays[f"d{depth}_A{layer}"] = spectrum(W[:, :-1]).cpu().numpy()
-                arrays[f"d{depth}_Z{layer}"] = spectrum(Z).cpu().numpy()
+                arrays[f"d{depth}_A{layer}"] = svdvals(W[:, :-1]).cpu().numpy()
+                arrays[f"d{depth}_Z{layer}"] = svdvals(Z).cpu().numpy()
         return arrays
 
     def networks(self) -> dict[str, np.ndarray]:
@@ -284,7 +285,7 @@ def _least_rank(result: Result) -> float:
     *hidden, outputs = preactivations(problem, weights)
     representations = [problem.X, *(problem.activation(Z) for Z in hidden), outputs]
     unchanged = [S for S in representations if problem.activation.is_linear or bool((S >= 0.0).all())]
-    return min((float(RANK_RULE.keeps(spectrum(S)).sum()) for S in unchanged), default=math.inf)
+    return min((float(RANK_RULE.keeps(svdvals(S)).sum()) for S in unchanged), default=math.inf)
 
 
 def _spread(result: Result) -> float:
