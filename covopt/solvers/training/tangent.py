@@ -143,8 +143,8 @@ def restored(
 ) -> tuple[list[Tensor], Kinks]:
     """Take Gauss-Newton steps of least norm to an exact fit; return it and the held kinks.
 
-    The fit is as near as the steps get. If even a thousandth of a step does not help, the step crosses kinks at once:
-    these are then held, too.
+    The fit is as near as the steps get. Where an eighth of a step or less lowers the error, or no part of it does, the
+    next larger part crosses kinks: these are then held, too.
     """
     current, rounded = list(weights), 1e-13 * float(problem.Y.abs().max())
     now = kept(problem, current, kinks)
@@ -152,32 +152,38 @@ def restored(
         misfit = float(now.off.abs().max())
         if misfit <= rounded or not math.isfinite(misfit) or stop():
             break
-        step = _least(now, now.off)
-        trial, then = _shortened(problem, current, step, kinks, float(now.off.norm()))
-        if then is not None:
-            current, now = trial, then
+        before, (trial, then, refused) = current, _shortened(problem, current, _least(now, now.off), kinks, now)
+        current, now = (current, now) if then is None else (trial, then)
+        if refused is None:
             continue
-        crossed = _crossed(problem, current, trial)
+        crossed = _crossed(problem, before, refused)
         more = [held | new for held, new in zip(kinks, crossed, strict=True)]
         if all(torch.equal(held, new) for held, new in zip(kinks, more, strict=True)):
-            break
+            if then is None:
+                break
+            continue
         kinks, now = more, kept(problem, current, more)
     return current, kinks
 
 
 def _shortened(
-    problem: Problem, weights: Weights, step: Weights, kinks: Kinks, off: float
-) -> tuple[list[Tensor], Kept | None]:
-    """Take the largest fraction of a step that lowers the error; return the smallest, and None, if none does."""
-    length = 1.0
+    problem: Problem, weights: Weights, step: Weights, kinks: Kinks, now: Kept
+) -> tuple[list[Tensor], Kept | None, list[Tensor] | None]:
+    """Take the largest part of a step that lowers the error.
+
+    Returns:
+        The network there and its equations, None where no part lowers the error; and the last network that was refused,
+        None where more than an eighth of the step was taken.
+    """
+    length, refused, off = 1.0, None, float(now.off.norm())
     while True:
         trial = [W + length * D for W, D in zip(weights, step, strict=True)]
         then = kept(problem, trial, kinks)
         if float(then.off.norm()) < (1.0 - 0.1 * length) * off:
-            return trial, then
-        if length < 0.5**10:
-            return trial, None
-        length *= 0.5
+            return trial, then, refused if length <= 0.125 else None
+        if length < 0.0625:
+            return trial, None, trial
+        length, refused = 0.5 * length, trial
 
 
 def _crossed(problem: Problem, before: Weights, after: Weights) -> Kinks:
@@ -215,17 +221,19 @@ def lightened(
 def _least(now: Kept, r: Float[Tensor, " q"]) -> list[Tensor]:
     """Return about J^+ r, by three steps x <- x + J^T (J J^T + shift)^-1 (r - J x); 0 if that overflows.
 
-    An eigendecomposition of J J^T would take 20 times as long as the Cholesky factor (3,000 rows).
+    Rows of J are scaled to length 1: kinks of small neurons have short rows, which a shift relative to the longest ones
+    would leave out. An eigendecomposition of J J^T would take 20 times as long as the Cholesky factor (3,000 rows).
     """
     K, x = now.gram(), now.transposed_times(torch.zeros_like(r))
-    diagonal = K.diagonal().clone()
-    for shift in (1e-13, 1e-11, 1e-9):
-        K.diagonal().copy_(diagonal + shift * diagonal.sum())
+    scale = K.diagonal().clamp_min(torch.finfo(K.dtype).tiny).rsqrt()
+    K *= scale[:, None] * scale
+    for shift in (1e-14, 1e-12, 1e-10, 1e-8):
+        K.diagonal().fill_(1.0 + shift)
         L, failed = torch.linalg.cholesky_ex(K)
         if not failed:
             for _ in range(3):
-                step = now.transposed_times(torch.cholesky_solve((r - now.times(x))[:, None], L)[:, 0])
-                x = [D + E for D, E in zip(x, step, strict=True)]
+                y = torch.cholesky_solve((scale * (r - now.times(x)))[:, None], L)[:, 0]
+                x = [D + E for D, E in zip(x, now.transposed_times(scale * y), strict=True)]
             return x
     return x
 

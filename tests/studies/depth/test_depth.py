@@ -20,7 +20,7 @@ from covopt.solvers.deep.insertion import deepened, in_balance
 from covopt.solvers.deep.pruning import widened
 from covopt.solvers.deep.starts import ends_first, from_two_layers
 from covopt.solvers.training.simple import simple_networks
-from covopt.solvers.training.tangent import exact_fit, kept, lightened, most_entries, near_kinks, restored
+from covopt.solvers.training.tangent import _least, exact_fit, kept, lightened, most_entries, near_kinks, restored
 from covopt.solvers.training.trainer import initial
 
 CASES = cases("deep")
@@ -150,6 +150,12 @@ def test_what_is_kept_has_the_derivative_of_autograd() -> None:
     torch.testing.assert_close(now.gram(), J @ J.T, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(now.times(weights), J @ flattened(weights), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(flattened(now.transposed_times(y)), J.T @ y, rtol=1e-12, atol=1e-12)
+    # Rows of kinks of small neurons are as short as these, and no less exact.
+    small = kept(problem, [1e-9 * weights[0], weights[1], 1e9 * weights[2]], kinks)
+    lengths = small.gram().diagonal().sqrt()
+    assert float(lengths.min()) < 1e-6 * float(lengths.max())
+    r = lengths * y
+    assert float(((small.times(_least(small, r)) - r) / lengths).abs().max()) < 1e-9
 
 
 def test_the_size_of_the_products_is_known_before_they_are_formed() -> None:
