@@ -151,17 +151,11 @@ ENUMERATED, NODES = 25, 100_000
 
 @dataclass(frozen=True)
 class Witness:
-    """A copositive matrix that separates A from the completely positive ones.
+    """A copositive matrix that separates A from the completely positive ones."""
 
-    Attributes:
-        C: the matrix (n, n).
-        proof: why it is copositive: `non-negative`, `positive definite`, `signs` or `enumeration`.
-        value: <A, C> / sum_ij |A_ij C_ij|, between -1 and 0; it does not depend on the scaling of rows and columns.
-    """
-
-    C: Matrix
-    proof: str
-    value: float
+    C: Matrix  # the matrix (n, n)
+    proof: str  # why it is copositive: `non-negative`, `positive definite`, `signs` or `enumeration`
+    value: float  # <A, C> / sum_ij |A_ij C_ij|, between -1 and 0; it does not depend on the scaling of rows and columns
 
     def check(self, A: Matrix) -> bool:
         """Return True if C is proved copositive again and <A, C> < 0 beyond rounding."""

@@ -189,25 +189,17 @@ def targets_in_words(Y: NDArray[np.float64], classes: tuple[str, ...] | None) ->
 
 @dataclass(frozen=True)
 class Coding:
-    """Inputs become (X - shift) * factor, labels one-hot rows, and numbers (Y - mean) / deviation.
-
-    Attributes:
-        shift, factor: one number for each input.
-        columns: the names of the inputs; None if the source had none.
-        classes: the name of each column of Y; None if the targets are numbers.
-        labels: the classes as the source writes them; they differ from `classes` if the source names its numbers.
-        target: the column of a table that held the targets; None for other sources.
-        mean, deviation: one number for each target; None if the targets are used as they are.
-    """
+    """Inputs become (X - shift) * factor, labels one-hot rows, and numbers (Y - mean) / deviation."""
 
     shift: Float64[np.ndarray, " n0"]
     factor: Float64[np.ndarray, " n0"]
-    columns: tuple[str, ...] | None = None
-    classes: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None  # the names of the inputs; None if the source had none
+    classes: tuple[str, ...] | None = None  # the name of each column of Y; None if the targets are numbers
+    # the classes as the source writes them; they differ from `classes` if the source names its numbers
     labels: tuple[str, ...] | None = None
-    target: str | None = None
-    mean: Float64[np.ndarray, " nL"] | None = None
-    deviation: Float64[np.ndarray, " nL"] | None = None
+    target: str | None = None  # the column of a table that held the targets; None for other sources
+    mean: Float64[np.ndarray, " nL"] | None = None  # None if the targets are used as they are
+    deviation: Float64[np.ndarray, " nL"] | None = None  # None if the targets are used as they are
 
     @classmethod
     def unscaled(cls, inputs: int, columns: tuple[str, ...] | None, classes: tuple[str, ...] | None = None) -> Coding:

@@ -32,17 +32,11 @@ TRIALS = 25
 
 @dataclass(frozen=True)
 class DescentOptions:
-    """The limits of L-BFGS.
+    """The limits of L-BFGS."""
 
-    Attributes:
-        memory: the number of pairs of steps and gradient differences that approximate the Hessian.
-        iterations: the maximum number of iterations.
-        slow: stop when ten iterations lower the value by less than this, relative.
-    """
-
-    memory: int = 20
-    iterations: int = 2000
-    slow: float = 1e-5
+    memory: int = 20  # the number of pairs of steps and gradient differences that approximate the Hessian
+    iterations: int = 2000  # the maximum number of iterations
+    slow: float = 1e-5  # stop when ten iterations lower the value by less than this, relative
 
 
 class Memory:

@@ -34,20 +34,13 @@ CLOSE = 1e-9
 
 @dataclass(frozen=True)
 class Saved:
-    """The contents of a checkpoint file.
+    """The contents of a checkpoint file."""
 
-    Attributes:
-        path: the file.
-        stage: of the solve; seconds: since its start.
-        facts: numbers, and lists of them, by name.
-        arrays: by name.
-    """
-
-    path: Path
-    stage: str
-    seconds: float
-    facts: Facts
-    arrays: dict[str, NDArray]
+    path: Path  # the file
+    stage: str  # of the solve
+    seconds: float  # since its start
+    facts: Facts  # numbers, and lists of them, by name
+    arrays: dict[str, NDArray]  # by name
 
     @contextmanager
     def understood(self) -> Iterator[None]:
@@ -71,17 +64,12 @@ def is_state(path: Path) -> bool:
 class Checkpoint:
     """The file to which a solve saves its state, and the times at which it does.
 
-    Args:
-        every: seconds between two states.
-        writes: whether this process writes the file; one of several does.
-
-    Attributes:
-        saved: the state to continue from.
+    `every` is the time between two states, in seconds. Of several processes one writes the file.
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float = 60.0, writes: bool = True) -> None:
         self.path, self._every, self._writes = Path(path), every, writes
-        self.saved: Saved | None = None
+        self.saved: Saved | None = None  # the state to continue from
         self._question: dict[str, object] = {}
         self._last = 0.0
 

@@ -39,17 +39,11 @@ GIGABYTE = 1e9
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes of memory.
+    """Bytes of memory."""
 
-    Attributes:
-        data: of inputs and targets.
-        held: by the process before the solve, the data included.
-        phases: what each phase takes besides, at most; they follow one another.
-    """
-
-    data: float
-    held: float
-    phases: Mapping[str, float]
+    data: float  # of inputs and targets
+    held: float  # by the process before the solve, the data included
+    phases: Mapping[str, float]  # what each phase takes besides, at most; they follow one another
 
     @property
     def total(self) -> float:
@@ -64,17 +58,11 @@ class Need:
 
 @dataclass
 class Plan:
-    """The stages of a solve, in their order; each has its settings as fields.
+    """The stages of a solve, in their order; each has its settings as fields."""
 
-    Attributes:
-        problem: in float64.
-        options: how it is solved.
-        stages: in their order.
-    """
-
-    problem: Problem
-    options: SolveOptions
-    stages: Sequence[Stage]
+    problem: Problem  # in float64
+    options: SolveOptions  # how it is solved
+    stages: Sequence[Stage]  # in their order
 
     @classmethod
     def of(cls, problem: Problem, options: SolveOptions) -> Plan:

@@ -47,18 +47,12 @@ def with_block(weights: Weights, layer: int, block: Weights) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Solved:
-    """A block after its solve.
+    """A block after its solve."""
 
-    Attributes:
-        weights: the network with the block replaced where that costs less; else the given one.
-        block: the shallow problem that was solved; None where it is no problem.
-        proof: the best lower bound on the block's cost; None without one.
-        Lambda: the multiplier of the last layer, for `interpolate` and its block alone.
-    """
-
-    weights: list[Tensor]
-    block: Problem | None = None
-    proof: Proof | None = None
+    weights: list[Tensor]  # the network with the block replaced where that costs less; else the given one
+    block: Problem | None = None  # the shallow problem that was solved; None where it is no problem
+    proof: Proof | None = None  # the best lower bound on the block's cost; None without one
+    # the multiplier of the last layer, for `interpolate` and its block alone
     Lambda: Float[Tensor, "N nL"] | None = None
 
 

@@ -33,27 +33,17 @@ ROWS = 2048
 
 @dataclass(frozen=True)
 class MissingNeuron:
-    """The best neuron that a search found for one hidden layer.
+    """The best neuron that a search found for one hidden layer."""
 
-    Attributes:
-        layer: 1 ... L - 1.
-        value: h_l(w) = |M_{l+1}^T sigma(Zs_{l-1} w)| at it; above 1 the loss falls at first order (always true for the
-            last hidden layer only). A search found it: it is no bound.
-        direction: w, of unit length, bias coordinate last; a free bias is not counted in its length.
-        output: M_{l+1}^T s / |M_{l+1}^T s|.
-        cost: of the network with the neuron, at the best of the sizes tried; that of the network itself where every
-            size raises it.
-        size: that best size, 0 where none lowers the cost.
-        cut: whether the time ended the search.
-    """
-
-    layer: int
+    layer: int  # 1 ... L - 1
+    # h_l(w) = |M_{l+1}^T sigma(Zs_{l-1} w)| at it; above 1 the loss falls at first order (always true for the last
+    # hidden layer only). A search found it: it is no bound
     value: float
-    direction: Float[Tensor, " d"]
-    output: Float[Tensor, " m"]
-    cost: float
-    size: float
-    cut: bool = False
+    direction: Float[Tensor, " d"]  # w, of unit length, bias coordinate last; a free bias is not counted in its length
+    output: Float[Tensor, " m"]  # M_{l+1}^T s / |M_{l+1}^T s|
+    cost: float  # of the network with it at the best of the sizes tried; of the network itself where each raises it
+    size: float  # that best size, 0 where none lowers the cost
+    cut: bool = False  # whether the time ended the search
 
     def network(self, problem: Problem, weights: Weights) -> list[Tensor]:
         """Add the neuron in its best size; for `interpolate` W_L is the smallest that fits again."""

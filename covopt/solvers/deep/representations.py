@@ -50,22 +50,14 @@ from covopt.solvers.training.exact_fit import fit_exactly, nearest_fit
 
 @dataclass(frozen=True)
 class HiddenState:
-    """The state of the descent.
+    """The state of the descent."""
 
-    Attributes:
-        Z: Z_1 ... Z_{L-1}, and Z_L where it descends with them.
-        weights, cost: the best network so far, and its cost.
-        stage: place in the schedule of the next descent.
-        before: the cost when neurons were last added.
-        stalled: rounds in a row without gain.
-    """
-
-    Z: list[Float[Tensor, "N _"]]
-    weights: list[Float[Tensor, "_ _"]]
-    cost: float
-    stage: int = 0
-    before: float = math.inf
-    stalled: int = 0
+    Z: list[Float[Tensor, "N _"]]  # Z_1 ... Z_{L-1}, and Z_L where it descends with them
+    weights: list[Float[Tensor, "_ _"]]  # the best network so far
+    cost: float  # its cost
+    stage: int = 0  # place in the schedule of the next descent
+    before: float = math.inf  # the cost when neurons were last added
+    stalled: int = 0  # rounds in a row without gain
 
 
 class TikhonovLoss:

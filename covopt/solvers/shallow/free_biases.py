@@ -68,9 +68,6 @@ class FreeSolver(Rounds):
         gap: relative gap at which the rounds end, where exact oracles prove one.
         tol: rounds of a search that lower the cost by less than this, relative, are slow, and end it.
         init: hidden weights (n, n_0 + 1) to start from.
-
-    Attributes:
-        proof: the best bound that exact oracles proved.
     """
 
     new_atoms = 200
@@ -92,7 +89,7 @@ class FreeSolver(Rounds):
         init: Float[Tensor, "n d"] | None = None,
     ) -> None:
         self.problem, self._exact, self._init = problem, exact, init
-        self.proof: Proof | None = None
+        self.proof: Proof | None = None  # the best bound that exact oracles proved
         self._centres = problem.ridge is not None
         self._mean = problem.X.mean(dim=0)
         Xc = problem.X - self._mean

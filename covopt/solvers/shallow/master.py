@@ -33,22 +33,15 @@ from covopt.solvers.shallow.quadratic import nonnegative_quadratic
 
 @dataclass(frozen=True)
 class Mixture:
-    """The minimiser of J.
+    """The minimiser of J."""
 
-    Attributes:
-        eta: the weights of the atoms (n,), many of them exactly 0.
-        outputs: v_k = eta_k Lambda^T phi_k (n, m).
-        bias: b = beta Lambda^T 1 (m,). Both are taken from the ridge regression's solution: where mu is small Lambda is
-            a difference of nearly equal numbers, and they cannot be computed from it.
-        Lambda: the dual point (N, m).
-        value: J(eta).
-    """
-
-    eta: Float[Tensor, " n"]
-    outputs: Float[Tensor, "n m"]
+    eta: Float[Tensor, " n"]  # the weights of the atoms (n,), many of them exactly 0
+    outputs: Float[Tensor, "n m"]  # v_k = eta_k Lambda^T phi_k (n, m)
+    # b = beta Lambda^T 1 (m,). Both are taken from the ridge regression's solution: where mu is small Lambda is a
+    # difference of nearly equal numbers, and they cannot be computed from it
     bias: Float[Tensor, " m"]
-    Lambda: Float[Tensor, "N m"]
-    value: float
+    Lambda: Float[Tensor, "N m"]  # the dual point (N, m)
+    value: float  # J(eta)
 
 
 @dataclass(frozen=True)

@@ -40,19 +40,12 @@ Bound = Callable[[Float[Tensor, "N m"], float], float | None]
 
 @dataclass(frozen=True)
 class Effort:
-    """The effort of one round's search.
+    """The effort of one round's search."""
 
-    Attributes:
-        starts: ascents, besides those from the active atoms.
-        steps: convex-concave steps of each, at most.
-        gradient_steps: projected-gradient steps in each of those.
-        slow_fall: the relative fall of the cost in a round below which the next effort follows.
-    """
-
-    starts: int
-    steps: int
-    gradient_steps: int
-    slow_fall: float
+    starts: int  # ascents, besides those from the active atoms
+    steps: int  # convex-concave steps of each, at most
+    gradient_steps: int  # projected-gradient steps in each of those
+    slow_fall: float  # the relative fall of the cost in a round below which the next effort follows
 
 
 EFFORTS = (

@@ -48,21 +48,13 @@ Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """When data are streamed, and how.
+    """When data are streamed, and how."""
 
-    Attributes:
-        entries: of Xt, above which they are.
-        neurons: of the network.
-        batch: samples of a step; of each part, where rows are spread.
-        first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
-        directions: of the inputs that the first cycles see, where that is few enough.
-    """
-
-    entries: int = 2**22
-    neurons: int = 500
-    batch: int = 512
-    first: int = 2
-    directions: int = 64
+    entries: int = 2**22  # of Xt, above which they are
+    neurons: int = 500  # of the network
+    batch: int = 512  # samples of a step; of each part, where rows are spread
+    first: int = 2  # passes over the samples in the first cycle; each cycle has twice as many as the one before
+    directions: int = 64  # of the inputs that the first cycles see, where that is few enough
 
 
 def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
@@ -155,26 +147,17 @@ class TwoLayerLoss:
 
 @dataclass
 class Streamed:
-    """The state of the cycles.
+    """The state of the cycles."""
 
-    Attributes:
-        parts: U, V, b of the last cycle, in float32; U in the directions of `basis`.
-        best: the best network so far, in the dtype of the data; cost: its loss over all samples.
-        passes: of the next cycle.
-        ended: why no other cycle is to follow; None while one is.
-        cycle: of one under way how many steps it has, its first rate, and what Adam depends on; None between two.
-        basis: of the directions that the next cycle sees (k, d); None for all.
-        opening: whether the next cycle is the first that sees all after some that did not.
-    """
-
-    parts: Parts
-    best: Outward
-    cost: float
-    passes: int
-    ended: Status | None = None
+    parts: Parts  # U, V, b of the last cycle, in float32; U in the directions of `basis`
+    best: Outward  # the best network so far, in the dtype of the data
+    cost: float  # its loss over all samples
+    passes: int  # of the next cycle
+    ended: Status | None = None  # why no other cycle is to follow; None while one is
+    # of a cycle under way the number of steps, the first rate, and the state of Adam; None between two
     cycle: tuple[int, float, dict[str, Tensor]] | None = None
-    basis: Basis | None = None
-    opening: bool = False
+    basis: Basis | None = None  # of the directions that the next cycle sees (k, d); None for all
+    opening: bool = False  # whether the next cycle is the first that sees all after some that did not
 
     def weights(self) -> list[Tensor]:
         """Return [W_1, W_2] of the best network."""

@@ -41,15 +41,11 @@ from covopt.solvers.training.trainer import initial
 
 @dataclass(frozen=True)
 class FreeRounds(Stage):
-    """Rounds of two layers, and the best bound at their last dual point.
-
-    Attributes:
-        first: the part of the time limit for the problem with penalised biases, where that comes first.
-    """
+    """Rounds of two layers, and the best bound at their last dual point."""
 
     name = "rounds"
     why = "Frank-Wolfe finds neurons whose biases cost nothing; where no oracle is exact, penalised biases come first."
-    first: float = 0.4
+    first: float = 0.4  # the part of the time limit for the problem with penalised biases, where that comes first
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the needs of rounds with penalised biases."""

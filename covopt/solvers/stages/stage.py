@@ -25,17 +25,11 @@ Thriftier = tuple[SolveOptions, str] | None
 
 @dataclass(frozen=True)
 class Stage(ABC):
-    """One stage of a plan.
+    """One stage of a plan."""
 
-    Attributes:
-        name: in the table of the plan and in checkpoints.
-        why: what it does for this problem, in one sentence.
-        until: the part of the time limit after which it ends.
-    """
-
-    name: ClassVar[str]
-    why: ClassVar[str]
-    until: float = 1.0
+    name: ClassVar[str]  # in the table of the plan and in checkpoints
+    why: ClassVar[str]  # what it does for this problem, in one sentence
+    until: float = 1.0  # the part of the time limit after which it ends
 
     def __post_init__(self) -> None:
         if not 0.0 < self.until <= 1.0:

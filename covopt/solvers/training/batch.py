@@ -34,21 +34,16 @@ class Batch:
     A row holds W_1 ... W_L one after another, each padded to (n_l, n_{l-1} + 1) with n_l the largest width of layer l;
     the bias column stays last.
 
-    Attributes:
-        widths: n_1 ... n_{L-1} of each network.
-        padded: the largest of each.
-        parameters: P.
-
     Args:
         samples: how many `slopes` takes at a time; None: all, as `evaluate` needs.
     """
 
     def __init__(self, problem: Problem, widths: Sequence[Widths], samples: int | None = None) -> None:
-        self.problem, self.widths = problem, [list(w) for w in widths]
-        self.padded = [max(layer) for layer in zip(*self.widths, strict=True)]
+        self.problem, self.widths = problem, [list(w) for w in widths]  # n_1 ... n_{L-1} of each network
+        self.padded = [max(layer) for layer in zip(*self.widths, strict=True)]  # the largest of each
         self._shapes = problem.shapes(self.padded)
         self._ends = torch.tensor([0] + [n * k for n, k in self._shapes]).cumsum(0).tolist()
-        self.parameters: int = self._ends[-1]
+        self.parameters: int = self._ends[-1]  # P
         # 1 for each weight, and 0 for free biases.
         self._penalised = flattened([problem.penalised(problem.X.new_ones(shape)) for shape in self._shapes])
         self._inputs = problem.Xt.T.contiguous()

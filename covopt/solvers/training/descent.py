@@ -28,15 +28,10 @@ PATIENCE = 10
 
 @dataclass(frozen=True)
 class AdamOptions:
-    """Settings of Adam [Kingma, Ba 2015] and SOAP.
+    """Settings of Adam [Kingma, Ba 2015] and SOAP."""
 
-    Attributes:
-        steps: their number.
-        rate: the first learning rate; it falls along a cosine.
-    """
-
-    steps: int = 1000
-    rate: float = 3e-3
+    steps: int = 1000  # their number
+    rate: float = 3e-3  # the first learning rate; it falls along a cosine
 
 
 class Adam:
@@ -166,9 +161,6 @@ class SGD:
         start: points (B, P).
         rate, momentum: of each row, (B, 1).
         nesterov: which rows take Nesterov's form, (B, 1).
-
-    Attributes:
-        x: where the rows are (B, P).
     """
 
     def __init__(

@@ -36,19 +36,13 @@ Kinks = list[Bool[Tensor, "N _"]]
 
 
 class Kept(NamedTuple):
-    """The held equations, and their derivative J in W_1 ... W_L: outputs first, then kinks from the last layer down.
+    """The held equations, and their derivative J in W_1 ... W_L: outputs first, then kinks from the last layer down."""
 
-    Attributes:
-        samples: the sample of each equation.
-        B: of each layer l, the derivatives in Z_l of the first equations; the others do not depend on W_l.
-        Zs: of each layer its inputs Zs_{l-1}.
-        off: the errors.
-    """
-
-    samples: Int[Tensor, " q"]
+    samples: Int[Tensor, " q"]  # the sample of each equation
+    # of each layer l, the derivatives in Z_l of the first equations; the others do not depend on W_l
     B: list[Float[Tensor, "_ _"]]
-    Zs: list[Float[Tensor, "N _"]]
-    off: Float[Tensor, " q"]
+    Zs: list[Float[Tensor, "N _"]]  # of each layer its inputs Zs_{l-1}
+    off: Float[Tensor, " q"]  # the errors
 
     def gram(self) -> Float[Tensor, "q q"]:
         """Return J J^T."""

@@ -37,50 +37,31 @@ LARGEST = 10_000_000
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """The length of a training.
+    """The length of a training."""
 
-    Attributes:
-        adam: its steps and rate.
-        iterations: turns of L-BFGS, one evaluation each, at most.
-    """
-
-    adam: AdamOptions = field(default_factory=AdamOptions)
-    iterations: int = 100_000
+    adam: AdamOptions = field(default_factory=AdamOptions)  # its steps and rate
+    iterations: int = 100_000  # turns of L-BFGS, one evaluation each, at most
 
 
 @dataclass(frozen=True)
 class Training:
-    """One trained network.
+    """One trained network."""
 
-    Attributes:
-        widths: n_1 ... n_{L-1}.
-        seed: of its random start; None where the start was given.
-        weights: W_1 ... W_L, the best of its training.
-        cost: recomputed from them in float64.
-        history: (seconds, lowest cost so far), shape (T, 2).
-        converged: it stalled, and was not stopped by time or iterations.
-    """
-
-    widths: list[int]
-    seed: int | None
-    weights: list[Tensor]
-    cost: Cost
-    history: NDArray[np.float64]
-    converged: bool
+    widths: list[int]  # n_1 ... n_{L-1}
+    seed: int | None  # of its random start; None where the start was given
+    weights: list[Tensor]  # W_1 ... W_L, the best of its training
+    cost: Cost  # recomputed from them in float64
+    history: NDArray[np.float64]  # (seconds, lowest cost so far), shape (T, 2)
+    converged: bool  # it stalled, and was not stopped by time or iterations
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """All networks of one call, in the order of its widths and, for each, of its seeds.
-
-    Attributes:
-        status: `converged` when all stalled.
-        history: the best cost of all over time.
-    """
+    """All networks of one call, in the order of its widths and, for each, of its seeds."""
 
     networks: list[Training]
-    status: Status
-    history: list[Progress]
+    status: Status  # `converged` when all stalled
+    history: list[Progress]  # the best cost of all over time
 
     @property
     def best(self) -> Training:
@@ -239,11 +220,7 @@ def _widths(problem: Problem, widths: int | Widths) -> list[int]:
 
 
 class _Trainer:
-    """The iteration of the loop: a round advances every batch that is not finished.
-
-    Attributes:
-        curves: seconds and the lowest cost of each network so far, after each round.
-    """
+    """The iteration of the loop: a round advances every batch that is not finished."""
 
     def __init__(self, problem: Problem, starts: Sequence[Weights], options: TrainerOptions) -> None:
         self._widths = [[len(W) for W in weights[:-1]] for weights in starts]
@@ -252,7 +229,7 @@ class _Trainer:
             _Group(problem, [self._widths[i] for i in members], [starts[i] for i in members], options)
             for members in self._members
         ]
-        self.curves: list[list[float]] = []
+        self.curves: list[list[float]] = []  # seconds and the lowest cost of each network so far, after each round
 
     def ends(self) -> list[tuple[list[Tensor], bool]]:
         """Return the best weights of each network, and whether it stalled."""
@@ -285,13 +262,7 @@ class _Trainer:
 
 
 class _Group:
-    """One batch on its way through Adam and L-BFGS.
-
-    Attributes:
-        best: the lowest point of each network (B, P); costs: the values there (B,).
-        stalled: networks that gain no more (B,).
-        finished: nothing is left to do.
-    """
+    """One batch on its way through Adam and L-BFGS; `costs` are the values at the lowest point of each network, `best`."""
 
     def __init__(
         self, problem: Problem, widths: list[list[int]], starts: Sequence[Weights], options: TrainerOptions
@@ -303,7 +274,7 @@ class _Group:
         self._adam = Adam(self._batch.evaluate, self._batch.pack(starts), options.adam)
         self._descent: BatchedLBFGS | None = None
         self.best, self.costs = self._adam.best, self._batch.evaluate(self._adam.best)[0]
-        self.stalled = torch.zeros_like(self.costs, dtype=torch.bool)
+        self.stalled = torch.zeros_like(self.costs, dtype=torch.bool)  # networks that gain no more
         self.finished = False
 
     def networks(self) -> list[list[Tensor]]:
