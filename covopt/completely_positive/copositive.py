@@ -73,11 +73,9 @@ def least_product(
 ) -> tuple[Matrix, Float[np.ndarray, " m"]] | None:
     """Minimise <A, C> over symmetric C, |C_ij| <= most, with x^T C x >= 0 for the points x, by a linear programme.
 
-    Return C, and x^T C x / |x x^T| for the points; None if there is no time for it, or no solution.
-
-    Args:
-        places: the rows i and columns j >= i of the entries that may differ from zero.
-        total: a symmetric matrix with <total, C> = 1; None: no such condition.
+    `places` are the rows i and columns j >= i of the entries that may differ from zero; <total, C> = 1 is demanded,
+    too, if `total` is given. Return C, and x^T C x / |x x^T| for the points; None if there is no time for it, or no
+    solution.
     """
     rows, columns = places
     twice = np.where(rows == columns, 1.0, 2.0)

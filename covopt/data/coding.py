@@ -42,9 +42,9 @@ def check_scale(scale: object) -> None:
 def scaling(
     X: Rows, scale: str, weights: NDArray[np.float64] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (shift, factor), to be used as (X - shift) * factor.
+    """Return (shift, factor), to be used as (X - shift) * factor; the scale is none, max or standard.
 
-    The scale is none, max or standard; `weights` say how often each row counts, at least 0 (N,), by default once.
+    `weights` say how often each row counts, at least 0, by default once.
     """
     if scale == "max":
         largest = max(max(abs(float(rows.max())), abs(float(rows.min()))) for rows, _ in _chunks(X, weights))

@@ -39,12 +39,9 @@ class RowSpace:
 
     @staticmethod
     def of(Xt: Float[Tensor, "N d"], *, least: int = 0, whole: int = 0) -> RowSpace:
-        """Return the row space, computed in float64.
+        """Return the row space, computed in float64, with at least `least` coordinates; added ones are 0.
 
-        Args:
-            Xt: inputs with their bias column, of any scale.
-            least: the minimum number of coordinates; added ones are 0.
-            whole: with at most this number of columns, Q is the identity and nothing is lost.
+        With at most `whole` columns, Q is the identity and nothing is lost.
         """
         X, size = to_unit_scale(Xt.double())
         d = X.shape[1]

@@ -26,11 +26,7 @@ LIKE = 0.8
 
 
 def as_number(value: object, name: str) -> float:
-    """Return a finite number; `name` is its name in messages.
-
-    Raises:
-        ProblemError: for anything else.
-    """
+    """Return a finite number; a ProblemError, in which it is called `name`, refuses anything else."""
     try:
         if isinstance(value, (bool, np.bool_, str, bytes)):
             raise TypeError("no number")

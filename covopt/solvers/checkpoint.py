@@ -74,12 +74,7 @@ class Checkpoint:
         self._last = 0.0
 
     def about(self, question: dict[str, object], resume: bool) -> None:
-        """State the problem, and read the state to resume from, if that is asked for.
-
-        Raises:
-            RecordError: there is none, or it is damaged or of another problem; or a file cannot be written there; or
-                there is one, and `resume` is false.
-        """
+        """State the problem, and read the state to resume from, if asked for; a RecordError says why it cannot."""
         self._question = question
         if not resume:
             if self._writes and is_state(self.path):

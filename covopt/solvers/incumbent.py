@@ -99,7 +99,6 @@ def one_history(history: list[Progress], callback: Callback | None) -> Callback:
 def best_of(turns: Iterable[tuple[Iteration[Any], Budget]], callback: Callback | None) -> Attempt:
     """Run one search after the other, each within its budget; return the best network.
 
-    Their states have the weights of the best network so far, and its cost.
     The status is CONVERGED only if every search converged.
     """
     ends: list[tuple[float, list[Tensor]]] = []

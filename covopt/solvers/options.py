@@ -63,11 +63,7 @@ class SolveOptions:
         return None if self.checkpoint is None else self.checkpoint.saved
 
     def check(self, depth: int) -> None:
-        """Refuse what no solver of networks of this depth could follow.
-
-        Raises:
-            ProblemError: an option is out of range, or given although the method has no use for it.
-        """
+        """Refuse, by a ProblemError, what no solver of networks of this depth could follow or has a use for."""
         limit = self.budget.time_limit
         if self.method not in METHODS:
             raise ProblemError(f"The method '{self.method}' is unknown; use {' or '.join(METHODS)}.")
@@ -98,11 +94,7 @@ def check_memory_limit(limit: object) -> None:
 
 
 def as_count(count: object, name: str, most: int | None = None) -> int | None:
-    """Return a whole number of at least 1, NumPy's among them, or None.
-
-    Raises:
-        ProblemError: it is none, or beyond `most`.
-    """
+    """Return a whole number from 1 to `most`, NumPy's among them, or None; a ProblemError refuses others."""
     if count is None:
         return None
     number = int(count) if isinstance(count, Integral) and not isinstance(count, bool) else 0

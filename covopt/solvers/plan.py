@@ -113,11 +113,8 @@ class Plan:
 def planned(problem: Problem, options: SolveOptions) -> Plan:
     """Return a plan that stays within the memory limit; report its need.
 
-    Raises:
-        ProblemError: it needs more than the limit, whatever it goes without.
-
-    Warns:
-        CovoptWarning: it goes without something, or the machine has less memory than it needs.
+    A ProblemError says that it needs more than the limit, whatever it goes without; a CovoptWarning, that it goes
+    without something, or that the machine has less memory than it needs.
     """
     plan, limit, changes = Plan.of(problem, options), options.memory_limit, list[str]()
     need = plan.need

@@ -57,10 +57,9 @@ class Solved:
 
 
 def solve_block(problem: Problem, weights: Weights, layer: int, options: SolveOptions) -> Solved:
-    """Solve one block as `solve` does, alternating search and certifiers.
+    """Solve one block as `solve` does, alternating search and certifiers, within the budget of the options.
 
-    Keeps the budget's time and rounds. A block that did not come to fit its targets exactly changes Z_{l+1} a little,
-    so the whole loss decides.
+    A block that did not come to fit its targets exactly changes Z_{l+1} a little, so the whole loss decides.
     """
     if not is_problem(weights, layer):
         return Solved(list(weights))

@@ -77,19 +77,15 @@ class Descent:
     def further(
         self, networks: Sequence[Weights], stop: Stop, options: HomotopyOptions = PASS, passes: int = 10
     ) -> tuple[Networks, bool]:
-        """Fine-tune all these networks together; their widths stay.
+        """Fine-tune all these networks together; their widths stay, and for `interpolate` they have to fit.
 
         Training ends near kinks, z_i = 0 for some samples, about which Adam hovers: the gradient there is large, and
         yet little is to be gained. So what is left is measured and not read off the gradient: L-BFGS on the loss
         itself, kinks and all, begun again without its memory until that gains nothing. Descents through rounded kinks
         (homotopy.py) would end lower, but elsewhere: they leave local minima, which training does not.
 
-        Args:
-            networks: weights; for `interpolate` they have to fit.
-
-        Returns:
-            Networks, each at no higher cost than its start (without a gain the start itself, bit for bit), and whether
-            the descent stalled before it was stopped.
+        Return networks, each at no higher cost than its start (without a gain the start itself, bit for bit), and
+        whether the descent stalled before it was stopped.
         """
         problem, current = self.problem, [list(weights) for weights in networks]
         costs = [evaluate(problem, weights).total for weights in current]

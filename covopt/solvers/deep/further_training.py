@@ -28,11 +28,9 @@ BATCH = 512
 
 
 def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: int = 0) -> tuple[list[Tensor], bool]:
-    """Fine-tune a network on mini-batches within the time.
+    """Fine-tune a network on mini-batches within the time; return whether a cycle gained too little before that, too.
 
-    Returns:
-        A network that costs no more (that one itself, bit for bit, where nothing was gained), and whether a cycle
-        gained too little before the time was up.
+    Without a gain the network is returned as it is, bit for bit.
     """
     best, lowest, units = list(weights), evaluate(problem, weights).total, Units.of(problem)
     current, passes, pace = list(weights), 1, CyclePace()

@@ -70,16 +70,10 @@ def strongest_neuron(
 ) -> Found | None:
     """Search hidden layer `layer` for the neuron of largest h_l; None if none has an effect.
 
-    Args:
-        Lambda: M_L, where the loss does not give it (`interpolate`).
-        starts: number of convex-concave ascents from random directions, besides those from the layer's own neurons.
-        stop: asked before each step of the ascents; once it is true, the largest value so far counts.
-
-    Returns:
-        The largest value that the search found, which is no bound, with w (n_{l-1} + 1,) and its output (n_{l+1},).
-
-    Raises:
-        ProblemError: for `interpolate` without Lambda.
+    Return the largest value that the search found, which is no bound, with w (n_{l-1} + 1,) and its output (n_{l+1},).
+    Lambda is M_L where the loss does not give it: a ProblemError refuses `interpolate` without it. There are
+    convex-concave ascents from the layer's own neurons, and from `starts` random directions; once `stop`, asked before
+    each step, is true, the largest value so far counts.
 
     Source: MATH.md section 5.
     """
@@ -165,9 +159,7 @@ def find_missing_on_many(
 ) -> MissingNeuron:
     """Search for the strongest neuron as `find_missing_neuron` does, but mostly on few of the samples.
 
-    Args:
-        problem: its loss is not `interpolate`.
-        Lambda: M_L.
+    Lambda is M_L; not for `interpolate`.
     """
     samples = _ManySamples(problem, weights, layer, Lambda)
     return _in_best_size(problem, weights, layer, samples.strongest(seed), samples.costs)

@@ -63,16 +63,9 @@ class HiddenState:
 class TikhonovLoss:
     """The loss over lam with Tikhonov parameters and rounded kinks, in the coordinates V_l of Z_l = R_l V_l.
 
-    Args:
-        problem: of any depth, with penalised biases.
-        first: R_1, with R_1 R_1^T = Ks_0.
-        Z: where the descent begins.
-        eps: the Tikhonov parameters, relative to the mean eigenvalue of Ks_l.
-        kink: the roundness of the kinks, relative to the smallest root mean square of a Z_l.
-
-    Attributes:
-        own: eps_1 ... eps_{L-1}, a number for each sample (N, 1).
-        bases: R_1 ... R_L.
+    R_1 is `first`, with R_1 R_1^T = Ks_0; biases are penalised, and the descent begins at Z. `eps` is relative to the
+    mean eigenvalue of Ks_l, and `kink`, the roundness of the kinks, to the smallest root mean square of a Z_l. `own`
+    holds eps_1 ... eps_{L-1}, a number for each sample (N, 1), and `bases` R_1 ... R_L.
     """
 
     def __init__(
@@ -130,18 +123,11 @@ class TikhonovLoss:
 
 
 class HiddenSolver:
-    """The descents from one start, for `loop.run`.
+    """The descents from one start, for `loop.run`, in float64.
 
     Percentages are costs above the method cone on 30 normal rows at depth 3, one start, 5 to 7 s, lam 1e-3 unless
-    stated (docs/notes/2026-11-hidden.md).
-
-    Args:
-        problem: any depth, with penalised biases; solved in float64 on its own device.
-        width: the maximum of every hidden layer; None begins with twice as many neurons as samples, at most 100, and
-            adds what is missing.
-
-    Raises:
-        ProblemError: `init` has the wrong shape.
+    stated (docs/notes/2026-11-hidden.md). Biases are penalised. Without a maximum `width` of every hidden layer, it
+    begins with twice as many neurons as samples, at most 100, and adds what is missing.
     """
 
     schedule = ((1e-2, 1.0), (1e-2, 0.3), (1e-2, 0.1), (1e-3, 0.03), (1e-4, 0.01), (1e-5, 3e-3), (1e-6, 3e-4))

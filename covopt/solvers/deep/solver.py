@@ -83,9 +83,7 @@ class State:
 class DeepSolver:
     """The steps for `loop.run`: explore a batch, refine its best, improve the best's blocks.
 
-    Args:
-        init: a network to start from, besides random starts.
-        enough: a cost that is within the gap asked for of a proved bound; the search ends there.
+    The search ends at the cost `enough`, which is within the gap asked for of a proved bound.
     """
 
     def __init__(

@@ -49,8 +49,7 @@ def from_two_layers(
 ) -> list[list[Tensor]]:
     """Return the two-layer solution, deepened in every way; nothing for streamed data.
 
-    Args:
-        effort: the part of the time limit that they may take, and how many there are at most.
+    `effort` is the part of the time limit that they may take, and how many there are at most.
     """
     shallow, (share, rounds) = at_depth(problem, 2), effort
     if suits_streaming(shallow, share * budget.time_limit):
@@ -101,13 +100,8 @@ def ends_first(
 ) -> list[Built]:
     """Build networks of these ranks, outer layers first; return them lowest cost first.
 
-    An exact fit is ranked by its penalised problem.
-
-    Args:
-        problem: depth L >= 4.
-        ranks: the rank k of each network.
-        width: n, of the hidden layers at both ends.
-        of_each: refine the most promising start of each rank, instead of the most promising ones of all.
+    The depth is at least 4, and `width` that of the hidden layers at both ends. An exact fit is ranked by its penalised
+    problem. `of_each` refines the most promising start of each rank, instead of the most promising ones of all.
     """
     short = at_depth(problem, ENDS)
     smooth = explored_problem(short)

@@ -95,12 +95,10 @@ class Streamed:
 
 
 class DeepStream:
-    """The search on few samples, and the cycles, for `loop.run`.
+    """The search on few samples, with `options`, and the cycles, for `loop.run`.
 
-    Args:
-        problem: depth >= 3, mse or cross_entropy.
-        options: of the search on few samples.
-        init: a network that the cycles begin with, in place of a search.
+    The depth is at least 3, the loss mse or cross_entropy. The cycles begin with `init`, in place of a search, if it is
+    given.
     """
 
     def __init__(

@@ -62,12 +62,9 @@ class FreeJoint(Joint):
 class FreeSolver(Rounds):
     """The rounds where the penalty is not on biases; the inputs and targets have size 1 in them.
 
-    Args:
-        problem: two layers, free biases.
-        exact: whether the exact oracles choose the neurons.
-        gap: relative gap at which the rounds end, where exact oracles prove one.
-        tol: rounds of a search that lower the cost by less than this, relative, are slow, and end it.
-        init: hidden weights (n, n_0 + 1) to start from.
+    If `exact` oracles choose the neurons, the rounds end at a relative `gap` that these prove. Else they end with
+    rounds of a search that lower the cost by less than `tol`, relative. They start from hidden weights `init` (n, n_0 +
+    1).
     """
 
     new_atoms = 200

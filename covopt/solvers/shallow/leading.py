@@ -59,9 +59,7 @@ class View:
 def leading_directions(samples: Samples, start: Float[Tensor, "d k"]) -> Basis:
     """Return an orthonormal basis of about k leading right singular vectors of Xt, in rows.
 
-    Args:
-        samples: a part of them is enough, and so is float32.
-        start: normal numbers, in the dtype of the basis.
+    Some of the samples are enough, and so is float32. `start` holds normal numbers, in the dtype of the basis.
     """
 
     def powers(B: Tensor) -> Tensor:

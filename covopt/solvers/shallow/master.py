@@ -57,13 +57,9 @@ class _Evaluation:
 
 
 class Master:
-    """J(eta) for one dictionary: features, targets and weights of the samples are fixed.
+    """J(eta) for one dictionary: features Phi, targets T and the mu_i > 0 of the samples are fixed.
 
-    Args:
-        Phi: features (N, n).
-        targets: T (N, m).
-        mu: the samples' mu_i > 0 (N,).
-        spread: of the processes that hold the rows of Phi and T.
+    `spread` is of the processes that hold the rows of Phi and T.
     """
 
     newton_steps = 50  # at most

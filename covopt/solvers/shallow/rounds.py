@@ -52,11 +52,7 @@ class State:
 
 
 class Rounds(ABC):
-    """Column generation as an iteration of `loop.run`.
-
-    Args:
-        fit: the loss in the master problem.
-    """
+    """Column generation as an iteration of `loop.run`, with the loss `fit` in the master problem."""
 
     new_atoms = 400
     """Maximum number of atoms that a round adds."""

@@ -61,14 +61,10 @@ EFFORTS = (
 class ShallowSolver(Rounds):
     """The rounds where the penalty is on all weights.
 
-    Args:
-        problem: depth 2; solved in its own dtype on its own device, in units of its own (model/units.py), in which
-            `State` is.
-        exact: an oracle that knows the maximum, where there is one; else the convex-concave search is used.
-        bound: turns a dual point and a maximum, proved or infinite, into the best lower bound so far (certify's
-            business).
-        init: hidden weights (n, n_0 + 1) of a network to start from.
-        wrap: what to put around the oracle and the search.
+    They run in the dtype and on the device of the problem, in units of their own (model/units.py), in which `State` is,
+    from hidden weights `init` (n, n_0 + 1) of a network. `exact` is an oracle that knows the maximum, where there is
+    one; else the convex-concave search is used. `bound` turns a dual point and a maximum, proved or infinite, into the
+    best lower bound so far (certify's business). `wrap` is put around the oracle and the search.
     """
 
     first_weight = 0.5

@@ -84,11 +84,7 @@ def products_are_long(problem: Problem, seconds: float) -> bool:
 
 
 class TwoLayerLoss:
-    """L(U, V, b) = C(F) + lam (|U|^2 + |V|^2 + |b|^2) over samples, and its gradient.
-
-    Args:
-        problem: loss, lam, activation and beta; its data are not used.
-    """
+    """L(U, V, b) = C(F) + lam (|U|^2 + |V|^2 + |b|^2) over samples (not those of the problem), and its gradient."""
 
     def __init__(self, problem: Problem, samples: Samples) -> None:
         self.problem, self.samples, self.count = problem, samples, samples.count()
@@ -165,14 +161,10 @@ class Streamed:
 
 
 class StreamSolver:
-    """The cycles, for `loop.run`.
+    """The cycles, for `loop.run`; the problem's data are the rows of this process.
 
-    Args:
-        problem: depth 2, mse or cross_entropy; its data are the rows of this process.
-
-    Attributes:
-        judging: seconds that a loss over all samples takes.
-        within: takes a function that returns the state, after each step of a cycle.
+    `judging` are the seconds that a loss over all samples takes. `within` takes a function that returns the state,
+    after each step of a cycle.
     """
 
     parts = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on its own batches

@@ -115,11 +115,7 @@ class FreeDescents(Stage):
 
 
 def free_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
-    """Return what `solve` does with free biases.
-
-    Raises:
-        ProblemError: the method is `hidden` or `frank-wolfe`, which need penalised biases.
-    """
+    """Return what `solve` does with free biases; a ProblemError names the methods that need penalised ones."""
     if options.method in ("hidden", "frank-wolfe"):
         raise ProblemError(
             f"The method {options.method} penalises biases; with free biases use the method cone or train."

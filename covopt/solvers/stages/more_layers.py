@@ -284,11 +284,7 @@ class HiddenDescents(Stage):
         return {"descents": size_in_units(problem) + DOUBLE * ((problem.depth + 5) * N * (N + width) + pairs)}
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
-        """Descend from each start.
-
-        Raises:
-            ProblemError: networks of the width asked for end without an exact fit.
-        """
+        """Descend from each start; a ProblemError says that networks of the width asked for end without a fit."""
         units, o = in_units(incumbent.problem, options)
         turns = o.budget.turns(range(o.starts or self.starts), self.least)  # a start is drawn when its turn comes
         searches = (

@@ -32,10 +32,8 @@ class Batch:
     """L(W) and its gradient for B networks at once, as rows of one matrix (B, P).
 
     A row holds W_1 ... W_L one after another, each padded to (n_l, n_{l-1} + 1) with n_l the largest width of layer l;
-    the bias column stays last.
-
-    Args:
-        samples: how many `slopes` takes at a time; None: all, as `evaluate` needs.
+    the bias column stays last. `slopes` takes `samples` rows of the data at a time; None means all, as `evaluate`
+    needs.
     """
 
     def __init__(self, problem: Problem, widths: Sequence[Widths], samples: int | None = None) -> None:
@@ -86,8 +84,7 @@ class Batch:
     ) -> Float[Tensor, "b P"]:
         """Return d/dtheta of C + lam |theta|^2 of each network on these samples, with its own lam.
 
-        Args:
-            rows: numbers of samples, as many as the batch was made for.
+        There are as many rows as the batch was made for.
         """
         problem, W = self.problem, self.matrices(theta)
         Xt, Y = problem.Xt[rows], problem.Y[rows]

@@ -46,12 +46,7 @@ POLISHING = HomotopyOptions(factors=(0.015, 1.5e-3, 1.5e-4, 0.0), slow=1e-5, mem
 def descend(
     problem: Problem, networks: Sequence[Weights], options: HomotopyOptions, stop: Callable[[], bool] = lambda: False
 ) -> list[list[Tensor]]:
-    """Descend from all networks; return the lowest that each one met between descents.
-
-    Args:
-        problem: of any depth; the loss must have a gradient.
-        networks: weights, of any widths.
-    """
+    """Descend from all networks, of any widths; return the lowest that each one met between descents."""
     lowest = [[W.clone() for W in weights] for weights in networks]
     costs = [evaluate(problem, weights).total for weights in lowest]
     current = [list(weights) for weights in lowest]

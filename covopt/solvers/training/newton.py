@@ -68,11 +68,9 @@ def descend_by_newton(
     options: NewtonOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[tuple[int, list[Tensor]]]:
-    """Descend from these networks; return index and weights of those not pruned.
+    """Descend from these networks, of at most this width; return index and weights of those not pruned.
 
-    Args:
-        problem: `has_newton` holds for it.
-        networks: starting points, of at most this width.
+    `has_newton` holds for the problem.
     """
     batch, exact = _Batch(problem, width), problem.interpolates
     theta = batch.pack(networks)

@@ -68,9 +68,7 @@ class Kept(NamedTuple):
 def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
     """Search near a network that nearly fits for the exact fit of least |W|^2, or None.
 
-    Args:
-        problem: its loss is `interpolate`.
-        weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
+    The network is at the end of a descent of the fit with a small penalty.
     """
     lightened_fits = 2  # number of the exact fits of lowest cost that are improved along the set of exact fits
     fits = sorted(

@@ -84,17 +84,12 @@ def train(
     options: TrainerOptions | None = None,
     callback: Callback | None = None,
 ) -> Trainings:
-    """Train a network for every width and seed, all together.
+    """Train a network for every width and seed, and from the weights in `init`, all together.
 
-    Args:
-        problem: its loss must be mse or cross_entropy.
-        widths: hidden widths; each entry is n (the same for every hidden layer) or (n_1, ..., n_{L-1}).
-        seeds: how many (0, 1, ...), or which. A network's start depends on its widths and seed alone.
-        budget: time and rounds; a round is up to 100 steps of each batch.
-        init: networks to train besides, from these weights.
-
-    Raises:
-        ProblemError: for `interpolate`, for widths that do not fit the depth, and without any network to train.
+    An entry of `widths` is n (the same for every hidden layer) or (n_1, ..., n_{L-1}). `seeds` says how many (0, 1,
+    ...), or which; a network's start depends on its widths and seed alone. A round of the budget is up to 100 steps of
+    each batch. A ProblemError refuses `interpolate`, widths that do not fit the depth, and a call without any network
+    to train.
     """
     options, budget = options or TrainerOptions(), budget or Budget()
     if problem.stated_lam is None:
@@ -133,15 +128,10 @@ def train_best(
     init: Weights | None = None,
     callback: Callback | None = None,
 ) -> Attempt:
-    """Return the best training of one width.
+    """Return the best training of one width, by default `default_width`.
 
-    The trainings come in batches that fit into the remaining time; if it ends before the last batch, there are fewer
-    costs than starts.
-
-    Args:
-        width: None takes `default_width`.
-        starts: networks from seeds `seed`, `seed` + 1, ...
-        init: takes the place of the first start.
+    Networks start from `init`, if it is given, and the seeds `seed`, `seed` + 1, ... The trainings come in batches that
+    fit into the remaining time; if it ends before the last batch, there are fewer costs than starts.
     """
     width = default_width(problem, starts, budget.time_limit) if width is None else width
     history: list[Progress] = []
@@ -192,9 +182,8 @@ def default_width(problem: Problem, starts: int, seconds: float) -> int:
 def initial(problem: Problem, widths: Widths, seed: int, scale: float | None = None) -> list[Tensor]:
     """Draw a balanced network: each neuron's outgoing norm is its incoming one; biases are 0.
 
-    Args:
-        scale: factor on the He draw of the first layer, W_1 ~ N(0, scale^2 2 / (n_0 + 1)). None: 0.3 for depth 2,
-            else 1.
+    `scale` is a factor on the He draw of the first layer, W_1 ~ N(0, scale^2 2 / (n_0 + 1)). None: 0.3 for depth 2,
+    else 1.
     """
     generator = torch.Generator().manual_seed(seed)
     scale = (0.3 if problem.depth == 2 else 1.0) if scale is None else scale
@@ -262,7 +251,7 @@ class _Trainer:
 
 
 class _Group:
-    """One batch on its way through Adam and L-BFGS; `costs` are the values at the lowest point of each network, `best`."""
+    """One batch on its way through Adam and L-BFGS."""
 
     def __init__(
         self, problem: Problem, widths: list[list[int]], starts: Sequence[Weights], options: TrainerOptions
