@@ -141,8 +141,7 @@ def descended(C: Matrix, rng: np.random.Generator) -> Points:
 
 Vector = Float[np.ndarray, " n"]
 
-SLACK = 1e-9
-"""The relative margin of the negative entries of a witness by signs."""
+SLACK = 1e-9  # the relative margin of the negative entries of a witness by signs
 ENUMERATED, NODES = 25, 100_000
 """Largest order, and largest number of nodes, of a proof by enumeration: 10 to 30 seconds."""
 

@@ -22,8 +22,7 @@ from covopt.completely_positive.prepared import Matrix
 from covopt.completely_positive.zeros import ByZeros
 from covopt.linalg.rounding import EPS
 
-COVERING = 10.0
-"""Time limit in seconds for the smallest edge-clique cover."""
+COVERING = 10.0  # time limit in seconds for the smallest edge-clique cover
 
 
 @runtime_checkable

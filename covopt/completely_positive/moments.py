@@ -56,8 +56,7 @@ else:
 Monomial = tuple[int, ...]
 Polynomial = dict[Monomial, float]
 
-CLIQUES = 300
-"""The maximum number of cliques."""
+CLIQUES = 300  # the maximum number of cliques
 
 
 @dataclass(frozen=True)

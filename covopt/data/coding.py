@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from covopt.runtime.errors import CovoptWarning, DataError, counted, listed, shown
 
 SCALES = ("none", "max", "standard")
-CHUNK = 2**16
-"""Rows that are measured at once."""
+CHUNK = 2**16  # rows that are measured at once
 
 
 @runtime_checkable
@@ -90,8 +89,7 @@ def _chunks(X: Rows, weights: NDArray[np.float64] | None) -> Iterator[tuple[NDAr
 SHIFT, FACTOR, MEAN, DEVIATION = "shift", "factor", "mean", "deviation"
 _TEXTS: tuple[str, ...] = ("columns", "classes", "labels", "target")
 TASKS = ("regression", "classification")
-CLASSIFYING = ("cross_entropy", "logistic")
-"""The losses for classes."""
+CLASSIFYING = ("cross_entropy", "logistic")  # the losses for classes
 
 
 @dataclass(frozen=True)

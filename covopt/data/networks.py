@@ -29,8 +29,7 @@ from covopt.runtime.errors import DataError, RecordError, counted, listed
 STATE_DICT = "save the state dict of Linear layers with torch.save(model.state_dict(), file)"
 
 STATE_FILES = (".pt", ".pth")
-WEIGHTS = r"W\d+"
-"""A regular expression for the names of the arrays in a file of weights."""
+WEIGHTS = r"W\d+"  # a regular expression for the names of the arrays in a file of weights
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """The statistics that BatchNorm stores in a state dict."""
 

@@ -19,15 +19,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Value = Callable[[Float[Tensor, " p"]], tuple[float, Float[Tensor, " p"]]]
-"""f and its gradient; f may be infinite."""
+Value = Callable[[Float[Tensor, " p"]], tuple[float, Float[Tensor, " p"]]]  # f and its gradient; f may be infinite
 
-WINDOW = 10
-"""Iterations over which progress is judged."""
-DECREASE, CURVATURE = 1e-4, 0.9
-"""The constants of the weak Wolfe conditions."""
-TRIALS = 25
-"""The maximum number of step lengths in one line search."""
+WINDOW = 10  # iterations over which progress is judged
+DECREASE, CURVATURE = 1e-4, 0.9  # the constants of the weak Wolfe conditions
+TRIALS = 25  # the maximum number of step lengths in one line search
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,8 @@ from covopt.model.activation import Activation
 from covopt.model.problem import with_bias
 from covopt.model.weights import Weights
 
-CHUNK = 2**22
-"""Entries of the largest matrix of a chunk of samples: 32 MB in float64."""
-DECOMPOSED = 2.0**-48
-"""The rounding of a singular value decomposition, as in certify/spectral.py."""
+CHUNK = 2**22  # entries of the largest matrix of a chunk of samples: 32 MB in float64
+DECOMPOSED = 2.0**-48  # the rounding of a singular value decomposition, as in certify/spectral.py
 LOG_2 = math.log(2.0)
 
 

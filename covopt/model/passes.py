@@ -68,10 +68,8 @@ class Samples:
         return self.spread.samples(len(self.Xt))
 
 
-CHUNK = 4096
-"""Rows of a chunk; up to this number, passes compute what whole matrices would, bit for bit."""
-MANY = 2e9
-"""Samples times weights, above which no computation takes hundreds of passes."""
+CHUNK = 4096  # rows of a chunk; up to this number, passes compute what whole matrices would, bit for bit
+MANY = 2e9  # samples times weights, above which no computation takes hundreds of passes
 
 
 def has_many(problem: Problem, weights: Weights) -> bool:

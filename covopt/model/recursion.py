@@ -28,8 +28,7 @@ from jaxtyping import Shaped
 
 from covopt.runtime.errors import ProblemError
 
-Matrix = Shaped[np.ndarray, "2 2"]
-"""Its entries are decimals."""
+Matrix = Shaped[np.ndarray, "2 2"]  # its entries are decimals
 
 EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Arithmetic for powers of A: ten squarings lose about one digit, and entries leave the range of float64."""

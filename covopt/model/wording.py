@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FREE = "free"
-"""The amount of bias of networks whose biases are not penalised."""
+FREE = "free"  # the amount of bias of networks whose biases are not penalised
 
 
 class Wording(NamedTuple):

@@ -26,10 +26,8 @@ from covopt.runtime.errors import CovoptWarning, DataError, RecordError
 
 FACTS, DIGEST = "covopt_state", "digest"
 """The arrays of texts; by the name of the first, which is written first, a state is known from other files."""
-Facts = Mapping[str, Any]
-"""Numbers, and lists of them, by name, as a file holds them; a reader must check their types."""
-CLOSE = 1e-9
-"""Sums over the same data agree up to this, relative, in whatever order they were taken."""
+Facts = Mapping[str, Any]  # numbers, and lists of them, by name, as a file holds them; a reader must check their types
+CLOSE = 1e-9  # sums over the same data agree up to this, relative, in whatever order they were taken
 
 
 @dataclass(frozen=True)

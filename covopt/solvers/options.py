@@ -17,10 +17,8 @@ METHODS = ("cone", "frank-wolfe", "hidden", "train")
 """Ways to solve: Frank-Wolfe over covariances with descents, and without, descent on representations, ordinary
 training."""
 CERTIFY = ("none", "fast", "full", "auto")
-DRAWS_TOGETHER = 24
-"""Networks of three layers and more that are explored together."""
-WIDEST = 1_000_000
-"""The maximum width that an option may ask for."""
+DRAWS_TOGETHER = 24  # networks of three layers and more that are explored together
+WIDEST = 1_000_000  # the maximum width that an option may ask for
 _USES = {
     "width": "the methods hidden and train",
     "max_width": "the method cone at depth 3 and more",

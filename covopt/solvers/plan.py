@@ -29,11 +29,9 @@ from covopt.solvers.stages.free_biases import free_stages
 from covopt.solvers.stages.penalised import penalised_stages
 from covopt.solvers.stages.stage import DOUBLE, Stage, Thriftier, carry_out
 
-LOG = logging.getLogger("covopt")
-"""Hears, at the level INFO, what a solve will need."""
+LOG = logging.getLogger("covopt")  # hears, at the level INFO, what a solve will need
 
-LOADED = 40e6
-"""Of libraries that a solve loads, and the small things."""
+LOADED = 40e6  # bytes of the libraries that a solve loads, and of small things
 GIGABYTE = 1e9
 
 

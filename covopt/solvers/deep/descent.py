@@ -27,8 +27,7 @@ Stop = Callable[[], bool]
 
 PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
 """A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""
-SHORT = HomotopyOptions(factors=(0.0,), slow=1e-4, window=30, memory=20, iterations=1000)
-"""A short descent."""
+SHORT = HomotopyOptions(factors=(0.0,), slow=1e-4, window=30, memory=20, iterations=1000)  # a short descent
 
 
 class Descent:

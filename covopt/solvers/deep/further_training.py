@@ -23,8 +23,7 @@ from covopt.runtime.loop import Budget
 from covopt.solvers.training.cycles import CyclePace
 from covopt.solvers.training.descent import Adam, AdamOptions
 
-BATCH = 512
-"""Samples of a step on batches."""
+BATCH = 512  # samples of a step on batches
 
 
 def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: int = 0) -> tuple[list[Tensor], bool]:

@@ -24,10 +24,8 @@ from covopt.solvers.deep.pruning import mergeable
 from covopt.solvers.layer import Layer
 from covopt.solvers.options import SolveOptions
 
-RATE = 1e10
-"""Multiplications in a second on one core."""
-LATE = 0.4
-"""Seconds behind the time limit after which no missing neuron is searched for, where reports are short."""
+RATE = 1e10  # multiplications in a second on one core
+LATE = 0.4  # seconds behind the time limit after which no missing neuron is searched for, where reports are short
 
 
 def examine(

@@ -27,8 +27,7 @@ from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from covopt.solvers.deep.descent import descent_for
 
-ROWS = 2048
-"""Rows of the first search on many samples."""
+ROWS = 2048  # rows of the first search on many samples
 
 
 @dataclass(frozen=True)

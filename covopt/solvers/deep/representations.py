@@ -138,21 +138,16 @@ class HiddenSolver:
     again = 3
     """The place in the schedule from which neurons are added before each descent (0.35 %; only before this place:
     2.0 %), and at which the next round begins. From the first descent on: 2.5 %."""
-    descent = DescentOptions(memory=20, slow=3e-5)
-    """Until 1e-5: 0.17 %, and until 1e-4: 0.35 %, from smaller starts."""
+    descent = DescentOptions(memory=20, slow=3e-5)  # until 1e-5: 0.17 %, and until 1e-4: 0.35 %, from smaller starts
     scale = 0.1
     """The size of a random start, the product over its hidden layers. Neurons of small ones grow where they are needed
     (lam 1e-2, no neurons added: 4.7 % at 0.1, 7.5 % at 1)."""
-    widest = 100
-    """Neurons of each hidden layer of a random start, at most."""
-    neurons = 15
-    """Neurons that are added to a layer at a time, at most. With 8, also at eps = 1e-2: 2.4 %."""
-    strength = 0.3
-    """Their |v|^2, relative to the mean over the neurons of their layer."""
+    widest = 100  # neurons of each hidden layer of a random start, at most
+    neurons = 15  # neurons that are added to a layer at a time, at most. With 8, also at eps = 1e-2: 2.4 %
+    strength = 0.3  # their |v|^2, relative to the mean over the neurons of their layer
     dead = 1e-4
     """Neurons whose |v|^2 is below this, relative to the largest in their layer, give their place. 1e-3: 0.51 %."""
-    faint = 1e-6
-    """Neurons whose squared norms are below this part of all weights are zero in a second network."""
+    faint = 1e-6  # neurons whose squared norms are below this part of all weights are zero in a second network
     starts, ascent = 60, AscentOptions(steps=5, box_steps=30, finishing=2)
     """Ascents of the search for missing neurons, besides those from the layer's own."""
     gain, patience = 1e-4, 2

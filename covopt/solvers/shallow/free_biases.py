@@ -73,8 +73,7 @@ class FreeSolver(Rounds):
     have size 1."""
     starts, ascent = 200, AscentOptions(steps=12, box_steps=80)
     """Number of starts of a search, and the settings of its ascents."""
-    small_violation = 1e-3
-    """No descent once the last violation is below this."""
+    small_violation = 1e-3  # no descent once the last violation is below this
 
     def __init__(
         self,

@@ -54,8 +54,7 @@ class State:
 class Rounds(ABC):
     """Column generation as an iteration of `loop.run`, with the loss `fit` in the master problem."""
 
-    new_atoms = 400
-    """Maximum number of atoms that a round adds."""
+    new_atoms = 400  # maximum number of atoms that a round adds
     slow_rounds = 2
     """The search ends after this number of slow rounds in a row: a single one may only mean that the search effort was
     too small."""

@@ -67,8 +67,7 @@ class ShallowSolver(Rounds):
     best lower bound so far (certify's business). `wrap` is put around the oracle and the search.
     """
 
-    first_weight = 0.5
-    """A first descent begins with this multiple of the weights of the first master."""
+    first_weight = 0.5  # a first descent begins with this multiple of the weights of the first master
     least_gain, least_gain_at_first = 3e-5, 1e-3
     """A descent of the weights ends when ten steps gain less than the first, relative; the first descent than the
     second. Between 1e-5 and 1e-4 costs after 3 s differ by 0.3 % at most, up and down."""

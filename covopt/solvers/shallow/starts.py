@@ -43,10 +43,8 @@ def turned_to_kinks(
 class Starts:
     """Random directions in the coordinates of X (N, r)."""
 
-    fresh = 0.2
-    """Share of the starts that are drawn anywhere; the others are near active atoms."""
-    nearest, farthest = 0.1, 0.8
-    """Distances of the starts from the unit atoms that they are beside."""
+    fresh = 0.2  # share of the starts that are drawn anywhere; the others are near active atoms
+    nearest, farthest = 0.1, 0.8  # distances of the starts from the unit atoms that they are beside
 
     def __init__(self, X: Float[Tensor, "N r"], seed: int, spread: Alone = ALONE) -> None:
         self._X, self._spread = X, spread

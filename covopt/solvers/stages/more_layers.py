@@ -39,8 +39,7 @@ from covopt.solvers.training.homotopy import POLISHING
 from covopt.solvers.training.simple import cheapest_simple
 from covopt.solvers.training.tangent import most_entries
 
-DRAWS = 96
-"""The default number of random starts of a deep solve."""
+DRAWS = 96  # the default number of random starts of a deep solve
 
 
 @dataclass(frozen=True)

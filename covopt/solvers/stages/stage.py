@@ -17,8 +17,7 @@ from covopt.runtime.loop import Status
 from covopt.solvers.incumbent import Attempt, Incumbent
 from covopt.solvers.options import SolveOptions
 
-DOUBLE, SINGLE = 8.0, 4.0
-"""Bytes of a number in float64 and in float32."""
+DOUBLE, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32
 Thriftier = tuple[SolveOptions, str] | None
 """Options with which a phase takes less memory, and what the solve does then; None where that is not possible."""
 

@@ -19,8 +19,7 @@ from covopt.model.spread import Alone
 from covopt.runtime.loop import Budget
 from covopt.solvers.training.descent import Adam, AdamOptions, Function
 
-MEETING = 8
-"""Steps between two averages of the parts."""
+MEETING = 8  # steps between two averages of the parts
 
 
 class CyclePace:

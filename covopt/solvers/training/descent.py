@@ -18,12 +18,10 @@ from covopt.linalg.lbfgs import CURVATURE, DECREASE, TRIALS
 from covopt.solvers.training.recorded import Recorded
 
 _dot = torch.linalg.vecdot
-Function = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Rows (b, P) to values (b,) and gradients (b, P)."""
+Function = Callable[[Tensor], tuple[Tensor, Tensor]]  # rows (b, P) to values (b,) and gradients (b, P)
 Views = Callable[[Tensor], list[Tensor]]
 
-PATIENCE = 10
-"""Trials of a line search after which any sufficient decrease is taken."""
+PATIENCE = 10  # trials of a line search after which any sufficient decrease is taken
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,8 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations
 from covopt.solvers.training.exact_fit import misfit
 
-LARGEST = 2e7
-"""The most entries of J J^T and B that are formed."""
-Kinks = list[Bool[Tensor, "N _"]]
-"""For each hidden layer, the pre-activations that are held at zero."""
+LARGEST = 2e7  # the most entries of J J^T and B that are formed
+Kinks = list[Bool[Tensor, "N _"]]  # for each hidden layer, the pre-activations that are held at zero
 
 
 class Kept(NamedTuple):

@@ -31,8 +31,7 @@ WINDOW, STALL_GAIN = 100, 1e-9
 """A network is stalled where this number of turns of L-BFGS lower its cost by less than this, relative."""
 TURNS, RATE_OF_TURNS = 200, 5e9
 """Turns without which a training is not worth beginning, and the multiplications in a second of them, roughly."""
-LARGEST = 10_000_000
-"""Activations in one batch, at most (8 bytes each in float64, held twice)."""
+LARGEST = 10_000_000  # activations in one batch, at most (8 bytes each in float64, held twice)
 
 
 @dataclass(frozen=True)
