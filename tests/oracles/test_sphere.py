@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
-from instances import gaussian
 from test_arrangement import SLOPES, by_enumeration, plain_value, values_hold
 
 from covopt.model.activation import Activation
@@ -19,6 +18,10 @@ from covopt.oracles.exact import exact_oracle
 from covopt.oracles.oracle import Answer, oracle_values
 from covopt.oracles.sphere import SphereOracle
 from covopt.runtime.errors import ProblemError
+
+
+def gaussian(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()
 
 
 def directions(count: int, d: int = 3, seed: int = 0) -> torch.Tensor:
