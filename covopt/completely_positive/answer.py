@@ -28,8 +28,7 @@ from covopt.records.packed import pack
 from covopt.runtime.errors import ProblemError, RecordError
 
 MATRIX, PROOF = "matrix.npz", "proof"
-LEAST, MOST = 4 * EPS, 0.1
-"""The range of tolerances that `cp_rank` accepts."""
+LEAST, MOST = 4 * EPS, 0.1  # the range of tolerances that `cp_rank` accepts
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,8 +23,7 @@ from covopt.records.record import Summary
 
 UNCHECKED = ("tolerance", "rank", "seed", "version", "the words of lower_reason and upper_reason")
 """Entries of the summary that no file proves."""
-SAME = 1e-12
-"""The largest difference of a residual between machines, which round differently."""
+SAME = 1e-12  # the largest difference of a residual between machines, which round differently
 
 
 PROOFS = (

@@ -73,11 +73,9 @@ def least_product(
 ) -> tuple[Matrix, Float[np.ndarray, " m"]] | None:
     """Minimise <A, C> over symmetric C, |C_ij| <= most, with x^T C x >= 0 for the points x, by a linear programme.
 
-    Return C, and x^T C x / |x x^T| for the points; None if there is no time for it, or no solution.
-
-    Args:
-        places: the rows i and columns j >= i of the entries that may differ from zero.
-        total: a symmetric matrix with <total, C> = 1; None: no such condition.
+    `places` are the rows i and columns j >= i of the entries that may differ from zero; <total, C> = 1 is demanded,
+    too, if `total` is given. Return C, and x^T C x / |x x^T| for the points; None if there is no time for it, or no
+    solution.
     """
     rows, columns = places
     twice = np.where(rows == columns, 1.0, 2.0)
@@ -143,25 +141,18 @@ def descended(C: Matrix, rng: np.random.Generator) -> Points:
 
 Vector = Float[np.ndarray, " n"]
 
-SLACK = 1e-9
-"""The relative margin of the negative entries of a witness by signs."""
+SLACK = 1e-9  # the relative margin of the negative entries of a witness by signs
 ENUMERATED, NODES = 25, 100_000
 """Largest order, and largest number of nodes, of a proof by enumeration: 10 to 30 seconds."""
 
 
 @dataclass(frozen=True)
 class Witness:
-    """A copositive matrix that separates A from the completely positive ones.
+    """A copositive matrix that separates A from the completely positive ones."""
 
-    Attributes:
-        C: the matrix (n, n).
-        proof: why it is copositive: `non-negative`, `positive definite`, `signs` or `enumeration`.
-        value: <A, C> / sum_ij |A_ij C_ij|, between -1 and 0; it does not depend on the scaling of rows and columns.
-    """
-
-    C: Matrix
-    proof: str
-    value: float
+    C: Matrix  # the matrix (n, n)
+    proof: str  # why it is copositive: `non-negative`, `positive definite`, `signs` or `enumeration`
+    value: float  # <A, C> / sum_ij |A_ij C_ij|, between -1 and 0; it does not depend on the scaling of rows and columns
 
     def check(self, A: Matrix) -> bool:
         """Return True if C is proved copositive again and <A, C> < 0 beyond rounding."""

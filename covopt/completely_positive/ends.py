@@ -22,8 +22,7 @@ from covopt.completely_positive.prepared import Matrix
 from covopt.completely_positive.zeros import ByZeros
 from covopt.linalg.rounding import EPS
 
-COVERING = 10.0
-"""Time limit in seconds for the smallest edge-clique cover."""
+COVERING = 10.0  # time limit in seconds for the smallest edge-clique cover
 
 
 @runtime_checkable
@@ -124,14 +123,10 @@ class ByOrder:
 
 @dataclass(frozen=True)
 class ByTheorem:
-    """A theorem on every completely positive matrix of A's order and at most this rank.
+    """A theorem on every completely positive matrix of A's order and at most this rank."""
 
-    Attributes:
-        rank: of A; with a factor, of B^T B.
-        B: the factor that makes B^T B the matrix of the theorem; None: it is A, completely positive by another proof.
-    """
-
-    rank: int
+    rank: int  # of A; with a factor, of B^T B
+    # the factor that makes B^T B the matrix of the theorem; None: it is A, completely positive by another proof
     B: Float[np.ndarray, "r n"] | None = None
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:

@@ -42,8 +42,7 @@ from covopt.completely_positive.factorization import SEARCH, Atoms, derivative, 
 from covopt.completely_positive.prepared import Matrix, lengths, to_unit_diagonal
 from covopt.runtime.loop import past
 
-ENDED = 1e-6
-"""C counts as copositive if x^T C x >= -ENDED |C| on the simplex, and x as a zero of C below 10 ENDED |C|."""
+ENDED = 1e-6  # C counts as copositive if x^T C x >= -ENDED |C| on the simplex, and x as a zero of C below 10 ENDED |C|
 
 
 @dataclass(frozen=True)

@@ -35,27 +35,17 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Limits of the search for a common point of two sets; no proof depends on them.
+    """Limits of the search for a common point of two sets; no proof depends on them."""
 
-    Attributes:
-        iterations: the maximum number of Douglas-Rachford iterations from one start.
-        patience: a start ends when the residual has not halved within this many iterations.
-        starts: random starts for each number of atoms.
-        noise: eigenvalues up to this, relative to the largest, are left out before the search.
-        goal: relative residual that ends a search.
-        polish_after: iterations before polishing, which takes longer than fast convergence.
-        polish_below: relative residual below which polishing is tried, and again after each further factor of 10.
-        polished: the maximum number of unknowns of one polishing.
-    """
-
-    iterations: int = 3000
-    patience: int = 400
-    starts: int = 4
-    noise: float = 1e-11
-    goal: float = 1e-14
-    polish_after: int = 25
+    iterations: int = 3000  # the maximum number of Douglas-Rachford iterations from one start
+    patience: int = 400  # a start ends when the residual has not halved within this many iterations
+    starts: int = 4  # random starts for each number of atoms
+    noise: float = 1e-11  # eigenvalues up to this, relative to the largest, are left out before the search
+    goal: float = 1e-14  # relative residual that ends a search
+    polish_after: int = 25  # iterations before polishing, which takes longer than fast convergence
+    # relative residual below which polishing is tried, and again after each further factor of 10
     polish_below: float = 1e-3
-    polished: int = 1500
+    polished: int = 1500  # the maximum number of unknowns of one polishing
 
 
 SEARCH = SearchOptions()

@@ -48,15 +48,10 @@ def is_triangle_free(graph: nx.Graph) -> bool:
 
 @dataclass(frozen=True)
 class EdgeWeights:
-    """Weights y >= 0 on edges and vertices, at most 1 on each clique: cp-rank >= sum(y).
+    """Weights y >= 0 on edges and vertices, at most 1 on each clique: cp-rank >= sum(y)."""
 
-    Attributes:
-        edges: pairs of vertices to cover, and single vertices that are in no such pair.
-        weights: y (k,); all 1 for a fooling set.
-    """
-
-    edges: tuple[Edge, ...]
-    weights: Float[np.ndarray, " k"]
+    edges: tuple[Edge, ...]  # pairs of vertices to cover, and single vertices that are in no such pair
+    weights: Float[np.ndarray, " k"]  # y (k,); all 1 for a fooling set
 
     @property
     def bound(self) -> int:
@@ -80,17 +75,11 @@ class EdgeWeights:
 
 @dataclass(frozen=True)
 class CliqueCover:
-    """The number of cliques that cover a graph's edges, and lower bounds on it.
+    """The number of cliques that cover a graph's edges, and lower bounds on it."""
 
-    Attributes:
-        cover_number: the fewest cliques of a cover, by HiGHS' branch and bound; None if it ran out of time.
-        fooling: edges of which no two lie in one clique, weight 1 each.
-        fractional: the best weights of edges.
-    """
-
-    cover_number: int | None
-    fooling: EdgeWeights
-    fractional: EdgeWeights
+    cover_number: int | None  # the fewest cliques of a cover, by HiGHS' branch and bound; None if it ran out of time
+    fooling: EdgeWeights  # edges of which no two lie in one clique, weight 1 each
+    fractional: EdgeWeights  # the best weights of edges
 
 
 def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | None = None) -> CliqueCover | None:

@@ -56,8 +56,7 @@ else:
 Monomial = tuple[int, ...]
 Polynomial = dict[Monomial, float]
 
-CLIQUES = 300
-"""The maximum number of cliques."""
+CLIQUES = 300  # the maximum number of cliques
 
 
 @dataclass(frozen=True)
@@ -73,33 +72,22 @@ class Region:
 
 @dataclass(frozen=True)
 class Inequalities:
-    """The products g m m^T >= 0 (as forms) and h >= 0 of a region, linear in its moments.
+    """The products g m m^T >= 0 (as forms) and h >= 0 of a region, linear in its moments."""
 
-    Attributes:
-        place: the column of each monomial of degree 0 to 4.
-        forms: for each g, the matrix (B * B, monomials) that takes moments y to L(g m m^T), and B.
-        products: the matrix (rows, monomials) of the h.
-    """
-
-    place: dict[Monomial, int]
+    place: dict[Monomial, int]  # the column of each monomial of degree 0 to 4
+    # for each g, the matrix (B * B, monomials) that takes moments y to L(g m m^T), and B
     forms: list[tuple[csr_array, int]]
-    products: csr_array
+    products: csr_array  # the matrix (rows, monomials) of the h
 
 
 @dataclass(frozen=True)
 class MomentBound:
-    """Lambda and multipliers that prove <A, Lambda> <= cp-rank, up to a residual (`value`).
+    """Lambda and multipliers that prove <A, Lambda> <= cp-rank, up to a residual (`value`)."""
 
-    Attributes:
-        Lambda: (n, n), for A scaled to a diagonal of ones.
-        odd: True if moments of odd degree are used.
-        factors, weights: for each clique, the F_j and the w.
-    """
-
-    Lambda: Matrix
-    odd: bool
-    factors: tuple[tuple[Float[np.ndarray, "_ _"], ...], ...]
-    weights: tuple[Float[np.ndarray, " _"], ...]
+    Lambda: Matrix  # (n, n), for A scaled to a diagonal of ones
+    odd: bool  # True if moments of odd degree are used
+    factors: tuple[tuple[Float[np.ndarray, "_ _"], ...], ...]  # for each clique, the F_j
+    weights: tuple[Float[np.ndarray, " _"], ...]  # for each clique, the w
 
     def value(self, A: Matrix, tolerance: float) -> float:
         """Return <A, Lambda> / (1 + e), a lower bound on the number of atoms.

@@ -185,19 +185,13 @@ class SeparatingPair:
     """A pair (C1, C2) with <C1, z z^T> + <C2, sigma(z) sigma(z)^T> <= 0 for every z.
 
     On the pair that it separates from the cone, the sum is positive.
-
-    Attributes:
-        C1, C2: symmetric (N, N).
-        lam: multipliers of the products s_i t_i = 0 (N,).
-        P: non-negative (2N, 2N), subtracted from H before its eigenvalues are computed.
-        value: (<C1, K> + <C2, S>) / (|C1| |K| + |C2| |S|), above 0.
     """
 
-    C1: Matrix
-    C2: Matrix
-    lam: Float[np.ndarray, " N"]
-    P: Float[np.ndarray, "two_N two_N"]
-    value: float
+    C1: Matrix  # symmetric (N, N)
+    C2: Matrix  # symmetric (N, N)
+    lam: Float[np.ndarray, " N"]  # multipliers of the products s_i t_i = 0 (N,)
+    P: Float[np.ndarray, "two_N two_N"]  # non-negative (2N, 2N), subtracted from H before its eigenvalues are computed
+    value: float  # (<C1, K> + <C2, S>) / (|C1| |K| + |C2| |S|), above 0
 
     def check(self, K: Matrix, S: Matrix, slope: float) -> bool:
         """Return True if the arrays prove that they separate (K, S), S without the bias."""

@@ -66,19 +66,12 @@ def root_of_unit(*matrices: Matrix) -> float:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A matrix, scaled so that its components can be decided.
+    """A matrix, scaled so that its components can be decided."""
 
-    Attributes:
-        A: non-negative, its diagonal between 1/2 and 2; rows and columns whose diagonal is not positive are zero.
-        powers: A_ij powers_i powers_j is the entry of the given matrix.
-        faithful: True if this holds for every entry, to the last digit.
-        lost: the Frobenius norm of A less the scaled matrix, over the entries of that matrix.
-    """
-
-    A: Matrix
-    powers: Float[np.ndarray, " n"]
-    faithful: bool
-    lost: float
+    A: Matrix  # non-negative, its diagonal between 1/2 and 2; rows and columns whose diagonal is not positive are zero
+    powers: Float[np.ndarray, " n"]  # A_ij powers_i powers_j is the entry of the given matrix
+    faithful: bool  # True if this holds for every entry, to the last digit
+    lost: float  # the Frobenius norm of A less the scaled matrix, over the entries of that matrix
 
     @property
     def components(self) -> list[tuple[int, ...]]:

@@ -14,8 +14,7 @@ from jaxtyping import Float, Shaped
 
 from covopt.linalg.rounding import EPS
 
-Whole = Shaped[np.ndarray, "n m"]
-"""Whole numbers of any size, as objects."""
+Whole = Shaped[np.ndarray, "n m"]  # whole numbers of any size, as objects
 
 
 def is_exact_data(A: Float[np.ndarray, "n m"]) -> bool:

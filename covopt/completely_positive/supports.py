@@ -123,18 +123,12 @@ def copositivity(C: ArrayLike | torch.Tensor, *, time_limit: float = 60.0) -> Co
 
 @dataclass(frozen=True)
 class Node:
-    """A node (I, R) of the tree: all supports that contain I and lie in I + R; see the module's text.
+    """A node (I, R) of the tree: all supports that contain I and lie in I + R; see the module's text."""
 
-    Attributes:
-        inside, undecided: the rows in I and in R.
-        T: det(C_I) times P (in the first rows) and det(C_I) times B (below), whole numbers.
-        determinant: det(C_I) > 0.
-    """
-
-    inside: tuple[int, ...]
-    undecided: tuple[int, ...]
-    T: Table
-    determinant: int
+    inside: tuple[int, ...]  # the rows in I
+    undecided: tuple[int, ...]  # the rows in R
+    T: Table  # det(C_I) times P (in the first rows) and det(C_I) times B (below), whole numbers
+    determinant: int  # det(C_I) > 0
 
     def violation(self) -> dict[int, int] | None:
         """Return an x >= 0 with x^T C x < 0 by rules 1 and 2, as its nonzero entries by row of C; None: no such x."""

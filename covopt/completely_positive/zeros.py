@@ -39,8 +39,7 @@ from covopt.runtime.loop import past
 
 Zeros = Shaped[np.ndarray, "m n"]
 
-NODES, MOST = 100_000, 400
-"""The largest number of nodes and of zeros of a proof."""
+NODES, MOST = 100_000, 400  # the largest number of nodes and of zeros of a proof
 
 
 @dataclass(frozen=True)

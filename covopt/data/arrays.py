@@ -32,8 +32,7 @@ def share_of(rows: int, parts: int) -> tuple[int, ...]:
     return (*(rows * j // (parts * unit) * unit for j in range(parts)), rows)
 
 
-DEFLATE_LIMIT = 1032
-"""The maximum number of bytes that one compressed byte can expand to, by the deflate format."""
+DEFLATE_LIMIT = 1032  # the maximum number of bytes that one compressed byte can expand to, by the deflate format
 
 
 def check_readable(path: Path) -> None:
@@ -51,8 +50,7 @@ def check_readable(path: Path) -> None:
         raise DataError(f"{path} cannot be read ({error.strerror}); check its name and its permissions.") from error
 
 
-LARGEST = 1e75
-"""The largest magnitude of data: fourth powers of larger numbers overflow float64."""
+LARGEST = 1e75  # the largest magnitude of data: fourth powers of larger numbers overflow float64
 
 
 def check_unfolding(path: Path, size: int) -> None:

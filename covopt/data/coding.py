@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from covopt.runtime.errors import CovoptWarning, DataError, counted, listed, shown
 
 SCALES = ("none", "max", "standard")
-CHUNK = 2**16
-"""Rows that are measured at once."""
+CHUNK = 2**16  # rows that are measured at once
 
 
 @runtime_checkable
@@ -42,9 +41,9 @@ def check_scale(scale: object) -> None:
 def scaling(
     X: Rows, scale: str, weights: NDArray[np.float64] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (shift, factor), to be used as (X - shift) * factor.
+    """Return (shift, factor), to be used as (X - shift) * factor; the scale is none, max or standard.
 
-    The scale is none, max or standard; `weights` say how often each row counts, at least 0 (N,), by default once.
+    `weights` say how often each row counts, at least 0, by default once.
     """
     if scale == "max":
         largest = max(max(abs(float(rows.max())), abs(float(rows.min()))) for rows, _ in _chunks(X, weights))
@@ -90,8 +89,7 @@ def _chunks(X: Rows, weights: NDArray[np.float64] | None) -> Iterator[tuple[NDAr
 SHIFT, FACTOR, MEAN, DEVIATION = "shift", "factor", "mean", "deviation"
 _TEXTS: tuple[str, ...] = ("columns", "classes", "labels", "target")
 TASKS = ("regression", "classification")
-CLASSIFYING = ("cross_entropy", "logistic")
-"""The losses for classes."""
+CLASSIFYING = ("cross_entropy", "logistic")  # the losses for classes
 
 
 @dataclass(frozen=True)
@@ -189,25 +187,17 @@ def targets_in_words(Y: NDArray[np.float64], classes: tuple[str, ...] | None) ->
 
 @dataclass(frozen=True)
 class Coding:
-    """Inputs become (X - shift) * factor, labels one-hot rows, and numbers (Y - mean) / deviation.
-
-    Attributes:
-        shift, factor: one number for each input.
-        columns: the names of the inputs; None if the source had none.
-        classes: the name of each column of Y; None if the targets are numbers.
-        labels: the classes as the source writes them; they differ from `classes` if the source names its numbers.
-        target: the column of a table that held the targets; None for other sources.
-        mean, deviation: one number for each target; None if the targets are used as they are.
-    """
+    """Inputs become (X - shift) * factor, labels one-hot rows, and numbers (Y - mean) / deviation."""
 
     shift: Float64[np.ndarray, " n0"]
     factor: Float64[np.ndarray, " n0"]
-    columns: tuple[str, ...] | None = None
-    classes: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None  # the names of the inputs; None if the source had none
+    classes: tuple[str, ...] | None = None  # the name of each column of Y; None if the targets are numbers
+    # the classes as the source writes them; they differ from `classes` if the source names its numbers
     labels: tuple[str, ...] | None = None
-    target: str | None = None
-    mean: Float64[np.ndarray, " nL"] | None = None
-    deviation: Float64[np.ndarray, " nL"] | None = None
+    target: str | None = None  # the column of a table that held the targets; None for other sources
+    mean: Float64[np.ndarray, " nL"] | None = None  # None if the targets are used as they are
+    deviation: Float64[np.ndarray, " nL"] | None = None  # None if the targets are used as they are
 
     @classmethod
     def unscaled(cls, inputs: int, columns: tuple[str, ...] | None, classes: tuple[str, ...] | None = None) -> Coding:

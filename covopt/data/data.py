@@ -35,10 +35,8 @@ else:
 
 SHIPPED = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 """Data sets that scikit-learn ships; its `load_NAME` reads them."""
-TEXTS = (".txt", ".tsv", ".dat", ".data")
-"""Suffixes of text files that may be tables."""
-NAMES = ("X", "Y", "y", "weights")
-"""The arrays that an archive may hold."""
+TEXTS = (".txt", ".tsv", ".dat", ".data")  # suffixes of text files that may be tables
+NAMES = ("X", "Y", "y", "weights")  # the arrays that an archive may hold
 
 
 @dataclass(frozen=True)

@@ -29,25 +29,18 @@ from covopt.runtime.errors import DataError, RecordError, counted, listed
 STATE_DICT = "save the state dict of Linear layers with torch.save(model.state_dict(), file)"
 
 STATE_FILES = (".pt", ".pth")
-WEIGHTS = r"W\d+"
-"""A regular expression for the names of the arrays in a file of weights."""
+WEIGHTS = r"W\d+"  # a regular expression for the names of the arrays in a file of weights
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """The statistics that BatchNorm stores in a state dict."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """A trained network.
+    """A trained network."""
 
-    Attributes:
-        weights: W_1 ... W_L, shapes (n_l, n_{l-1} + 1), finite, L >= 2.
-        slope: the activation's slope a; None if the source does not give it.
-        stored: the smallest precise floating type of the stored weights; float64 for integers.
-    """
-
-    weights: list[Float64[np.ndarray, "_ _"]]
-    slope: float | None = None
-    stored: torch.dtype = torch.float64
+    weights: list[Float64[np.ndarray, "_ _"]]  # W_1 ... W_L, shapes (n_l, n_{l-1} + 1), finite, L >= 2
+    slope: float | None = None  # the activation's slope a; None if the source does not give it
+    stored: torch.dtype = torch.float64  # the smallest precise floating type of the weights; float64 for integers
 
 
 class FoundWeights(list[Tensor]):

@@ -92,10 +92,8 @@ def read_like(
 ) -> tuple[NDArray[np.float64], NDArray | None]:
     """Read the inputs of a network, and the target, from a table with the same columns as its data; others are ignored.
 
-    Args:
-        names: names of the inputs in their order, COLUMN=TEXT for one-hot columns; None: all columns but `other`.
-        target: the column of the targets; None: no targets are read.
-        task: as for `read_table`.
+    `names` are those of the inputs in their order, COLUMN=TEXT for one-hot columns; None: all columns but `other`. No
+    targets are read without the name of their column. `task` is as for `read_table`.
     """
     columns = _columns(path)
     if names is None:

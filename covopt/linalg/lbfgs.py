@@ -19,30 +19,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Value = Callable[[Float[Tensor, " p"]], tuple[float, Float[Tensor, " p"]]]
-"""f and its gradient; f may be infinite."""
+Value = Callable[[Float[Tensor, " p"]], tuple[float, Float[Tensor, " p"]]]  # f and its gradient; f may be infinite
 
-WINDOW = 10
-"""Iterations over which progress is judged."""
-DECREASE, CURVATURE = 1e-4, 0.9
-"""The constants of the weak Wolfe conditions."""
-TRIALS = 25
-"""The maximum number of step lengths in one line search."""
+WINDOW = 10  # iterations over which progress is judged
+DECREASE, CURVATURE = 1e-4, 0.9  # the constants of the weak Wolfe conditions
+TRIALS = 25  # the maximum number of step lengths in one line search
 
 
 @dataclass(frozen=True)
 class DescentOptions:
-    """The limits of L-BFGS.
+    """The limits of L-BFGS."""
 
-    Attributes:
-        memory: the number of pairs of steps and gradient differences that approximate the Hessian.
-        iterations: the maximum number of iterations.
-        slow: stop when ten iterations lower the value by less than this, relative.
-    """
-
-    memory: int = 20
-    iterations: int = 2000
-    slow: float = 1e-5
+    memory: int = 20  # the number of pairs of steps and gradient differences that approximate the Hessian
+    iterations: int = 2000  # the maximum number of iterations
+    slow: float = 1e-5  # stop when ten iterations lower the value by less than this, relative
 
 
 class Memory:

@@ -19,15 +19,11 @@ from covopt.runtime.errors import ProblemError
 
 @dataclass(frozen=True)
 class RankRule:
-    """The rule for which singular values count, and whether a Tikhonov inverse is used.
+    """The rule for which singular values count, and whether a Tikhonov inverse is used."""
 
-    Attributes:
-        double: in float64, singular values of a factor above this part of the largest count.
-        tikhonov: t >= 0; with t > 0, (B + t I)^{-1} replaces B^+, and inverses use no rank. Ranges and projections
-            still follow the rank rule.
-    """
-
-    double: float = 1e-10
+    double: float = 1e-10  # in float64, singular values of a factor above this part of the largest count
+    # t >= 0; with t > 0, (B + t I)^{-1} replaces B^+, and inverses use no rank. Ranges and projections still follow
+    # the rank rule
     tikhonov: float = 0.0
 
     def __post_init__(self) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-UNIT_ROUNDOFF = 2.0**-53
-"""u: one operation in float64 is exact up to a factor of 1 + u."""
+UNIT_ROUNDOFF = 2.0**-53  # u: one operation in float64 is exact up to a factor of 1 + u
 EPS = 2.0 * UNIT_ROUNDOFF
 """The distance from 1 to the next float64; it covers one operation and the rounding of its bound."""
 

@@ -27,34 +27,21 @@ from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 
 @dataclass(frozen=True)
 class RowSpace:
-    """X in the coordinates of its row space.
+    """X in the coordinates of its row space."""
 
-    Attributes:
-        X: the inputs (N, d), divided by `size`.
-        size: a power of two.
-        Q: orthonormal rows (k, d), and rows of zeros up to the requested number of coordinates.
-        P: X Q^T (N, k).
-        rank: of X, by the rank rule; at most k.
-        neglected: a bound on |X - P Q|_F.
-        stretch: a bound on the norm of Q.
-    """
-
-    X: Float[Tensor, "N d"]
-    size: float
-    Q: Float[Tensor, "k d"]
-    P: Float[Tensor, "N k"]
-    rank: int
-    neglected: float
-    stretch: float
+    X: Float[Tensor, "N d"]  # the inputs (N, d), divided by `size`
+    size: float  # a power of two
+    Q: Float[Tensor, "k d"]  # orthonormal rows (k, d), and rows of zeros up to the requested number of coordinates
+    P: Float[Tensor, "N k"]  # X Q^T (N, k)
+    rank: int  # of X, by the rank rule; at most k
+    neglected: float  # a bound on |X - P Q|_F
+    stretch: float  # a bound on the norm of Q
 
     @staticmethod
     def of(Xt: Float[Tensor, "N d"], *, least: int = 0, whole: int = 0) -> RowSpace:
-        """Return the row space, computed in float64.
+        """Return the row space, computed in float64, with at least `least` coordinates; added ones are 0.
 
-        Args:
-            Xt: inputs with their bias column, of any scale.
-            least: the minimum number of coordinates; added ones are 0.
-            whole: with at most this number of columns, Q is the identity and nothing is lost.
+        With at most `whole` columns, Q is the identity and nothing is lost.
         """
         X, size = to_unit_scale(Xt.double())
         d = X.shape[1]

@@ -28,23 +28,15 @@ from covopt.model.weights import Weights
 
 @dataclass(frozen=True)
 class BatchBound:
-    """The chain of one layer and one batch, relative to |W|_F; the first two are at most 1.
+    """The chain of one layer and one batch, relative to |W|_F; the first two are at most 1."""
 
-    Attributes:
-        tail: tail_B(W) / |W|, the truth.
-        projection: the distance of W to the column or row space of the batch's gradient, the nearer one.
-        angle: sin of the angle between W and the gradient.
-        theorem: |grad L_S^lam| / (2 lam |W|), as in the paper: at 1 and above it says nothing. None for lam = 0.
-        gradient_rank: rank of the gradient, by the house's rule.
-        rank_bound: what it is at most: B, and `total_ranks`.
-    """
-
-    tail: float
-    projection: float
-    angle: float
+    tail: float  # tail_B(W) / |W|, the truth
+    projection: float  # the distance of W to the column or row space of the batch's gradient, the nearer one
+    angle: float  # sin of the angle between W and the gradient
+    # |grad L_S^lam| / (2 lam |W|), as in the paper: at 1 and above it says nothing. None for lam = 0
     theorem: float | None
-    gradient_rank: int
-    rank_bound: int
+    gradient_rank: int  # rank of the gradient, by the house's rule
+    rank_bound: int  # what it is at most: B, and `total_ranks`
 
     def summary(self) -> dict[str, float | None]:
         """Return the chain for JSON."""

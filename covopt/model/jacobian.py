@@ -39,10 +39,8 @@ from covopt.model.activation import Activation
 from covopt.model.problem import with_bias
 from covopt.model.weights import Weights
 
-CHUNK = 2**22
-"""Entries of the largest matrix of a chunk of samples: 32 MB in float64."""
-DECOMPOSED = 2.0**-48
-"""The rounding of a singular value decomposition, as in certify/spectral.py."""
+CHUNK = 2**22  # entries of the largest matrix of a chunk of samples: 32 MB in float64
+DECOMPOSED = 2.0**-48  # the rounding of a singular value decomposition, as in certify/spectral.py
 LOG_2 = math.log(2.0)
 
 
@@ -73,17 +71,11 @@ def times_power(values: Float[Tensor, "*shape"], exponent: int | Int[Tensor, "..
 
 @dataclass(frozen=True)
 class Jacobians:
-    """J(x) = values * 2^exponents of some samples, with what rounding may have moved it by.
+    """J(x) = values * 2^exponents of some samples, with what rounding may have moved it by."""
 
-    Attributes:
-        values: (B, n_L, n_0), the largest entry of each in [1/2, 1).
-        exponents: (B,).
-        moved: |J - computed J|_F is at most moved * 2^exponents, (B,).
-    """
-
-    values: Float[Tensor, "B nL n0"]
-    exponents: Int[Tensor, " B"]
-    moved: Float[Tensor, " B"]
+    values: Float[Tensor, "B nL n0"]  # (B, n_L, n_0), the largest entry of each in [1/2, 1)
+    exponents: Int[Tensor, " B"]  # (B,)
+    moved: Float[Tensor, " B"]  # |J - computed J|_F is at most moved * 2^exponents, (B,)
 
     def singular_values(self) -> tuple[Float[Tensor, "B r"], Float[Tensor, " B"]]:
         """Return the singular values of `values`, descending, and a bound on their rounding."""
@@ -108,18 +100,13 @@ class Passage:
     """A network at samples: representations, Jacobians and the kernel's trace.
 
     The weights W_1 ... W_L and the inputs X (N, n_0) are finite; beta is the amount of bias.
-
-    Attributes:
-        W: the weights, scaled.
-        inputs: Zs_0 ... Zs_{L-1}, scaled, the bias column last, shapes (N, n_l + 1).
-        Z: Z_1 ... Z_L, scaled, shapes (N, n_l).
     """
 
     def __init__(self, weights: Weights, X: Float[Tensor, "N n0"], beta: float, activation: Activation) -> None:
         self.W = [Scaled.of(W.double()) for W in weights]
         self.beta, self.activation = beta, activation
-        self.inputs = [_appended(Scaled(X.double(), 0), beta)]
-        self.Z: list[Scaled] = []
+        self.inputs = [_appended(Scaled(X.double(), 0), beta)]  # Zs_0 ... Zs_{L-1}, the bias column last
+        self.Z: list[Scaled] = []  # Z_1 ... Z_L
         for layer, W in enumerate(self.W, start=1):
             Zs = self.inputs[-1]
             self.Z.append(Scaled.of(Zs.values @ W.values.T, Zs.exponent + W.exponent))

@@ -22,10 +22,8 @@ from covopt.runtime.errors import ProblemError, shown
 
 Targets = Float[Tensor, "N m"]
 Outputs = Float[Tensor, "N m"]
-ManyOutputs = Float[Tensor, "*networks N m"]
-"""Outputs of one network (N, m), or of many at once."""
-Weight = Float[Tensor, " N"] | None
-"""The weights of samples, of mean 1 over the whole set; None where all are equal."""
+ManyOutputs = Float[Tensor, "*networks N m"]  # outputs of one network (N, m), or of many at once
+Weight = Float[Tensor, " N"] | None  # the weights of samples, of mean 1 over the whole set; None where all are equal
 
 
 @runtime_checkable

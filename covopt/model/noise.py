@@ -31,23 +31,14 @@ from covopt.runtime.errors import ProblemError
 
 @dataclass(frozen=True)
 class Noise:
-    """The gradients of one layer over batches of one size; all of them Frobenius norms.
+    """The gradients of one layer over batches of one size; all of them Frobenius norms."""
 
-    Attributes:
-        gradient: |grad L^lam|, of all samples.
-        rms: (mean_S |grad L_S^lam|^2)^(1/2).
-        spread: (mean_S |grad L_S^lam - grad L^lam|^2)^(1/2), what batches alone move; rms^2 = gradient^2 + spread^2.
-        floor: what the rms cannot fall below at weights of this norm and these inputs.
-        deviation: (tr Sigma)^(1/2), of the gradients of single samples.
-        decay: 2 lam |W|, the part of a step that is weight decay, the unit in which the others are reported.
-    """
-
-    gradient: float
-    rms: float
-    spread: float
-    floor: float
-    deviation: float
-    decay: float
+    gradient: float  # |grad L^lam|, of all samples
+    rms: float  # (mean_S |grad L_S^lam|^2)^(1/2)
+    spread: float  # (mean_S |grad L_S^lam - grad L^lam|^2)^(1/2), what batches move: rms^2 = gradient^2 + spread^2
+    floor: float  # what the rms cannot fall below at weights of this norm and these inputs
+    deviation: float  # (tr Sigma)^(1/2), of the gradients of single samples
+    decay: float  # 2 lam |W|, the part of a step that is weight decay, the unit in which the others are reported
 
     @property
     def residual(self) -> float | None:

@@ -26,23 +26,14 @@ from covopt.model.weights import Weights, carried, inputs_from, outputs, preacti
 
 @dataclass(frozen=True)
 class Samples:
-    """Rows of inputs and targets that this process holds, and how their sums are taken.
+    """Rows of inputs and targets that this process holds, and how their sums are taken."""
 
-    Attributes:
-        Xt: inputs with their bias column (N, d), or without it (N, d - 1).
-        Y: targets (N, m).
-        weight: of the rows, of mean 1 over those of all processes; None where all are equal.
-        chunk: rows taken at once.
-        spread: of the processes that hold the rows.
-        beta: what the bias column of each chunk is to hold; None where Xt has it.
-    """
-
-    Xt: Float[Tensor, "N d"]
-    Y: Float[Tensor, "N m"]
-    weight: Weight = None
-    chunk: int = 4096
-    spread: Alone = ALONE
-    beta: float | None = None
+    Xt: Float[Tensor, "N d"]  # inputs with their bias column (N, d), or without it (N, d - 1)
+    Y: Float[Tensor, "N m"]  # targets (N, m)
+    weight: Weight = None  # of the rows, of mean 1 over those of all processes; None where all are equal
+    chunk: int = 4096  # rows taken at once
+    spread: Alone = ALONE  # of the processes that hold the rows
+    beta: float | None = None  # what the bias column of each chunk is to hold; None where Xt has it
 
     def total(self, part: Callable[[Tensor, Tensor, Weight], tuple[Tensor, ...]]) -> list[Tensor]:
         """Return the sums of part(Xt, Y, weight) over chunks and processes, tensor by tensor."""
@@ -77,10 +68,8 @@ class Samples:
         return self.spread.samples(len(self.Xt))
 
 
-CHUNK = 4096
-"""Rows of a chunk; up to this number, passes compute what whole matrices would, bit for bit."""
-MANY = 2e9
-"""Samples times weights, above which no computation takes hundreds of passes."""
+CHUNK = 4096  # rows of a chunk; up to this number, passes compute what whole matrices would, bit for bit
+MANY = 2e9  # samples times weights, above which no computation takes hundreds of passes
 
 
 def has_many(problem: Problem, weights: Weights) -> bool:

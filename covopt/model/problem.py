@@ -33,39 +33,27 @@ class Problem:
     """min C(Z_L) + lam sum_l |W_l|_F^2 over networks of the given depth (MATH.md section 1).
 
     With the loss `interpolate`, lam is 1 and the value is the representation cost R(X, Y; L, beta).
-
-    Attributes:
-        X: inputs (N, n_0).
-        Y: targets (N, n_L).
-        loss: C.
-        lam: the strength lam > 0.
-        depth: L >= 2.
-        beta: the amount of bias, >= 0.
-        activation: sigma_a.
-        fits: the misfit of a network that counts as an exact fit, relative to the largest target.
-        taper: layer l appends beta taper^l 1 to its outputs, l = 0 ... L - 1. It is 1 in every problem that a user
-            asks, and another number in other units (units.py).
-        weight: of the samples, positive and of mean 1 (N,); None where all are equal, and for `interpolate`, which
-            they do not change.
-        biases: whether the penalty is on them: without them it is sum_l |A_l|_F^2, W_l = [A_l, b_l], and beta is 1;
-            with a skip, W_L = [A_L, S, b_L] acts on Zs_{L-1} = [sigma(Z_{L-1}), X, 1], and S is free too.
-        spread: of processes that each hold rows of X and Y of their own; then N is that of all rows here, C is their
-            loss, and what has a row for each sample has those of this process.
-        classes: what the outputs stand for, in the order of the labels that Y was made of; None where Y was numbers.
     """
 
-    X: Float[Tensor, "N n0"]
-    Y: Float[Tensor, "N nL"]
-    loss: Loss
-    lam: float
-    depth: int
-    beta: float
-    activation: Activation
-    fits: float = FITS
+    X: Float[Tensor, "N n0"]  # inputs (N, n_0)
+    Y: Float[Tensor, "N nL"]  # targets (N, n_L)
+    loss: Loss  # C
+    lam: float  # the strength lam > 0
+    depth: int  # L >= 2
+    beta: float  # the amount of bias, >= 0
+    activation: Activation  # sigma_a
+    fits: float = FITS  # the misfit of a network that counts as an exact fit, relative to the largest target
+    # layer l appends beta taper^l 1 to its outputs, l = 0 ... L - 1. It is 1 in every problem that a user asks, and
+    # another number in other units (units.py)
     taper: float = 1.0
+    # of the samples, positive and of mean 1 (N,); None where all are equal, and for `interpolate`
     weight: Weight = None
+    # whether the penalty is on them: without them it is sum_l |A_l|_F^2, W_l = [A_l, b_l], and beta is 1; with a
+    # skip, W_L = [A_L, S, b_L] acts on Zs_{L-1} = [sigma(Z_{L-1}), X, 1], and S is free too
     biases: Biases = PENALISED
+    # of processes that each hold rows of X and Y of their own: N and C are of all rows, arrays over samples of these
     spread: Alone = ALONE
+    # what the outputs stand for, in the order of the labels that Y was made of; None where Y was numbers
     classes: tuple[str, ...] | None = None
 
     @property

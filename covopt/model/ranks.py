@@ -20,8 +20,7 @@ from covopt.runtime.errors import ProblemError
 
 Values = Float[Tensor, " r"]
 
-TOLERANCE = 1e-3
-"""tau of the threshold rank."""
+TOLERANCE = 1e-3  # tau of the threshold rank
 
 
 def frobenius(values: Float[Tensor, "*shape"]) -> float:

@@ -28,8 +28,7 @@ from jaxtyping import Shaped
 
 from covopt.runtime.errors import ProblemError
 
-Matrix = Shaped[np.ndarray, "2 2"]
-"""Its entries are decimals."""
+Matrix = Shaped[np.ndarray, "2 2"]  # its entries are decimals
 
 EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Arithmetic for powers of A: ten squarings lose about one digit, and entries leave the range of float64."""
@@ -39,19 +38,12 @@ LONGEST, WALKED = 10**12, 10**7
 
 @dataclass(frozen=True)
 class Decay:
-    """SGD at a constant rate, with weight decay 2 lam; numbers out of range raise a ProblemError.
+    """SGD at a constant rate, with weight decay 2 lam; numbers out of range raise a ProblemError."""
 
-    Attributes:
-        rate: mu > 0.
-        lam: the strength of the penalty lam |W|^2, >= 0.
-        momentum: beta, 0 <= beta < 1 (PyTorch's, without dampening).
-        nesterov: True for Nesterov momentum.
-    """
-
-    rate: float
-    lam: float
-    momentum: float = 0.0
-    nesterov: bool = False
+    rate: float  # mu > 0
+    lam: float  # the strength of the penalty lam |W|^2, >= 0
+    momentum: float = 0.0  # beta, 0 <= beta < 1 (PyTorch's, without dampening)
+    nesterov: bool = False  # True for Nesterov momentum
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.rate) and self.rate > 0.0):
@@ -133,19 +125,12 @@ class Decay:
 
 @dataclass(frozen=True)
 class StepwiseDecay:
-    """SGD of T steps whose rate falls by a factor at milestones, as PyTorch's `MultiStepLR`; the velocity stays.
+    """SGD of T steps whose rate falls by a factor at milestones, as PyTorch's `MultiStepLR`; the velocity stays."""
 
-    Attributes:
-        first: the recursion before the first milestone.
-        milestones: the steps after which the rate is multiplied by gamma, ascending.
-        gamma: the factor, 0 < gamma <= 1.
-        steps: T.
-    """
-
-    first: Decay
-    milestones: tuple[int, ...]
-    gamma: float
-    steps: int
+    first: Decay  # the recursion before the first milestone
+    milestones: tuple[int, ...]  # the steps after which the rate is multiplied by gamma, ascending
+    gamma: float  # the factor, 0 < gamma <= 1
+    steps: int  # T
 
     def __post_init__(self) -> None:
         if not 0.0 < self.gamma <= 1.0:

@@ -21,16 +21,11 @@ LOSSES = ("mse", "cross_entropy", "interpolate", "huber", "logistic")
 """The names of covopt's losses; `huber` also as huber:D."""
 ACTIVATIONS = {"relu": 0.0, "leaky": 0.01, "linear": 1.0}
 """The slopes of the activations by their names; `leaky` also as leaky:A."""
-LIKE = 0.8
-"""The smallest similarity, from 0 to 1, of a misspelt name; at 0.75 gelu would be a misspelling of relu."""
+LIKE = 0.8  # the smallest similarity, from 0 to 1, of a misspelt name; at 0.75 gelu would be a misspelling of relu
 
 
 def as_number(value: object, name: str) -> float:
-    """Return a finite number; `name` is its name in messages.
-
-    Raises:
-        ProblemError: for anything else.
-    """
+    """Return a finite number; a ProblemError, in which it is called `name`, refuses anything else."""
     try:
         if isinstance(value, (bool, np.bool_, str, bytes)):
             raise TypeError("no number")

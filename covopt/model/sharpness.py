@@ -22,8 +22,7 @@ from covopt.model.jacobian import LOG_2, Passage
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
-WORK = 5e8
-"""Samples times weights, above which nothing is computed: one step takes about four operations for each."""
+WORK = 5e8  # samples times weights, above which nothing is computed: one step takes about four operations for each
 
 
 def is_little_work(problem: Problem, weights: Weights) -> bool:

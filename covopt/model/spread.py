@@ -25,25 +25,19 @@ from torch import Tensor
 from covopt.data.arrays import share_of
 from covopt.runtime.errors import ProblemError, ProcessError, counted
 
-PARTS = 6
-"""Parts of the rows, summed one by one if the number of processes divides their number."""
-CHUNK = 1024
-"""Rows that are condensed at once."""
+PARTS = 6  # parts of the rows, summed one by one if the number of processes divides their number
+CHUNK = 1024  # rows that are condensed at once
 
 Answer = TypeVar("Answer")
-Made = Callable[..., tuple[Tensor, ...]]
-"""Makes rows of matrices from rows of others."""
-Choice = Callable[[int, int], Int[Tensor, " k"]]
-"""Chooses about k of n rows and returns their places."""
+Made = Callable[..., tuple[Tensor, ...]]  # makes rows of matrices from rows of others
+Choice = Callable[[int, int], Int[Tensor, " k"]]  # chooses about k of n rows and returns their places
 
 
 class Alone:
     """One process holds all rows."""
 
-    processes: int = 1
-    """The number of processes that solve together."""
-    place: int = 0
-    """The rank of this process among them, from 0."""
+    processes: int = 1  # the number of processes that solve together
+    place: int = 0  # the rank of this process among them, from 0
 
     @property
     def parts(self) -> int:

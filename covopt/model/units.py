@@ -33,19 +33,12 @@ from covopt.runtime.loop import Progress
 
 @dataclass(frozen=True)
 class Units:
-    """The user's units: the value of one of covopt's own units of each quantity.
+    """The user's units: the value of one of covopt's own units of each quantity."""
 
-    Attributes:
-        inputs: s.
-        weights: c.
-        cost: t^2, 1 or c^2.
-        problem: the problem in these units.
-    """
-
-    inputs: float
-    weights: float
-    cost: float
-    problem: Problem
+    inputs: float  # s
+    weights: float  # c
+    cost: float  # t^2, 1 or c^2
+    problem: Problem  # the problem in these units
 
     @staticmethod
     def of(problem: Problem) -> Units:

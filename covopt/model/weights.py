@@ -25,19 +25,12 @@ Weights = Sequence[Float[Tensor, "_ _"]]
 
 @dataclass(frozen=True)
 class Cost:
-    """The parts of the objective at one network.
+    """The parts of the objective at one network."""
 
-    Attributes:
-        fit: C(F).
-        norm: |W|^2 = sum_l |W_l|_F^2; without the columns that are free of the penalty.
-        total: C + lam |W|^2 (|W|^2 alone for `interpolate`).
-        residual: max |F - Y|; for `interpolate` in more digits where rounding could decide whether the network fits.
-    """
-
-    fit: float
-    norm: float
-    total: float
-    residual: float
+    fit: float  # C(F)
+    norm: float  # |W|^2 = sum_l |W_l|_F^2; without the columns that are free of the penalty
+    total: float  # C + lam |W|^2 (|W|^2 alone for `interpolate`)
+    residual: float  # max |F - Y|; for `interpolate` in more digits where rounding could decide whether it fits
 
 
 def flattened(weights: Weights) -> Float[Tensor, " P"]:

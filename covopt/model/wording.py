@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FREE = "free"
-"""The amount of bias of networks whose biases are not penalised."""
+FREE = "free"  # the amount of bias of networks whose biases are not penalised
 
 
 class Wording(NamedTuple):
-    """A kind of certificate in words.
+    """A kind of certificate in words."""
 
-    Attributes:
-        short: what proves the bound, in a line.
-        proof: the same in sentences, and what it means.
-        way: that it applies, for problems where it could be proved and was not; empty if this is never printed.
-    """
-
-    short: str
-    proof: str
-    way: str = ""
+    short: str  # what proves the bound, in a line
+    proof: str  # the same in sentences, and what it means
+    way: str = ""  # that it applies, for problems where it could be proved and was not; empty if this is never printed
 
 
 _DUAL = (

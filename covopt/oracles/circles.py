@@ -34,24 +34,16 @@ from covopt.oracles.arrangement import prefix_sums
 
 @dataclass(frozen=True)
 class Circles:
-    """G great circles and their K = G - 1 crossings each; nothing here depends on h. Column g is circle g.
+    """G great circles and their K = G - 1 crossings each; nothing here depends on h. Column g is circle g."""
 
-    Attributes:
-        normal: e_g (G, 3), unit rows.
-        frame: B_g (G, 3, 3).
-        order: the circle j that makes each crossing (K, G).
-        local: B_g e_j (3, K, G), turned and sorted as the module's text says.
-        length: |f_j|, the sine of the angle between the circles (K, G); small where they are nearly parallel.
-        angle: the angle of f_j (K, G), ascending in [0, pi].
-        shown: the arcs from which the cells beside them are examined (K, G). Every cell lies beside such an arc.
-    """
-
-    normal: Float[Tensor, "G 3"]
-    frame: Float[Tensor, "G 3 3"]
-    order: Int[Tensor, "K G"]
-    local: Float[Tensor, "3 K G"]
+    normal: Float[Tensor, "G 3"]  # e_g (G, 3), unit rows
+    frame: Float[Tensor, "G 3 3"]  # B_g (G, 3, 3)
+    order: Int[Tensor, "K G"]  # the circle j that makes each crossing (K, G)
+    local: Float[Tensor, "3 K G"]  # B_g e_j (3, K, G), turned and sorted as the module's text says
+    # |f_j|, the sine of the angle between the circles (K, G); small where they are nearly parallel
     length: Float[Tensor, "K G"]
-    angle: Float[Tensor, "K G"]
+    angle: Float[Tensor, "K G"]  # the angle of f_j (K, G), ascending in [0, pi]
+    # the arcs from which the cells beside them are examined (K, G). Every cell lies beside such an arc
     shown: Bool[Tensor, "K G"]
 
     @classmethod
@@ -242,17 +234,11 @@ class Arcs:
 
 @dataclass(frozen=True)
 class Cells:
-    """Some cells, each in the frame (B, 3, 3) of the circle from which it was seen.
+    """Some cells, each in the frame (B, 3, 3) of the circle from which it was seen."""
 
-    Attributes:
-        A: the matrix of h in the cell, transposed (B, 3, m).
-        walls: the normals of the two circles that end the arc, turned inwards (B, 2, 3).
-        side: the side of the circle on which the cell lies, +-1 (B,).
-    """
-
-    A: Float[Tensor, "B 3 m"]
-    walls: Float[Tensor, "B 2 3"]
-    side: Float[Tensor, " B"]
+    A: Float[Tensor, "B 3 m"]  # the matrix of h in the cell, transposed (B, 3, m)
+    walls: Float[Tensor, "B 2 3"]  # the normals of the two circles that end the arc, turned inwards (B, 2, 3)
+    side: Float[Tensor, " B"]  # the side of the circle on which the cell lies, +-1 (B,)
     frame: Float[Tensor, "B 3 3"]
 
     def tops(self) -> tuple[Points, float]:

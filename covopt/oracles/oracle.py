@@ -19,17 +19,11 @@ from covopt.model.activation import Activation
 
 @dataclass(frozen=True)
 class Answer:
-    """The maxima that an oracle found, and its bound.
+    """The maxima that an oracle found, and its bound."""
 
-    Attributes:
-        directions, values: unit rows w (B, d), distinct local maxima, best first; h at them (B,).
-        upper_bound: a proved bound on max_w h(w), or infinity. `exact` oracles return the maximum itself,
-            up to the rounding that they state and add.
-    """
-
-    directions: Float[Tensor, "B d"]
-    values: Float[Tensor, " B"]
-    upper_bound: float = math.inf
+    directions: Float[Tensor, "B d"]  # unit rows w, distinct local maxima, best first
+    values: Float[Tensor, " B"]  # h at them
+    upper_bound: float = math.inf  # proved, on max_w h(w); of `exact` oracles the maximum plus the rounding they state
 
     @staticmethod
     def like(Xt: Tensor, directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], bound: float) -> Answer:

@@ -33,21 +33,14 @@ ENTRIES = 2**22  # maximum number of entries of a (starts, N) array: starts are 
 
 @dataclass(frozen=True)
 class AscentOptions:
-    """Limits of the search.
+    """Limits of the search."""
 
-    Attributes:
-        steps: the maximum number of convex-concave steps from each start.
-        box_steps: the maximum number of accelerated projected-gradient steps on each box-constrained least squares.
-        check: the number of these steps between two tests for convergence.
-        gain: an ascent stops when a step raises h by less than this, relative.
-        finishing: the last of the `steps`, taken in the dtype of the data; the others are in float32.
-    """
-
-    steps: int = 20
+    steps: int = 20  # the maximum number of convex-concave steps from each start
+    # the maximum number of accelerated projected-gradient steps on each box-constrained least squares
     box_steps: int = 100
-    check: int = 20
-    gain: float = 1e-7
-    finishing: int = 4
+    check: int = 20  # the number of these steps between two tests for convergence
+    gain: float = 1e-7  # an ascent stops when a step raises h by less than this, relative
+    finishing: int = 4  # the last of the `steps`, taken in the dtype of the data; the others are in float32
 
 
 @dataclass

@@ -147,12 +147,9 @@ class SphereOracle:
 
 
 class _Search:
-    """One pass over all circles.
+    """One pass over all circles: the points found are the large local maxima, and the point with the largest h.
 
-    Attributes:
-        found: the large local maxima, and the point with the largest h.
-        best: the largest h.
-        eta: a bound on the relative error of the cells' computed singular vectors.
+    `best` is this h, and `eta` a bound on the relative error of the cells' computed singular vectors.
     """
 
     def __init__(self, oracle: SphereOracle, Lambda: Float[Tensor, "N m"], total: float) -> None:

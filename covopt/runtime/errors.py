@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Real
 
-SHOWN, LISTED = 60, 10
-"""The maximum length of a text, and of a list of names, in a message."""
+SHOWN, LISTED = 60, 10  # the maximum length of a text, and of a list of names, in a message
 
 
 def printable(text: str) -> str:

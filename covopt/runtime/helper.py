@@ -19,8 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import torch
 from torch import Tensor
 
-HERE = __file__
-"""Tells this covopt from one that is installed elsewhere."""
+HERE = __file__  # tells this covopt from one that is installed elsewhere
 
 
 class Outcome(NamedTuple):

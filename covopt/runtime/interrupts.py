@@ -25,25 +25,16 @@ _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
 @dataclass
 class _State:
-    """The state of signal handling in this process.
+    """The state of signal handling in this process."""
 
-    Attributes:
-        caught: the first signal since `heeding` began.
-        gentle: the number of `gently` blocks that are open.
-        raised: the time.monotonic() of the last KeyboardInterrupt.
-        heeding, program: True inside a `heeding` block; True if the process is one of covopt's programs.
-        loading: True while it loads a large library.
-        shielded, postponed: True while a KeyboardInterrupt must wait; True if one is waiting.
-    """
-
-    caught: int | None = None
-    gentle: int = 0
-    raised: float = -math.inf
-    shielded: bool = False
-    postponed: bool = False
-    heeding: bool = False
-    program: bool = False
-    loading: bool = False
+    caught: int | None = None  # the first signal since `heeding` began
+    gentle: int = 0  # the number of `gently` blocks that are open
+    raised: float = -math.inf  # the time.monotonic() of the last KeyboardInterrupt
+    shielded: bool = False  # True while a KeyboardInterrupt must wait
+    postponed: bool = False  # True if one is waiting
+    heeding: bool = False  # True inside a `heeding` block
+    program: bool = False  # True if the process is one of covopt's programs
+    loading: bool = False  # True while it loads a large library
 
 
 _state = _State()

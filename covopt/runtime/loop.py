@@ -236,10 +236,8 @@ def check_time_limit(limit: object) -> float:
     return float(limit)
 
 
-Whole = int | Integral
-"""A whole number, including NumPy's."""
-Seed = Whole
-"""A seed that `check_seed` accepts."""
+Whole = int | Integral  # a whole number, including NumPy's
+Seed = Whole  # a seed that `check_seed` accepts
 
 
 def check_seed(seed: object) -> int:

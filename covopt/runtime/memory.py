@@ -11,8 +11,7 @@ from pathlib import Path
 
 import torch
 
-LIBRARIES = 300e6
-"""The bytes that Python and PyTorch take."""
+LIBRARIES = 300e6  # the bytes that Python and PyTorch take
 ROOT = Path("/")
 
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 else:
     torch = lazy("torch")  # `covopt show` uses none
 
-LARGE = 4_000_000
-"""The number of entries of the inputs above which the products of a solve keep several threads busy."""
+LARGE = 4_000_000  # the number of entries of the inputs above which the products of a solve keep several threads busy
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")

@@ -26,28 +26,19 @@ from covopt.runtime.errors import CovoptWarning, DataError, RecordError
 
 FACTS, DIGEST = "covopt_state", "digest"
 """The arrays of texts; by the name of the first, which is written first, a state is known from other files."""
-Facts = Mapping[str, Any]
-"""Numbers, and lists of them, by name, as a file holds them; a reader must check their types."""
-CLOSE = 1e-9
-"""Sums over the same data agree up to this, relative, in whatever order they were taken."""
+Facts = Mapping[str, Any]  # numbers, and lists of them, by name, as a file holds them; a reader must check their types
+CLOSE = 1e-9  # sums over the same data agree up to this, relative, in whatever order they were taken
 
 
 @dataclass(frozen=True)
 class Saved:
-    """The contents of a checkpoint file.
+    """The contents of a checkpoint file."""
 
-    Attributes:
-        path: the file.
-        stage: of the solve; seconds: since its start.
-        facts: numbers, and lists of them, by name.
-        arrays: by name.
-    """
-
-    path: Path
-    stage: str
-    seconds: float
-    facts: Facts
-    arrays: dict[str, NDArray]
+    path: Path  # the file
+    stage: str  # of the solve
+    seconds: float  # since its start
+    facts: Facts  # numbers, and lists of them, by name
+    arrays: dict[str, NDArray]  # by name
 
     @contextmanager
     def understood(self) -> Iterator[None]:
@@ -71,27 +62,17 @@ def is_state(path: Path) -> bool:
 class Checkpoint:
     """The file to which a solve saves its state, and the times at which it does.
 
-    Args:
-        every: seconds between two states.
-        writes: whether this process writes the file; one of several does.
-
-    Attributes:
-        saved: the state to continue from.
+    `every` is the time between two states, in seconds. Of several processes one writes the file.
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float = 60.0, writes: bool = True) -> None:
         self.path, self._every, self._writes = Path(path), every, writes
-        self.saved: Saved | None = None
+        self.saved: Saved | None = None  # the state to continue from
         self._question: dict[str, object] = {}
         self._last = 0.0
 
     def about(self, question: dict[str, object], resume: bool) -> None:
-        """State the problem, and read the state to resume from, if that is asked for.
-
-        Raises:
-            RecordError: there is none, or it is damaged or of another problem; or a file cannot be written there; or
-                there is one, and `resume` is false.
-        """
+        """State the problem, and read the state to resume from, if asked for; a RecordError says why it cannot."""
         self._question = question
         if not resume:
             if self._writes and is_state(self.path):

@@ -19,46 +19,28 @@ from covopt.solvers.layer import Layer
 
 @dataclass
 class Attempt:
-    """The result of one search.
+    """The result of one search."""
 
-    Attributes:
-        weights: the best network.
-        status: what ended the search.
-        history: cost, bound and width over time.
-        proof: the best bound; None without one.
-        starts: the lowest cost reached from each start.
-        Lambda: the dual point that a search of two layers ended at (N, m).
-    """
-
-    weights: list[Tensor]
-    status: Status
-    history: list[Progress]
-    proof: Proof | None = None
-    starts: list[float] = field(default_factory=list)
-    Lambda: Float[Tensor, "N m"] | None = None
+    weights: list[Tensor]  # the best network
+    status: Status  # what ended the search
+    history: list[Progress]  # cost, bound and width over time
+    proof: Proof | None = None  # the best bound; None without one
+    starts: list[float] = field(default_factory=list)  # the lowest cost reached from each start
+    Lambda: Float[Tensor, "N m"] | None = None  # the dual point that a search of two layers ended at (N, m)
 
 
 class Incumbent:
-    """The best network and the best bound so far, which the stages of a plan share, in the units of the data.
-
-    Attributes:
-        weights: of the best network; empty before the first one. cost: its loss, infinite while none fits.
-        proof: the best bound; None without one.
-        history: cost, bound and width over time, the stages numbered on.
-        starts: the lowest cost reached from each start.
-        status: what ended the last stage.
-        layers: each hidden layer on its own, for depth >= 3.
-    """
+    """The best network and the best bound so far, which the stages of a plan share, in the units of the data."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.weights: list[Tensor] = []
-        self.cost = math.inf
-        self.proof: Proof | None = None
-        self.history: list[Progress] = []
-        self.starts: list[float] = []
-        self.status = Status.UNSOLVED
-        self.layers: list[Layer] = []
+        self.weights: list[Tensor] = []  # of the best network; empty before the first one
+        self.cost = math.inf  # its loss, infinite while none fits
+        self.proof: Proof | None = None  # the best bound
+        self.history: list[Progress] = []  # cost, bound and width over time, the stages numbered on
+        self.starts: list[float] = []  # the lowest cost reached from each start
+        self.status = Status.UNSOLVED  # what ended the last stage
+        self.layers: list[Layer] = []  # each hidden layer on its own, for depth >= 3
 
     @property
     def rounds(self) -> int:
@@ -117,7 +99,6 @@ def one_history(history: list[Progress], callback: Callback | None) -> Callback:
 def best_of(turns: Iterable[tuple[Iteration[Any], Budget]], callback: Callback | None) -> Attempt:
     """Run one search after the other, each within its budget; return the best network.
 
-    Their states have the weights of the best network so far, and its cost.
     The status is CONVERGED only if every search converged.
     """
     ends: list[tuple[float, list[Tensor]]] = []

@@ -12,26 +12,18 @@ from covopt.solvers.checkpoint import Facts
 
 @dataclass(frozen=True)
 class Layer:
-    """The report of one hidden layer on its own (MATH.md sections 3 and 5).
+    """The report of one hidden layer on its own (MATH.md sections 3 and 5)."""
 
-    Attributes:
-        layer: 1 ... L - 1; width: its neurons.
-        stationarity: the largest |M_{l+1}^T sigma(Zs_{l-1} w)| over unit w that a search found; above 1 a neuron is
-            missing (first order; certain for the last hidden layer only). None where the dual is unknown.
-        gap: what the layer's block costs above the proved bound on its minimum, relative to the network's cost; None
-            without a bound. gap_certificate: what kind of bound that is.
-        rank_K, rank_Ks: numerical ranks of K_l and Ks_l.
-        mergeable: groups of neurons that could be one each.
-    """
-
-    layer: int
-    width: int
+    layer: int  # 1 ... L - 1
+    width: int  # its neurons
+    # the largest |M_{l+1}^T sigma(Zs_{l-1} w)| over unit w that a search found; above 1 a neuron is missing (first
+    # order; certain for the last hidden layer only). None where the dual is unknown
     stationarity: float | None
-    gap: float | None
-    gap_certificate: Certificate
-    rank_K: int
-    rank_Ks: int
-    mergeable: int
+    gap: float | None  # the block's cost above its proved bound, relative to the network's cost; None without a bound
+    gap_certificate: Certificate  # what kind of bound that is
+    rank_K: int  # numerical rank of K_l
+    rank_Ks: int  # of Ks_l
+    mergeable: int  # groups of neurons that could be one each
 
     def summary(self) -> dict[str, object]:
         """Return the report for JSON; nothing is NaN or infinite."""

@@ -17,10 +17,8 @@ METHODS = ("cone", "frank-wolfe", "hidden", "train")
 """Ways to solve: Frank-Wolfe over covariances with descents, and without, descent on representations, ordinary
 training."""
 CERTIFY = ("none", "fast", "full", "auto")
-DRAWS_TOGETHER = 24
-"""Networks of three layers and more that are explored together."""
-WIDEST = 1_000_000
-"""The maximum width that an option may ask for."""
+DRAWS_TOGETHER = 24  # networks of three layers and more that are explored together
+WIDEST = 1_000_000  # the maximum width that an option may ask for
 _USES = {
     "width": "the methods hidden and train",
     "max_width": "the method cone at depth 3 and more",
@@ -31,54 +29,31 @@ _USES = {
 
 @dataclass(frozen=True)
 class Thrift:
-    """The savings by which a solve stays within a memory limit.
+    """The savings by which a solve stays within a memory limit."""
 
-    Attributes:
-        entries: of the arrays of a search, at most.
-        batches_alone: two layers are trained on random batches, and there are no rounds on all samples.
-        draws: networks of more layers that are explored together, at most.
-    """
-
-    entries: int = ENTRIES
-    batches_alone: bool = False
-    draws: int = DRAWS_TOGETHER
+    entries: int = ENTRIES  # of the arrays of a search, at most
+    batches_alone: bool = False  # two layers are trained on random batches, and there are no rounds on all samples
+    draws: int = DRAWS_TOGETHER  # networks of more layers that are explored together, at most
 
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """The user's options of a solve, besides the problem.
+    """The user's options of a solve, besides the problem."""
 
-    Attributes:
-        budget: the clock.
-        method: cone, frank-wolfe, hidden or train.
-        certify: none, fast, full or auto.
-        gap: proved relative gap to stop at.
-        tol: relative gain of the rounds of `cone` below which they end; None: they continue.
-        seed: of every random choice.
-        init: weights to start from.
-        width: hidden width of `hidden` and `train`; None lets them choose.
-        max_width: of the deep solver's hidden layers.
-        starts: how many; None lets the method choose.
-        callback: gets a `Progress` after each round.
-        checkpoint: where the state is kept; None: nowhere.
-        memory_limit: of each process, in GB (1e9 bytes); None: there is none.
-        thrift: what is done without, to stay within it.
-    """
-
-    budget: Budget
-    method: str = "cone"
-    certify: str = "auto"
-    gap: float = 1e-4
-    tol: float | None = None
-    seed: int = 0
-    init: Weights | None = None
-    width: int | None = None
-    max_width: int | None = None
-    starts: int | None = None
-    callback: Callback | None = None
-    checkpoint: Checkpoint | None = None
-    memory_limit: float | None = None
-    thrift: Thrift = Thrift()
+    budget: Budget  # the clock
+    method: str = "cone"  # cone, frank-wolfe, hidden or train
+    certify: str = "auto"  # none, fast, full or auto
+    gap: float = 1e-4  # proved relative gap to stop at
+    tol: float | None = None  # relative gain of the rounds of `cone` below which they end; None: they continue
+    seed: int = 0  # of every random choice
+    init: Weights | None = None  # weights to start from
+    width: int | None = None  # hidden width of `hidden` and `train`; None lets them choose
+    max_width: int | None = None  # of the deep solver's hidden layers
+    starts: int | None = None  # how many; None lets the method choose
+    callback: Callback | None = None  # gets a `Progress` after each round
+    checkpoint: Checkpoint | None = None  # where the state is kept; None: nowhere
+    memory_limit: float | None = None  # of each process, in GB (1e9 bytes); None: there is none
+    thrift: Thrift = Thrift()  # what is done without, to stay within it
 
     @property
     def saved(self) -> Saved | None:
@@ -86,11 +61,7 @@ class SolveOptions:
         return None if self.checkpoint is None else self.checkpoint.saved
 
     def check(self, depth: int) -> None:
-        """Refuse what no solver of networks of this depth could follow.
-
-        Raises:
-            ProblemError: an option is out of range, or given although the method has no use for it.
-        """
+        """Refuse, by a ProblemError, what no solver of networks of this depth could follow or has a use for."""
         limit = self.budget.time_limit
         if self.method not in METHODS:
             raise ProblemError(f"The method '{self.method}' is unknown; use {' or '.join(METHODS)}.")
@@ -121,11 +92,7 @@ def check_memory_limit(limit: object) -> None:
 
 
 def as_count(count: object, name: str, most: int | None = None) -> int | None:
-    """Return a whole number of at least 1, NumPy's among them, or None.
-
-    Raises:
-        ProblemError: it is none, or beyond `most`.
-    """
+    """Return a whole number from 1 to `most`, NumPy's among them, or None; a ProblemError refuses others."""
     if count is None:
         return None
     number = int(count) if isinstance(count, Integral) and not isinstance(count, bool) else 0

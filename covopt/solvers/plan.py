@@ -29,27 +29,19 @@ from covopt.solvers.stages.free_biases import free_stages
 from covopt.solvers.stages.penalised import penalised_stages
 from covopt.solvers.stages.stage import DOUBLE, Stage, Thriftier, carry_out
 
-LOG = logging.getLogger("covopt")
-"""Hears, at the level INFO, what a solve will need."""
+LOG = logging.getLogger("covopt")  # hears, at the level INFO, what a solve will need
 
-LOADED = 40e6
-"""Of libraries that a solve loads, and the small things."""
+LOADED = 40e6  # bytes of the libraries that a solve loads, and of small things
 GIGABYTE = 1e9
 
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes of memory.
+    """Bytes of memory."""
 
-    Attributes:
-        data: of inputs and targets.
-        held: by the process before the solve, the data included.
-        phases: what each phase takes besides, at most; they follow one another.
-    """
-
-    data: float
-    held: float
-    phases: Mapping[str, float]
+    data: float  # of inputs and targets
+    held: float  # by the process before the solve, the data included
+    phases: Mapping[str, float]  # what each phase takes besides, at most; they follow one another
 
     @property
     def total(self) -> float:
@@ -64,17 +56,11 @@ class Need:
 
 @dataclass
 class Plan:
-    """The stages of a solve, in their order; each has its settings as fields.
+    """The stages of a solve, in their order; each has its settings as fields."""
 
-    Attributes:
-        problem: in float64.
-        options: how it is solved.
-        stages: in their order.
-    """
-
-    problem: Problem
-    options: SolveOptions
-    stages: Sequence[Stage]
+    problem: Problem  # in float64
+    options: SolveOptions  # how it is solved
+    stages: Sequence[Stage]  # in their order
 
     @classmethod
     def of(cls, problem: Problem, options: SolveOptions) -> Plan:
@@ -125,11 +111,8 @@ class Plan:
 def planned(problem: Problem, options: SolveOptions) -> Plan:
     """Return a plan that stays within the memory limit; report its need.
 
-    Raises:
-        ProblemError: it needs more than the limit, whatever it goes without.
-
-    Warns:
-        CovoptWarning: it goes without something, or the machine has less memory than it needs.
+    A ProblemError says that it needs more than the limit, whatever it goes without; a CovoptWarning, that it goes
+    without something, or that the machine has less memory than it needs.
     """
     plan, limit, changes = Plan.of(problem, options), options.memory_limit, list[str]()
     need = plan.need

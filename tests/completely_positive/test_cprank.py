@@ -428,15 +428,12 @@ def test_entries_that_are_left_out_are_part_of_the_distance() -> None:
     assert not given_matrix.faithful
 
 
-def test_a_circle_of_four_vertices_has_one_atom_for_each_edge() -> None:
+def test_proofs_hold_for_their_number_of_atoms() -> None:
+    """A circle of four vertices has one atom for each edge, and a factor proves no fewer atoms than it has."""
     assert ByEdges().check(bipartite_gram(2, 2), 4, 0.0)
     assert not ByEdges().check(bipartite_gram(2, 2), 5, 0.0)
     assert not ByEdges().check(np.ones((3, 3)), 3, 0.0)  # a triangle, of one atom
-
-
-def test_a_factor_proves_no_fewer_atoms_than_it_has() -> None:
-    one = np.ones((1, 1))
-    factor = ByFactor(np.full((2, 1), math.sqrt(0.5)))
+    one, factor = np.ones((1, 1)), ByFactor(np.full((2, 1), math.sqrt(0.5)))
     assert factor.check(one, 2, 1e-12)
     assert not factor.check(one, 1, 1e-12)
 

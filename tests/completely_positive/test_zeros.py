@@ -1,19 +1,18 @@
 """Zeros of copositive matrices, and the cp-ranks that they prove: 14, 18, 26 and 32 of the literature, exactly."""
 
 import itertools
-import json
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from instances import cases
 
 from covopt import cp_rank, load
 from covopt.completely_positive import zeros
 from covopt.completely_positive.zeros import ByZeros, fewest, minimal_zeros
 
-CASES = json.loads((Path(__file__).parents[1] / "cases" / "high_cp_rank.json").read_text())["cases"]
-MATRICES = {case["name"]: np.array(case["A"], dtype=float) for case in CASES}
+MATRICES = {name: np.array(case["A"], dtype=float) for name, case in cases("high_cp_rank").items()}
 HORN = np.array([[[1.0, -1.0, 1.0, 1.0, -1.0][(j - i) % 5] for j in range(5)] for i in range(5)])
 # The matrix whose zeros make up seven-a and seven-b; circulant, exact.
 FIRST = [162.0, -153.0, 127.0, -27.0, -27.0, 127.0, -153.0]

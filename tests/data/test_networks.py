@@ -40,8 +40,7 @@ def test_a_module_answers_as_the_weights_that_are_read(name: str, beta: float) -
 def test_reading_a_module_leaves_it_as_it_was() -> None:
     net = Net().train()
     as_network(net, 1.0)
-    assert net.training
-    assert net.drop.training
+    assert (net.training, net.drop.training) == (True, True)
 
 
 @pytest.mark.parametrize("prefix", ["", "net.", "module.", "module.fc", "_orig_mod.layers."])

@@ -79,12 +79,7 @@ def test_one_hot_targets_on_orthonormal_inputs() -> None:
     assert weights.evaluate(problem, W).residual < 1e-14
 
 
-# ----------------------------------------------------------------------------------------------- invariances
-
-
 # ---------------------------------------------------------------------------------------------- feasible set
-
-
 @given(instances(), st.integers(0, 10**6))
 def test_projection(instance: Instance, seed: int) -> None:
     problem = instance.problem

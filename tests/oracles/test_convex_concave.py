@@ -77,17 +77,13 @@ def test_distinct_keeps_the_best_of_each_group_and_nothing_without_value() -> No
         torch.tensor([[1.0, 0.0], [1.0, 1e-5], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64), dim=1
     )
     assert distinct(rows, torch.tensor([1.0, 2.0, 3.0, 0.0], dtype=torch.float64), 1e-6).tolist() == [2, 1]
+    assert len(distinct(torch.eye(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), 1e-6)) == 0
 
 
 def test_zero_data_and_zero_dual_points_have_no_answer() -> None:
     X, Lambda, starts = data(1, 5, 3, 2)
     assert len(ConvexConcaveOracle(torch.zeros_like(X), Activation())(Lambda, starts).values) == 0
     assert len(ConvexConcaveOracle(X, Activation())(torch.zeros_like(Lambda), starts).values) == 0
-
-
-def test_where_nothing_rises_there_is_nothing_distinct() -> None:
-    directions = torch.eye(3, dtype=torch.float64)
-    assert len(distinct(directions, torch.zeros(3, dtype=torch.float64), 1e-6)) == 0
 
 
 def test_the_bound_of_a_linear_network_holds_for_the_exact_product() -> None:

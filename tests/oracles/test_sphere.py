@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
-from test_arrangement import by_enumeration, plain_value
+from test_arrangement import SLOPES, by_enumeration, plain_value, values_hold
 
 from covopt.model.activation import Activation
 from covopt.oracles.arrangement import ArrangementOracle, row_rank
@@ -18,8 +18,6 @@ from covopt.oracles.exact import exact_oracle
 from covopt.oracles.oracle import Answer, oracle_values
 from covopt.oracles.sphere import SphereOracle
 from covopt.runtime.errors import ProblemError
-
-SLOPES = (0.0, 0.3, -0.6, 0.99, 1.0)
 
 
 def gaussian(*shape: int, seed: int) -> torch.Tensor:
@@ -87,14 +85,9 @@ def spheres(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, float]:
 
 
 def claims_hold(X: torch.Tensor, Lambda: torch.Tensor, slope: float, answer: Answer) -> None:
-    """Whatever an answer says about itself: values, order, unit length, the bound."""
-    activation = Activation(slope)
-    W = answer.directions
-    torch.testing.assert_close(W.norm(dim=1), torch.ones(len(W), dtype=W.dtype))
-    torch.testing.assert_close(answer.values, oracle_values(X, activation, Lambda, W))
-    assert (answer.values.diff() <= 0).all()
-    assert len(W) == 1 or float(torch.pdist(W).min()) > 1e-9
-    sampled = oracle_values(X, activation, Lambda, directions(3000, X.shape[1]))
+    """Whatever an answer says about itself, the bound as well."""
+    values_hold(X, Lambda, Activation(slope), answer, 1e-9)
+    sampled = oracle_values(X, Activation(slope), Lambda, directions(3000, X.shape[1]))
     assert answer.upper_bound >= max(float(sampled.max()), float(answer.values[0]))
 
 

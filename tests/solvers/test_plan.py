@@ -66,6 +66,9 @@ def test_changed_settings_are_used() -> None:
     assert isinstance(search, DeepSearch)
     plan.stages = [replace(search, effort=replace(search.effort, starts=3))]
     assert len(plan.solve().starts) == 3
+    plan = planned(10, 2, method="hidden", depth=3, max_iterations=1, certify="none")
+    plan.stages = [replace(plan.stages[0], starts=2)]
+    assert len(plan.solve().starts) == 2
 
 
 @dataclass(frozen=True)
@@ -135,12 +138,6 @@ def test_an_exact_fit_is_never_replaced_by_a_cheaper_network_that_does_not_fit()
     result = plan.solve()
     assert result.cost > 0.0
     assert result.residual <= plan.problem.allowed_misfit
-
-
-def test_the_number_of_descents_is_a_setting() -> None:
-    plan = planned(10, 2, method="hidden", depth=3, max_iterations=1, certify="none")
-    plan.stages = [replace(plan.stages[0], starts=2)]
-    assert len(plan.solve().starts) == 2
 
 
 def test_a_plan_that_finds_nothing_is_refused() -> None:

@@ -12,7 +12,7 @@ from instances import gaussian
 import covopt
 from covopt.linalg.psd import row_space
 from covopt.model.loss import parse_loss
-from covopt.model.problem import Problem, make_problem
+from covopt.model.problem import make_problem
 from covopt.model.units import Units
 from covopt.model.weights import evaluate, preactivations
 from covopt.runtime.loop import Status
@@ -145,13 +145,9 @@ def test_quadratic_programmes_that_float64_cannot_hold_end(bad: float) -> None:
     assert x.shape == start.shape
 
 
-def shallow(lam: float) -> Problem:
-    return make_problem(LINE, ENDS, lam=lam)
-
-
 @pytest.mark.parametrize("exponent", [-75, 75])
 def test_the_range_is_included(exponent: int) -> None:
-    assert shallow(10.0**exponent).lam == 10.0**exponent
+    assert make_problem(LINE, ENDS, lam=10.0**exponent).lam == 10.0**exponent
 
 
 def test_a_bound_of_a_block_is_not_said_of_another() -> None:

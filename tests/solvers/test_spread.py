@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed
+from instances import gaussian
 from numpy.typing import NDArray
 from signalling import has_joined, started
 from torch import Tensor
@@ -285,6 +286,7 @@ def test_goes_on_from_a_meeting(tmp_path: Path) -> None:
 
 # ---- networks of three layers and more
 ASKED = {"lam": 1e-3, "depth": 3, "max_iterations": 1, "starts": 1}
+NETWORK = [gaussian(*shape, seed=0) for shape in ((4, 6), (3, 5), (3, 4))]
 
 
 def _deep(rank: int, processes: int, path: Path) -> None:
@@ -297,11 +299,9 @@ def _deep(rank: int, processes: int, path: Path) -> None:
         few = few_samples(make_problem(X, Y, lam=1e-3, depth=3).double(), 1e-3, 24, 0)
         problem = make_problem(X[mine], Y[mine], lam=1e-3, depth=3).double()
         problem = problem.__class__(**{**vars(problem), "spread": spread})
-        generator = torch.Generator().manual_seed(0)
-        weights = [torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((4, 6), (3, 5), (3, 4))]
         batch = Batch(problem, [[4, 3]])
-        cost, slopes = batch.evaluate(batch.pack([weights]))
-        low = descended(problem, weights, Budget(1e5, agreed=spread.largest))
+        cost, slopes = batch.evaluate(batch.pack([NETWORK]))
+        low = descended(problem, NETWORK, Budget(1e5, agreed=spread.largest))
         found = {
             "few": few_samples(problem, 1e-3, 24, 0).X,
             "rows": few.samples,
@@ -322,9 +322,7 @@ def test_two_processes_descend_on_all_rows(tmp_path: Path) -> None:
     X, Y = data(300)
     problem = make_problem(X, Y, lam=1e-3, depth=3).double()
     batch = Batch(problem, [[4, 3]])
-    generator = torch.Generator().manual_seed(0)
-    weights = [torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((4, 6), (3, 5), (3, 4))]
-    cost, slopes = batch.evaluate(batch.pack([weights]))
+    cost, slopes = batch.evaluate(batch.pack([NETWORK]))
     for one in (found, other):
         torch.testing.assert_close(one["value"][0], cost, rtol=1e-13, atol=0.0)
         torch.testing.assert_close(one["value"][1], slopes, rtol=1e-11, atol=1e-13)

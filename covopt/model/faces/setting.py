@@ -214,18 +214,12 @@ def read_tikhonov(tikhonov: object) -> RankRule:
 
 @dataclass(frozen=True)
 class Question:
-    """The regularised loss of one data set: setting, fit C, lam, rows of positive weight.
+    """The regularised loss of one data set: setting, fit C, lam, rows of positive weight."""
 
-    Attributes:
-        whole, setting: inputs, biases and activation, of all rows and of those that count.
-        problem: data, loss and lam, which evaluate the fit.
-        rows: True at rows of positive weight (N,); None where all are.
-    """
-
-    whole: Setting
-    setting: Setting
-    problem: Problem
-    rows: Tensor | None
+    whole: Setting  # inputs, biases and activation, of all rows
+    setting: Setting  # the same of the rows that count
+    problem: Problem  # data, loss and lam, which evaluate the fit
+    rows: Tensor | None  # True at rows of positive weight (N,); None where all are
 
     @classmethod
     def read(

@@ -47,26 +47,19 @@ def with_block(weights: Weights, layer: int, block: Weights) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Solved:
-    """A block after its solve.
+    """A block after its solve."""
 
-    Attributes:
-        weights: the network with the block replaced where that costs less; else the given one.
-        block: the shallow problem that was solved; None where it is no problem.
-        proof: the best lower bound on the block's cost; None without one.
-        Lambda: the multiplier of the last layer, for `interpolate` and its block alone.
-    """
-
-    weights: list[Tensor]
-    block: Problem | None = None
-    proof: Proof | None = None
+    weights: list[Tensor]  # the network with the block replaced where that costs less; else the given one
+    block: Problem | None = None  # the shallow problem that was solved; None where it is no problem
+    proof: Proof | None = None  # the best lower bound on the block's cost; None without one
+    # the multiplier of the last layer, for `interpolate` and its block alone
     Lambda: Float[Tensor, "N nL"] | None = None
 
 
 def solve_block(problem: Problem, weights: Weights, layer: int, options: SolveOptions) -> Solved:
-    """Solve one block as `solve` does, alternating search and certifiers.
+    """Solve one block as `solve` does, alternating search and certifiers, within the budget of the options.
 
-    Keeps the budget's time and rounds. A block that did not come to fit its targets exactly changes Z_{l+1} a little,
-    so the whole loss decides.
+    A block that did not come to fit its targets exactly changes Z_{l+1} a little, so the whole loss decides.
     """
     if not is_problem(weights, layer):
         return Solved(list(weights))

@@ -27,23 +27,15 @@ Stop = Callable[[], bool]
 
 PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
 """A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""
-SHORT = HomotopyOptions(factors=(0.0,), slow=1e-4, window=30, memory=20, iterations=1000)
-"""A short descent."""
+SHORT = HomotopyOptions(factors=(0.0,), slow=1e-4, window=30, memory=20, iterations=1000)  # a short descent
 
 
 class Descent:
-    """Descents of a penalised loss.
+    """Descents of a penalised loss; no hidden layer gets wider than `widest`."""
 
-    Args:
-        widest: no hidden layer gets wider than this.
-
-    Attributes:
-        deepened_first: whether deepened networks descend before random starts are drawn.
-        widens: whether copies with more neurons descend besides.
-        moves_in_turn: whether the layers of the best network move in turn.
-    """
-
-    deepened_first, widens, moves_in_turn = False, True, True
+    deepened_first = False  # whether deepened networks descend before random starts are drawn
+    widens = True  # whether copies with more neurons descend besides
+    moves_in_turn = True  # whether the layers of the best network move in turn
 
     def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
         self.problem, self._widest = problem, widest
@@ -77,19 +69,15 @@ class Descent:
     def further(
         self, networks: Sequence[Weights], stop: Stop, options: HomotopyOptions = PASS, passes: int = 10
     ) -> tuple[Networks, bool]:
-        """Fine-tune all these networks together; their widths stay.
+        """Fine-tune all these networks together; their widths stay, and for `interpolate` they have to fit.
 
         Training ends near kinks, z_i = 0 for some samples, about which Adam hovers: the gradient there is large, and
         yet little is to be gained. So what is left is measured and not read off the gradient: L-BFGS on the loss
         itself, kinks and all, begun again without its memory until that gains nothing. Descents through rounded kinks
         (homotopy.py) would end lower, but elsewhere: they leave local minima, which training does not.
 
-        Args:
-            networks: weights; for `interpolate` they have to fit.
-
-        Returns:
-            Networks, each at no higher cost than its start (without a gain the start itself, bit for bit), and whether
-            the descent stalled before it was stopped.
+        Return networks, each at no higher cost than its start (without a gain the start itself, bit for bit), and
+        whether the descent stalled before it was stopped.
         """
         problem, current = self.problem, [list(weights) for weights in networks]
         costs = [evaluate(problem, weights).total for weights in current]

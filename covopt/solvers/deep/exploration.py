@@ -30,18 +30,14 @@ Networks = list[list[Tensor]]
 
 @dataclass(frozen=True)
 class RandomStarts:
-    """Random networks: the number of a start chooses its width, scale and seed.
+    """Random networks: the number of a start chooses its width, scale and seed."""
 
-    Attributes:
-        widths: widths of the hidden layers, relative to `usual_width`, in the order of their use.
-        scales: scales of the first layer at depth 3; the other layers are balanced with it. Depth L uses their power
-            3 / L, so that the product over all layers is the same at every depth.
-        first: offset of the widths: start 0 has the width `widths[first]`.
-    """
-
+    # widths of the hidden layers, relative to `usual_width`, in the order of their use
     widths: tuple[float, ...] = (1.0, 1.5, 2.0)
+    # scales of the first layer at depth 3; the other layers are balanced with it. Depth L uses their power 3 / L, so
+    # that the product over all layers is the same at every depth
     scales: tuple[float, ...] = (0.5, 0.7, 0.35, 1.0)
-    first: int = 0
+    first: int = 0  # offset of the widths: start 0 has the width `widths[first]`
 
     def draw(self, problem: Problem, number: int, seed: int, max_width: int | None = None) -> list[Tensor]:
         """Return the start with this number; no hidden layer is wider than `max_width`."""
@@ -64,15 +60,10 @@ def by_soap(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
 
 @dataclass(frozen=True)
 class Cycle:
-    """A part of the training of a first start, during which the rate falls once.
+    """A part of the training of a first start, during which the rate falls once."""
 
-    Attributes:
-        steps: their number.
-        penalty: lam during these steps, as a multiple of the problem's.
-    """
-
-    steps: int
-    penalty: float = 1.0
+    steps: int  # their number
+    penalty: float = 1.0  # lam during these steps, as a multiple of the problem's
 
 
 @dataclass(frozen=True)
@@ -82,20 +73,14 @@ class FineTuning:
     The defaults are for Adam at a small rate. In sixty races of 8 s against plain Adam, 6 were lost by up to 0.4 %
     without fine-tuning and longer training of the starts, and 2 by up to 0.04 % with both
     (docs/notes/2026-11-deep-penalties.md).
-
-    Attributes:
-        steps: maximum number of steps. 4,000 steps at a rate of 0.03 ended 0.02 % higher in one race of depth 3.
-        rate: the first learning rate, relative to the root mean square of the weights.
-        share: maximum share of the time limit for the steps of one batch.
-        single: compute in float32, not in the dtype of the problem.
-        penalties: factors of lam, one for each of several equal parts of the steps.
     """
 
+    # maximum number of steps. 4,000 steps at a rate of 0.03 ended 0.02 % higher in one race of depth 3
     steps: int = 2000
-    rate: float = 0.02
-    share: float = 0.15
-    single: bool = False
-    penalties: tuple[float, ...] = (1.0,)
+    rate: float = 0.02  # the first learning rate, relative to the root mean square of the weights
+    share: float = 0.15  # maximum share of the time limit for the steps of one batch
+    single: bool = False  # compute in float32, not in the dtype of the problem
+    penalties: tuple[float, ...] = (1.0,)  # factors of lam, one for each of several equal parts of the steps
 
 
 @dataclass(frozen=True)
@@ -103,47 +88,34 @@ class Exploration:
     """Adam on the unsmoothed loss from many random starts, all in one batch in float32.
 
     docs/notes/2026-11-deep-penalties.md has the measurements behind the settings.
-
-    Attributes:
-        starts: widths and scales of the starts. With widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 of them
-            refined, five of six solves of depth 4 to 8 ended 0.2 to 1.8 % higher; the sixth did not change.
-        together: starts of a batch. With twice as many, a step on 12 samples takes 1.5 times as long.
-        steps: minimum and maximum number of steps. Within the share of time, more starts gain more than more steps.
-        rate: first learning rate, relative to the root mean square of the starts' weights; a cosine schedule lowers it.
-        share: maximum share of the time limit for one batch.
-        shallowest: minimum depth for Adam. At depth 3 it ends between 0.3 % below and 0.3 % above L-BFGS.
-        least: minimum lam for Adam, as a multiple of `usual_penalty`. At smaller lam, Adam stops far from minima: 2 %
-            higher at 0.6 and depth 4, 4 % higher at 0.4 on 100 digits. At larger lam, it ends lower: by 0.7 % at 1.1
-            and depth 5, by 5.6 % at 4 and depth 4 on 30 digits.
-        fewest: minimum numbers of starts and of steps. If fewer fit into the time, L-BFGS with smoothed kinks explores.
-        elite: maximum number of starts that are refined.
-        promising: maximum relative excess of the cost of such a start over the lowest.
-        call: overhead of a step, in multiplications.
-        speed: multiplications per second.
-        probe: number of steps that measure the time of a step.
-        method: the steps that train: `by_adam` or `by_soap`.
-        cycles: of the first start, where it has several; the last one is for later starts alone.
-        tuning: settings of `fine_tune`.
-        restarts: copies of lower rank of the best network are trained until this many in a row gain little. With 3 or
-            4 instead of 2, fine-tuning comes later and 200 digits end 0.3 to 1 % higher at five and six layers.
     """
 
+    # widths and scales of the starts. With widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 of them refined,
+    # five of six solves of depth 4 to 8 ended 0.2 to 1.8 % higher; the sixth did not change
     starts: RandomStarts = RandomStarts((1.5, 2.0), (0.5, 0.7, 0.35))
-    together: int = 72
+    together: int = 72  # starts of a batch. With twice as many, a step on 12 samples takes 1.5 times as long
+    # minimum and maximum number of steps. Within the share of time, more starts gain more than more steps
     steps: tuple[int, int] = (1000, 2000)
+    # first learning rate, relative to the root mean square of the starts' weights; a cosine schedule lowers it
     rate: float = 0.065
-    share: float = 0.45
-    shallowest: int = 4
+    share: float = 0.45  # maximum share of the time limit for one batch
+    shallowest: int = 4  # minimum depth for Adam. At depth 3 it ends between 0.3 % below and 0.3 % above L-BFGS
+    # minimum lam for Adam, as a multiple of `usual_penalty`. At smaller lam, Adam stops far from minima: 2 % higher
+    # at 0.6 and depth 4, 4 % higher at 0.4 on 100 digits. At larger lam, it ends lower: by 0.7 % at 1.1 and depth 5,
+    # by 5.6 % at 4 and depth 4 on 30 digits
     least: float = 1.0
+    # minimum numbers of starts and of steps. If fewer fit into the time, L-BFGS with smoothed kinks explores
     fewest: tuple[int, int] = (24, 400)
-    elite: int = 8
-    promising: float = 0.05
-    call: float = 2e6
-    speed: float = 4e9
-    probe: int = 10
-    method: Callable[[Batch, Tensor, AdamOptions], Adam] = by_adam
-    cycles: tuple[Cycle, ...] = ()
-    tuning: FineTuning = FineTuning()
+    elite: int = 8  # maximum number of starts that are refined
+    promising: float = 0.05  # maximum relative excess of the cost of such a start over the lowest
+    call: float = 2e6  # overhead of a step, in multiplications
+    speed: float = 4e9  # multiplications per second
+    probe: int = 10  # number of steps that measure the time of a step
+    method: Callable[[Batch, Tensor, AdamOptions], Adam] = by_adam  # the steps that train: `by_adam` or `by_soap`
+    cycles: tuple[Cycle, ...] = ()  # of the first start, where it has several; the last one is for later starts alone
+    tuning: FineTuning = FineTuning()  # settings of `fine_tune`
+    # copies of lower rank of the best network are trained until this many in a row gain little. With 3 or 4 instead
+    # of 2, fine-tuning comes later and 200 digits end 0.3 to 1 % higher at five and six layers
     restarts: int = 0
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:

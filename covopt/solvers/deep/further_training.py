@@ -23,16 +23,13 @@ from covopt.runtime.loop import Budget
 from covopt.solvers.training.cycles import CyclePace
 from covopt.solvers.training.descent import Adam, AdamOptions
 
-BATCH = 512
-"""Samples of a step on batches."""
+BATCH = 512  # samples of a step on batches
 
 
 def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: int = 0) -> tuple[list[Tensor], bool]:
-    """Fine-tune a network on mini-batches within the time.
+    """Fine-tune a network on mini-batches within the time; return whether a cycle gained too little before that, too.
 
-    Returns:
-        A network that costs no more (that one itself, bit for bit, where nothing was gained), and whether a cycle
-        gained too little before the time was up.
+    Without a gain the network is returned as it is, bit for bit.
     """
     best, lowest, units = list(weights), evaluate(problem, weights).total, Units.of(problem)
     current, passes, pace = list(weights), 1, CyclePace()

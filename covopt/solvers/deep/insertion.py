@@ -41,9 +41,7 @@ Affine = tuple[Float[Tensor, "_ _"], Float[Tensor, " _"]]
 def deepened(shallow: Problem, weights: Weights, deep: Problem) -> list[list[Tensor]]:
     """Return balanced networks with identity layers at each place, lowest cost first.
 
-    Args:
-        shallow: the problem at the depth of the network.
-        deep: the same problem at a larger depth; its weights may have other units.
+    Both problems have the same data, in units that may differ.
     """
     places = range(shallow.depth + 1)
     return _in_order(deep, [network for place in places for network in at_place(shallow, weights, deep, place)])
@@ -63,9 +61,7 @@ def at_place(shallow: Problem, weights: Weights, deep: Problem, place: int) -> l
 def shortened(deep: Problem, weights: Weights, shallow: Problem) -> list[list[Tensor]]:
     """Return the networks without one hidden layer, balanced, lowest cost first.
 
-    Args:
-        deep: the problem at the depth of the network, at least 3.
-        shallow: the same problem at depth L - 1; its weights may have other units.
+    `deep` has depth 3 at least; both problems have the same data, in units that may differ.
     """
     layers, hidden = _affine(deep, weights), preactivations(deep, weights)[:-1]
     networks = []

@@ -24,10 +24,8 @@ from covopt.solvers.deep.pruning import mergeable
 from covopt.solvers.layer import Layer
 from covopt.solvers.options import SolveOptions
 
-RATE = 1e10
-"""Multiplications in a second on one core."""
-LATE = 0.4
-"""Seconds behind the time limit after which no missing neuron is searched for, where reports are short."""
+RATE = 1e10  # multiplications in a second on one core
+LATE = 0.4  # seconds behind the time limit after which no missing neuron is searched for, where reports are short
 
 
 def examine(
@@ -36,13 +34,9 @@ def examine(
     """Return a report of each hidden layer, and the network.
 
     Blocks are solved from the last hidden layer down. Replacing a block changes the problems of its neighbours, so
-    their bounds are proved again before anything is reported.
-
-    Args:
-        options: those of the solve. The layers share its time; a layer without a proof in its share has no gap, and
-            without time for all layers there are no reports. No block is replaced by one with more than `max_width`
-            neurons.
-        improve: replace blocks that come out at a lower cost; else the network is returned as it is.
+    their bounds are proved again before anything is reported. `improve` replaces blocks that come out at a lower cost,
+    with at most `max_width` neurons; else the network is returned as it is. The layers share the time of the solve; a
+    layer without a proof in its share has no gap, and without time for all layers there are no reports.
     """
     layers = range(problem.depth - 1, 0, -1)
     seconds = 5.0 / RATE * problem.samples * sum(len(W) ** 2 for W in weights[:-1])  # for ranks of (N, n) matrices

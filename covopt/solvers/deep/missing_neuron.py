@@ -27,33 +27,22 @@ from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from covopt.solvers.deep.descent import descent_for
 
-ROWS = 2048
-"""Rows of the first search on many samples."""
+ROWS = 2048  # rows of the first search on many samples
 
 
 @dataclass(frozen=True)
 class MissingNeuron:
-    """The best neuron that a search found for one hidden layer.
+    """The best neuron that a search found for one hidden layer."""
 
-    Attributes:
-        layer: 1 ... L - 1.
-        value: h_l(w) = |M_{l+1}^T sigma(Zs_{l-1} w)| at it; above 1 the loss falls at first order (always true for the
-            last hidden layer only). A search found it: it is no bound.
-        direction: w, of unit length, bias coordinate last; a free bias is not counted in its length.
-        output: M_{l+1}^T s / |M_{l+1}^T s|.
-        cost: of the network with the neuron, at the best of the sizes tried; that of the network itself where every
-            size raises it.
-        size: that best size, 0 where none lowers the cost.
-        cut: whether the time ended the search.
-    """
-
-    layer: int
+    layer: int  # 1 ... L - 1
+    # h_l(w) = |M_{l+1}^T sigma(Zs_{l-1} w)| at it; above 1 the loss falls at first order (always true for the last
+    # hidden layer only). A search found it: it is no bound
     value: float
-    direction: Float[Tensor, " d"]
-    output: Float[Tensor, " m"]
-    cost: float
-    size: float
-    cut: bool = False
+    direction: Float[Tensor, " d"]  # w, of unit length, bias coordinate last; a free bias is not counted in its length
+    output: Float[Tensor, " m"]  # M_{l+1}^T s / |M_{l+1}^T s|
+    cost: float  # of the network with it at the best of the sizes tried; of the network itself where each raises it
+    size: float  # that best size, 0 where none lowers the cost
+    cut: bool = False  # whether the time ended the search
 
     def network(self, problem: Problem, weights: Weights) -> list[Tensor]:
         """Add the neuron in its best size; for `interpolate` W_L is the smallest that fits again."""
@@ -80,16 +69,10 @@ def strongest_neuron(
 ) -> Found | None:
     """Search hidden layer `layer` for the neuron of largest h_l; None if none has an effect.
 
-    Args:
-        Lambda: M_L, where the loss does not give it (`interpolate`).
-        starts: number of convex-concave ascents from random directions, besides those from the layer's own neurons.
-        stop: asked before each step of the ascents; once it is true, the largest value so far counts.
-
-    Returns:
-        The largest value that the search found, which is no bound, with w (n_{l-1} + 1,) and its output (n_{l+1},).
-
-    Raises:
-        ProblemError: for `interpolate` without Lambda.
+    Return the largest value that the search found, which is no bound, with w (n_{l-1} + 1,) and its output (n_{l+1},).
+    Lambda is M_L where the loss does not give it: a ProblemError refuses `interpolate` without it. There are
+    convex-concave ascents from the layer's own neurons, and from `starts` random directions; once `stop`, asked before
+    each step, is true, the largest value so far counts.
 
     Source: MATH.md section 5.
     """
@@ -175,9 +158,7 @@ def find_missing_on_many(
 ) -> MissingNeuron:
     """Search for the strongest neuron as `find_missing_neuron` does, but mostly on few of the samples.
 
-    Args:
-        problem: its loss is not `interpolate`.
-        Lambda: M_L.
+    Lambda is M_L; not for `interpolate`.
     """
     samples = _ManySamples(problem, weights, layer, Lambda)
     return _in_best_size(problem, weights, layer, samples.strongest(seed), samples.costs)

@@ -139,13 +139,10 @@ def _better(problem: Problem, before: list[Tensor], after: list[Tensor]) -> list
 def widened(
     weights: Weights, more: Sequence[int], strength: float, generator: torch.Generator, widest: int | None = None
 ) -> list[Tensor]:
-    """Return a copy with more neurons of random weights in each hidden layer.
+    """Return a copy with `more` neurons of random weights in each hidden layer, none wider than `widest`.
 
-    Args:
-        more: neurons to be added to hidden layers 1 ... L - 1.
-        strength: root mean square of their weights, relative to the layer's; small enough, and the copy stays in its
-            basin.
-        widest: no hidden layer gets wider than this.
+    `strength` is the root mean square of their weights, relative to the layer's; if it is small enough, the copy stays
+    in its basin.
     """
 
     def wider(old: Tensor, rows: int) -> Tensor:

@@ -50,37 +50,22 @@ from covopt.solvers.training.exact_fit import fit_exactly, nearest_fit
 
 @dataclass(frozen=True)
 class HiddenState:
-    """The state of the descent.
+    """The state of the descent."""
 
-    Attributes:
-        Z: Z_1 ... Z_{L-1}, and Z_L where it descends with them.
-        weights, cost: the best network so far, and its cost.
-        stage: place in the schedule of the next descent.
-        before: the cost when neurons were last added.
-        stalled: rounds in a row without gain.
-    """
-
-    Z: list[Float[Tensor, "N _"]]
-    weights: list[Float[Tensor, "_ _"]]
-    cost: float
-    stage: int = 0
-    before: float = math.inf
-    stalled: int = 0
+    Z: list[Float[Tensor, "N _"]]  # Z_1 ... Z_{L-1}, and Z_L where it descends with them
+    weights: list[Float[Tensor, "_ _"]]  # the best network so far
+    cost: float  # its cost
+    stage: int = 0  # place in the schedule of the next descent
+    before: float = math.inf  # the cost when neurons were last added
+    stalled: int = 0  # rounds in a row without gain
 
 
 class TikhonovLoss:
     """The loss over lam with Tikhonov parameters and rounded kinks, in the coordinates V_l of Z_l = R_l V_l.
 
-    Args:
-        problem: of any depth, with penalised biases.
-        first: R_1, with R_1 R_1^T = Ks_0.
-        Z: where the descent begins.
-        eps: the Tikhonov parameters, relative to the mean eigenvalue of Ks_l.
-        kink: the roundness of the kinks, relative to the smallest root mean square of a Z_l.
-
-    Attributes:
-        own: eps_1 ... eps_{L-1}, a number for each sample (N, 1).
-        bases: R_1 ... R_L.
+    R_1 is `first`, with R_1 R_1^T = Ks_0; biases are penalised, and the descent begins at Z. `eps` is relative to the
+    mean eigenvalue of Ks_l, and `kink`, the roundness of the kinks, to the smallest root mean square of a Z_l. `own`
+    holds eps_1 ... eps_{L-1}, a number for each sample (N, 1), and `bases` R_1 ... R_L.
     """
 
     def __init__(
@@ -138,18 +123,11 @@ class TikhonovLoss:
 
 
 class HiddenSolver:
-    """The descents from one start, for `loop.run`.
+    """The descents from one start, for `loop.run`, in float64.
 
     Percentages are costs above the method cone on 30 normal rows at depth 3, one start, 5 to 7 s, lam 1e-3 unless
-    stated (docs/notes/2026-11-hidden.md).
-
-    Args:
-        problem: any depth, with penalised biases; solved in float64 on its own device.
-        width: the maximum of every hidden layer; None begins with twice as many neurons as samples, at most 100, and
-            adds what is missing.
-
-    Raises:
-        ProblemError: `init` has the wrong shape.
+    stated (docs/notes/2026-11-hidden.md). Biases are penalised. Without a maximum `width` of every hidden layer, it
+    begins with twice as many neurons as samples, at most 100, and adds what is missing.
     """
 
     schedule = ((1e-2, 1.0), (1e-2, 0.3), (1e-2, 0.1), (1e-3, 0.03), (1e-4, 0.01), (1e-5, 3e-3), (1e-6, 3e-4))
@@ -160,21 +138,16 @@ class HiddenSolver:
     again = 3
     """The place in the schedule from which neurons are added before each descent (0.35 %; only before this place:
     2.0 %), and at which the next round begins. From the first descent on: 2.5 %."""
-    descent = DescentOptions(memory=20, slow=3e-5)
-    """Until 1e-5: 0.17 %, and until 1e-4: 0.35 %, from smaller starts."""
+    descent = DescentOptions(memory=20, slow=3e-5)  # until 1e-5: 0.17 %, and until 1e-4: 0.35 %, from smaller starts
     scale = 0.1
     """The size of a random start, the product over its hidden layers. Neurons of small ones grow where they are needed
     (lam 1e-2, no neurons added: 4.7 % at 0.1, 7.5 % at 1)."""
-    widest = 100
-    """Neurons of each hidden layer of a random start, at most."""
-    neurons = 15
-    """Neurons that are added to a layer at a time, at most. With 8, also at eps = 1e-2: 2.4 %."""
-    strength = 0.3
-    """Their |v|^2, relative to the mean over the neurons of their layer."""
+    widest = 100  # neurons of each hidden layer of a random start, at most
+    neurons = 15  # neurons that are added to a layer at a time, at most. With 8, also at eps = 1e-2: 2.4 %
+    strength = 0.3  # their |v|^2, relative to the mean over the neurons of their layer
     dead = 1e-4
     """Neurons whose |v|^2 is below this, relative to the largest in their layer, give their place. 1e-3: 0.51 %."""
-    faint = 1e-6
-    """Neurons whose squared norms are below this part of all weights are zero in a second network."""
+    faint = 1e-6  # neurons whose squared norms are below this part of all weights are zero in a second network
     starts, ascent = 60, AscentOptions(steps=5, box_steps=30, finishing=2)
     """Ascents of the search for missing neurons, besides those from the layer's own."""
     gain, patience = 1e-4, 2

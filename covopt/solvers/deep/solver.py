@@ -46,67 +46,44 @@ STALL_GAIN = 1e-6
 
 @dataclass(frozen=True)
 class DeepOptions:
-    """Options of the effort.
+    """Options of the effort."""
 
-    Attributes:
-        starts: networks drawn in all; 0: the given network is improved, and there are no others.
-        batch: of them, explored together.
-        widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
-            strength, relative to the layer's root mean square.
-        tol: starts come in smaller batches, and end with a pass over the blocks that gains less than this, relative;
-            None: all are drawn.
-        in_turn: how the layers of the best network move in turn.
-    """
-
-    starts: int = 48
-    batch: int = DRAWS_TOGETHER
+    starts: int = 48  # networks drawn in all; 0: the given network is improved, and there are no others
+    batch: int = DRAWS_TOGETHER  # of them, explored together
+    # neurons added to each hidden layer of copies of the best network, and their strength; relative to the layer's
+    # width and root mean square
     widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
+    # starts come in smaller batches, and end with a pass over the blocks of less relative gain; None: all are drawn
     tol: float | None = None
-    in_turn: InTurn = field(default_factory=InTurn)
+    in_turn: InTurn = field(default_factory=InTurn)  # how the layers of the best network move in turn
 
 
 @dataclass
 class State:
-    """The state of the solve.
+    """The state of the solve."""
 
-    Attributes:
-        best: the best network so far; cost: its cost.
-        costs: of each start so far, the lowest that came of it.
-        waiting: networks at full depth that are still to descend, the most promising last.
-        ranks: the next ranks to be built outer layers first; none once that is over.
-        early: the starts in training; cycles: those that still train them; early_end: the second by which they end.
-        settled: how many of those that waited have descended.
-        pool: starts explored but not refined yet, by their numbers.
-        trained: whether the last batch of starts was trained by Adam.
-        stalled: whether the last pass over the blocks gained nothing.
-        slow: whether that pass gained less than the tolerance.
-        in_vain: how many copies of lower rank in a row gained little.
-        due: whether the best network is improved before the next batch.
-    """
-
-    best: list[Tensor]
-    cost: float
-    costs: list[float] = field(default_factory=list)
+    best: list[Tensor]  # the best network so far
+    cost: float  # its cost
+    costs: list[float] = field(default_factory=list)  # of each start so far, the lowest that came of it
+    # networks at full depth that are still to descend, the most promising last
     waiting: list[list[Tensor]] = field(default_factory=list)
-    ranks: range = range(0)
-    early: list[list[Tensor]] = field(default_factory=list)
-    cycles: list[Cycle] = field(default_factory=list)
-    early_end: float = math.inf
-    settled: int = 0
-    pool: dict[int, list[Tensor]] = field(default_factory=dict)
-    trained: bool = False
-    stalled: bool = False
-    slow: bool = False
-    in_vain: int = 0
-    due: bool = False
+    ranks: range = range(0)  # the next ranks to be built outer layers first; none once that is over
+    early: list[list[Tensor]] = field(default_factory=list)  # the starts in training
+    cycles: list[Cycle] = field(default_factory=list)  # those that still train them
+    early_end: float = math.inf  # the second by which these end
+    settled: int = 0  # how many of those that waited have descended
+    pool: dict[int, list[Tensor]] = field(default_factory=dict)  # starts explored but not refined yet, by their numbers
+    trained: bool = False  # whether the last batch of starts was trained by Adam
+    stalled: bool = False  # whether the last pass over the blocks gained nothing
+    slow: bool = False  # whether that pass gained less than the tolerance
+    in_vain: int = 0  # how many copies of lower rank in a row gained little
+    due: bool = False  # whether the best network is improved before the next batch
 
 
 class DeepSolver:
     """The steps for `loop.run`: explore a batch, refine its best, improve the best's blocks.
 
-    Args:
-        init: a network to start from, besides random starts.
-        enough: a cost that is within the gap asked for of a proved bound; the search ends there.
+    The search ends at the cost `enough`, which is within the gap asked for of a proved bound.
     """
 
     def __init__(

@@ -49,8 +49,7 @@ def from_two_layers(
 ) -> list[list[Tensor]]:
     """Return the two-layer solution, deepened in every way; nothing for streamed data.
 
-    Args:
-        effort: the part of the time limit that they may take, and how many there are at most.
+    `effort` is the part of the time limit that they may take, and how many there are at most.
     """
     shallow, (share, rounds) = at_depth(problem, 2), effort
     if suits_streaming(shallow, share * budget.time_limit):
@@ -96,26 +95,18 @@ class Built(NamedTuple):
     weights: list[Tensor]
 
 
-def ends_first(
-    problem: Problem, ranks: Sequence[int], width: int, seed: int, stop: Callable[[], bool], *, of_each: bool = False
-) -> list[Built]:
+def ends_first(problem: Problem, ranks: Sequence[int], width: int, seed: int, stop: Callable[[], bool]) -> list[Built]:
     """Build networks of these ranks, outer layers first; return them lowest cost first.
 
-    An exact fit is ranked by its penalised problem.
-
-    Args:
-        problem: depth L >= 4.
-        ranks: the rank k of each network.
-        width: n, of the hidden layers at both ends.
-        of_each: refine the most promising start of each rank, instead of the most promising ones of all.
+    The depth is at least 4, and `width` that of the hidden layers at both ends. An exact fit is ranked by its penalised
+    problem.
     """
     short = at_depth(problem, ENDS)
     smooth = explored_problem(short)
     owners = [k for k in ranks for _ in range(DRAWN)]
     draws = [initial(smooth, [width, k, width], seed + number, 1.0) for number, k in enumerate(owners)]
     explored = descend(smooth, draws, EXPLORING, stop)
-    order = sorted(range(len(draws)), key=lambda number: _promise(problem, short, explored[number]))
-    most = [next(n for n in order if owners[n] == k) for k in dict.fromkeys(ranks)] if of_each else order[:REFINED]
+    most = sorted(range(len(draws)), key=lambda number: _promise(problem, short, explored[number]))[:REFINED]
     refined = descend(smooth, [explored[number] for number in most], REFINING, stop)
     built = [
         Built(owners[number], network)

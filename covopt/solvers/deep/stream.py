@@ -85,32 +85,20 @@ def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
 
 @dataclass
 class Streamed:
-    """The state of the cycles.
+    """The state of the cycles."""
 
-    Attributes:
-        weights: of the last cycle.
-        best: the best network so far; cost: its loss over all samples.
-        passes: over the samples, of the next cycle.
-        ended: why no other cycle is to follow; None while one is.
-    """
-
-    weights: list[Tensor]
-    best: list[Tensor]
-    cost: float
-    passes: int
-    ended: Status | None = None
+    weights: list[Tensor]  # of the last cycle
+    best: list[Tensor]  # the best network so far
+    cost: float  # its loss over all samples
+    passes: int  # over the samples, of the next cycle
+    ended: Status | None = None  # why no other cycle is to follow; None while one is
 
 
 class DeepStream:
-    """The search on few samples, and the cycles, for `loop.run`.
+    """The search on few samples, with `options`, and the cycles, for `loop.run`.
 
-    Args:
-        problem: depth >= 3, mse or cross_entropy.
-        options: of the search on few samples.
-        init: a network that the cycles begin with, in place of a search.
-
-    Attributes:
-        cut: whether the search on few samples, that of any process, ended before it found no improvement.
+    The depth is at least 3, the loss mse or cross_entropy. The cycles begin with `init`, in place of a search, if it is
+    given.
     """
 
     def __init__(
@@ -124,7 +112,8 @@ class DeepStream:
         self.problem, self._options, self._seed = problem, options, seed
         self._max_width, self._init = max_width, init
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self._pace, self.cut = CyclePace(), False
+        self._pace = CyclePace()
+        self.cut = False  # whether the search on few samples, of any process, ended before it found no improvement
 
     @cached_property
     def _single(self) -> Problem:

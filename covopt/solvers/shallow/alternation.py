@@ -24,8 +24,7 @@ from covopt.solvers.shallow.rounds import ShallowOptions, State
 from covopt.solvers.shallow.saved import going_on, keeping_rounds, rounds_from
 from covopt.solvers.shallow.solver import ShallowSolver
 
-ENDED = (Status.CONVERGED, Status.TOLERANCE)
-"""A search that is complete, within its tolerance."""
+ENDED = (Status.CONVERGED, Status.TOLERANCE)  # a search that is complete, within its tolerance
 
 
 class Alternation:
@@ -53,8 +52,7 @@ class Alternation:
     fast_descent = 1e-2
     """With `auto` the solver may use more than half of the time while the second half of its turn lowers the cost by at
     least this part."""
-    spectral_share = 0.1
-    """The part of the time that the spectral bound may take before the first round."""
+    spectral_share = 0.1  # the part of the time that the spectral bound may take before the first round
     coarse_gap = 1e-2
     """From this gap on, the first proof follows as soon as the search finds nothing that matters for the gap. Where it
     does not reach the gap, the search goes on as for a smaller one."""

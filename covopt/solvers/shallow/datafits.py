@@ -42,8 +42,7 @@ def mixture_outputs(
 class Datafit(ABC):
     """A loss, seen by the master through least squares."""
 
-    random_atoms = 200
-    """Random directions that the first master chooses from, besides the oracle's."""
+    random_atoms = 200  # random directions that the first master chooses from, besides the oracle's
     has_multiplier: bool = False
     """True if `solve` is one step of an augmented Lagrangian, whose multiplier follows the dual point of the master."""
 
@@ -143,19 +142,14 @@ class MultiplierDatafit(LeastSquaresDatafit):
 
     has_multiplier = True
 
-    first_mu = 0.03
-    """The first mu, relative to `largest_mu`."""
-    shrink = 0.1
-    """mu falls by this factor while the residual falls too slowly."""
-    progress = 0.3
-    """mu stays as it is if the residual falls at least by this factor in a round."""
-    rich_enough = 1.5
-    """The multiplier follows once max h is at most this; before, the dictionary is too poor to fit."""
+    first_mu = 0.03  # the first mu, relative to `largest_mu`
+    shrink = 0.1  # mu falls by this factor while the residual falls too slowly
+    progress = 0.3  # mu stays as it is if the residual falls at least by this factor in a round
+    rich_enough = 1.5  # the multiplier follows once max h is at most this; before, the dictionary is too poor to fit
     quick_shrink, close_misfit = 1e-2, 1e-6
     """mu falls by the first, and the multiplier does not follow, while |F - Y|_F is above the second, relative to
     |Y|_F."""
-    rounding = 1e-16
-    """mu may fall down to N lam, but not below this part of `largest_mu`."""
+    rounding = 1e-16  # mu may fall down to N lam, but not below this part of `largest_mu`
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -225,8 +219,7 @@ class ExactDatafit(MultiplierDatafit):
     """interpolate: mu Lambda is 0 in the end, and the multiplier follows from the beginning."""
 
     random_atoms = 0
-    least_mu = 1e-4
-    """mu never falls below this, relative to the first."""
+    least_mu = 1e-4  # mu never falls below this, relative to the first
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -237,8 +230,7 @@ class ExactDatafit(MultiplierDatafit):
 class ConvexDatafit(Datafit):
     """cross_entropy, huber, logistic and custom losses: quadratic models at the outputs, a proximal Newton method."""
 
-    models = 12
-    """For each call, at most."""
+    models = 12  # for each call, at most
     floor = 1e-4
     """The smallest curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum has
     1 - p of about N lam, and below that nothing is gained."""

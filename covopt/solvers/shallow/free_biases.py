@@ -62,15 +62,9 @@ class FreeJoint(Joint):
 class FreeSolver(Rounds):
     """The rounds where the penalty is not on biases; the inputs and targets have size 1 in them.
 
-    Args:
-        problem: two layers, free biases.
-        exact: whether the exact oracles choose the neurons.
-        gap: relative gap at which the rounds end, where exact oracles prove one.
-        tol: rounds of a search that lower the cost by less than this, relative, are slow, and end it.
-        init: hidden weights (n, n_0 + 1) to start from.
-
-    Attributes:
-        proof: the best bound that exact oracles proved.
+    If `exact` oracles choose the neurons, the rounds end at a relative `gap` that these prove. Else they end with
+    rounds of a search that lower the cost by less than `tol`, relative. They start from hidden weights `init` (n, n_0 +
+    1).
     """
 
     new_atoms = 200
@@ -79,8 +73,7 @@ class FreeSolver(Rounds):
     have size 1."""
     starts, ascent = 200, AscentOptions(steps=12, box_steps=80)
     """Number of starts of a search, and the settings of its ascents."""
-    small_violation = 1e-3
-    """No descent once the last violation is below this."""
+    small_violation = 1e-3  # no descent once the last violation is below this
 
     def __init__(
         self,
@@ -92,7 +85,7 @@ class FreeSolver(Rounds):
         init: Float[Tensor, "n d"] | None = None,
     ) -> None:
         self.problem, self._exact, self._init = problem, exact, init
-        self.proof: Proof | None = None
+        self.proof: Proof | None = None  # the best bound that exact oracles proved
         self._centres = problem.ridge is not None
         self._mean = problem.X.mean(dim=0)
         Xc = problem.X - self._mean

@@ -24,17 +24,11 @@ Basis = Float[Tensor, "k d"]
 
 @dataclass(frozen=True)
 class View:
-    """The samples as cycles of training see them.
+    """The samples as cycles of training see them."""
 
-    Attributes:
-        basis: of the directions that they see; None for all.
-        exact: the samples in the dtype of the data.
-        rough: in float32.
-    """
-
-    basis: Basis | None
-    exact: Samples
-    rough: Samples
+    basis: Basis | None  # of the directions that they see; None for all
+    exact: Samples  # the samples in the dtype of the data
+    rough: Samples  # in float32
 
     @staticmethod
     def of(exact: Samples, basis: Basis | None) -> View:
@@ -65,9 +59,7 @@ class View:
 def leading_directions(samples: Samples, start: Float[Tensor, "d k"]) -> Basis:
     """Return an orthonormal basis of about k leading right singular vectors of Xt, in rows.
 
-    Args:
-        samples: a part of them is enough, and so is float32.
-        start: normal numbers, in the dtype of the basis.
+    Some of the samples are enough, and so is float32. `start` holds normal numbers, in the dtype of the basis.
     """
 
     def powers(B: Tensor) -> Tensor:

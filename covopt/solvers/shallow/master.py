@@ -33,22 +33,15 @@ from covopt.solvers.shallow.quadratic import nonnegative_quadratic
 
 @dataclass(frozen=True)
 class Mixture:
-    """The minimiser of J.
+    """The minimiser of J."""
 
-    Attributes:
-        eta: the weights of the atoms (n,), many of them exactly 0.
-        outputs: v_k = eta_k Lambda^T phi_k (n, m).
-        bias: b = beta Lambda^T 1 (m,). Both are taken from the ridge regression's solution: where mu is small Lambda is
-            a difference of nearly equal numbers, and they cannot be computed from it.
-        Lambda: the dual point (N, m).
-        value: J(eta).
-    """
-
-    eta: Float[Tensor, " n"]
-    outputs: Float[Tensor, "n m"]
+    eta: Float[Tensor, " n"]  # the weights of the atoms (n,), many of them exactly 0
+    outputs: Float[Tensor, "n m"]  # v_k = eta_k Lambda^T phi_k (n, m)
+    # b = beta Lambda^T 1 (m,). Both are taken from the ridge regression's solution: where mu is small Lambda is a
+    # difference of nearly equal numbers, and they cannot be computed from it
     bias: Float[Tensor, " m"]
-    Lambda: Float[Tensor, "N m"]
-    value: float
+    Lambda: Float[Tensor, "N m"]  # the dual point (N, m)
+    value: float  # J(eta)
 
 
 @dataclass(frozen=True)
@@ -64,13 +57,9 @@ class _Evaluation:
 
 
 class Master:
-    """J(eta) for one dictionary: features, targets and weights of the samples are fixed.
+    """J(eta) for one dictionary: features Phi, targets T and the mu_i > 0 of the samples are fixed.
 
-    Args:
-        Phi: features (N, n).
-        targets: T (N, m).
-        mu: the samples' mu_i > 0 (N,).
-        spread: of the processes that hold the rows of Phi and T.
+    `spread` is of the processes that hold the rows of Phi and T.
     """
 
     newton_steps = 50  # at most

@@ -25,14 +25,11 @@ from covopt.solvers.training.tangent import exact_fit
 
 @dataclass
 class Network:
-    """A two-layer network: U (n, n_0 + 1), outputs V (n, m), output bias b (m,), and cost.
+    """A two-layer network, with its cost; S (n_0, m) is its free linear part, None without a skip."""
 
-    S (n_0, m) is its free linear part, None without a skip.
-    """
-
-    U: Float[Tensor, "n d"]
-    V: Float[Tensor, "n m"]
-    b: Float[Tensor, " m"]
+    U: Float[Tensor, "n d"]  # hidden weights, (n, n_0 + 1)
+    V: Float[Tensor, "n m"]  # outputs
+    b: Float[Tensor, " m"]  # output bias
     cost: float
     S: Float[Tensor, "n0 m"] | None = None
 
@@ -43,13 +40,7 @@ class Network:
 
 
 class NetworkBuilder:
-    """Networks of one problem.
-
-    Args:
-        X: its inputs in the row-space basis (N, r).
-        Q: that basis (r, n_0 + 1).
-        fit: the loss as the master sees it.
-    """
+    """Networks of one problem: its inputs X in the row-space basis Q, and its loss `fit` as the master sees it."""
 
     # Neurons are merged whose angles have cosines above 1 - these, one after the other.
     merging = (1e-9, 1e-7, 1e-5, 1e-3)

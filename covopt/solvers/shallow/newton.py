@@ -33,10 +33,8 @@ def refine(
 ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
     """Return V and b of lower cost, all v_k nonzero; None if there is no gain, or too much work.
 
-    Args:
-        Phi: the features of the neurons.
-        V, b: the starting point; no row of V is zero.
-        tolerance: stop after a step that lowers the cost by less than this, relative.
+    Phi holds the features of the neurons. No row of the first V is zero. A step ends it that lowers the cost by less
+    than `tolerance`, relative.
     """
     (N, m), beta = problem.Y.shape, problem.bias(1)
     P = torch.cat([Phi, Phi.new_full((N, int(beta > 0.0)), beta)], dim=1)

@@ -23,61 +23,38 @@ from covopt.solvers.shallow.networks import Network
 
 @dataclass(frozen=True)
 class ShallowOptions:
-    """Stopping rules of the rounds, and the memory of a search.
+    """Stopping rules of the rounds, and the memory of a search."""
 
-    Attributes:
-        gap: stop at this proved relative gap.
-        stall_tolerance: a round is stalled if the search finds no h above 1 + stall_tolerance * gap and the cost no
-            longer falls.
-        patience: stop after this number of stalled rounds in a row.
-        tol: a round is slow if it lowers the cost by less than this, relative; None: no round is slow.
-        entries: maximum number of entries of an array of the search.
-    """
-
-    gap: float = 1e-4
+    gap: float = 1e-4  # stop at this proved relative gap
+    # a round is stalled if the search finds no h above 1 + stall_tolerance * gap and the cost no longer falls
     stall_tolerance: float = 1e-2
-    patience: int = 3
-    tol: float | None = None
-    entries: int = ENTRIES
+    patience: int = 3  # stop after this number of stalled rounds in a row
+    tol: float | None = None  # a round that lowers the cost by less than this, relative, is slow; None: none is
+    entries: int = ENTRIES  # maximum number of entries of an array of the search
 
 
 @dataclass
 class State:
-    """The state of the rounds.
+    """The state of the rounds."""
 
-    Attributes:
-        directions: the atoms' unit directions in the row-space basis (n, r); with free biases rows (w, b), |w| = 1.
-        mixture: the solution of the master problem on these atoms.
-        answer: the neurons that the search found at the dual point of the mixture.
-        best: the best network so far.
-        lower: the best proved bound so far, in the user's units.
-        effort: index into the efforts of the search.
-        stalled: rounds in a row in which no violating neuron was found and the cost did not fall.
-        slow: rounds in a row that lowered the cost by less than `tol`.
-        smoothing_stage: number of smoothed kinks, the roundest first, that descents skip. Exact fits always skip the
-            first: it creates copies of neurons, and few of these copies are merged.
-    """
-
+    # the atoms' unit directions in the row-space basis (n, r); with free biases rows (w, b), |w| = 1
     directions: Float[Tensor, "n r"]
-    mixture: Mixture
-    answer: Answer
-    best: Network
-    lower: float | None = None
-    effort: int = 0
-    stalled: int = 0
-    slow: int = 0
+    mixture: Mixture  # the solution of the master problem on these atoms
+    answer: Answer  # the neurons that the search found at the dual point of the mixture
+    best: Network  # the best network so far
+    lower: float | None = None  # the best proved bound so far, in the user's units
+    effort: int = 0  # index into the efforts of the search
+    stalled: int = 0  # rounds in a row in which no violating neuron was found and the cost did not fall
+    slow: int = 0  # rounds in a row that lowered the cost by less than `tol`
+    # number of smoothed kinks, the roundest first, that descents skip. Exact fits always skip the first: it creates
+    # copies of neurons, and few of these copies are merged
     smoothing_stage: int = 0
 
 
 class Rounds(ABC):
-    """Column generation as an iteration of `loop.run`.
+    """Column generation as an iteration of `loop.run`, with the loss `fit` in the master problem."""
 
-    Args:
-        fit: the loss in the master problem.
-    """
-
-    new_atoms = 400
-    """Maximum number of atoms that a round adds."""
+    new_atoms = 400  # maximum number of atoms that a round adds
     slow_rounds = 2
     """The search ends after this number of slow rounds in a row: a single one may only mean that the search effort was
     too small."""

@@ -51,43 +51,27 @@ Parts = tuple[Float[Tensor, "n r"], Float[Tensor, "n m"], Float[Tensor, " m"]]
 
 @dataclass(frozen=True)
 class SlideOptions:
-    """The descents and their limits.
+    """The descents and their limits."""
 
-    Attributes:
-        kinks: |z| over which kinks are rounded, relative to the root mean square of z, one descent each; after them
-            comes the objective itself.
-        slow: a descent ends when a window of it lowers the value by less than this, relative; kinks rounded by less
-            than this too are left out.
-        entries: of X, above which descents in float32 come first; below, arithmetic takes little of the time.
-    """
-
+    # |z| / rms(z) over which kinks are rounded, one descent each; after them comes the objective itself
     kinks: tuple[float, ...] = (0.1, 0.01, 1e-3)
+    # a descent ends when a window of it gains less than this, relative; roundings of kinks below it are left out
     slow: float = 1e-5
-    entries: int = 2**12
+    entries: int = 2**12  # of X, above which descents in float32 come first; below, arithmetic takes little of the time
 
 
 @dataclass(frozen=True)
 class Joint:
-    """S(F) + |U|^2 + |V|^2 + |b|^2 over x = (U, V, b).
+    """S(F) + |U|^2 + |V|^2 + |b|^2 over x = (U, V, b)."""
 
-    Attributes:
-        X: inputs in the row-space basis.
-        activation, beta: the network's.
-        smooth: S and its gradient.
-        curvature: half of the mean diagonal of S's Hessian.
-        outputs: m.
-        dtype: in which S is evaluated.
-        spread: of the processes that hold the rows of X.
-    """
-
-    X: Float[Tensor, "N r"]
+    X: Float[Tensor, "N r"]  # inputs in the row-space basis
     activation: Activation
     beta: float
-    smooth: Smooth
-    curvature: Callable[[Float[Tensor, "N m"]], float]
-    outputs: int
-    dtype: torch.dtype
-    spread: Alone = ALONE
+    smooth: Smooth  # S and its gradient
+    curvature: Callable[[Float[Tensor, "N m"]], float]  # half of the mean diagonal of S's Hessian
+    outputs: int  # m
+    dtype: torch.dtype  # in which S is evaluated
+    spread: Alone = ALONE  # of the processes that hold the rows of X
 
     def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
         """Return the x of a balanced network."""
@@ -137,22 +121,15 @@ class Joint:
 
 @dataclass(frozen=True)
 class Eliminated:
-    """J(U), the outputs and the bias at their best for U; its methods are those of `Joint`.
+    """J(U), the outputs and the bias at their best for U; its methods are those of `Joint`."""
 
-    Attributes:
-        X, activation, beta: as in `Joint`.
-        targets, mu: T (N, m) and mu > 0.
-        weight: w_i, mu_i = mu / w_i (N,); None for 1.
-        spread: of the processes that hold the rows of X and T.
-    """
-
-    X: Float[Tensor, "N r"]
+    X: Float[Tensor, "N r"]  # inputs in the row-space basis
     activation: Activation
     beta: float
-    targets: Float[Tensor, "N m"]
-    mu: float
-    weight: Weight = None
-    spread: Alone = ALONE
+    targets: Float[Tensor, "N m"]  # T
+    mu: float  # > 0
+    weight: Weight = None  # w_i, mu_i = mu / w_i (N,); None for 1
+    spread: Alone = ALONE  # of the processes that hold the rows of X and T
 
     def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
         return U.flatten()

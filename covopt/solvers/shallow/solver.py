@@ -40,19 +40,12 @@ Bound = Callable[[Float[Tensor, "N m"], float], float | None]
 
 @dataclass(frozen=True)
 class Effort:
-    """The effort of one round's search.
+    """The effort of one round's search."""
 
-    Attributes:
-        starts: ascents, besides those from the active atoms.
-        steps: convex-concave steps of each, at most.
-        gradient_steps: projected-gradient steps in each of those.
-        slow_fall: the relative fall of the cost in a round below which the next effort follows.
-    """
-
-    starts: int
-    steps: int
-    gradient_steps: int
-    slow_fall: float
+    starts: int  # ascents, besides those from the active atoms
+    steps: int  # convex-concave steps of each, at most
+    gradient_steps: int  # projected-gradient steps in each of those
+    slow_fall: float  # the relative fall of the cost in a round below which the next effort follows
 
 
 EFFORTS = (
@@ -68,18 +61,13 @@ EFFORTS = (
 class ShallowSolver(Rounds):
     """The rounds where the penalty is on all weights.
 
-    Args:
-        problem: depth 2; solved in its own dtype on its own device, in units of its own (model/units.py), in which
-            `State` is.
-        exact: an oracle that knows the maximum, where there is one; else the convex-concave search is used.
-        bound: turns a dual point and a maximum, proved or infinite, into the best lower bound so far (certify's
-            business).
-        init: hidden weights (n, n_0 + 1) of a network to start from.
-        wrap: what to put around the oracle and the search.
+    They run in the dtype and on the device of the problem, in units of their own (model/units.py), in which `State` is,
+    from hidden weights `init` (n, n_0 + 1) of a network. `exact` is an oracle that knows the maximum, where there is
+    one; else the convex-concave search is used. `bound` turns a dual point and a maximum, proved or infinite, into the
+    best lower bound so far (certify's business). `wrap` is put around the oracle and the search.
     """
 
-    first_weight = 0.5
-    """A first descent begins with this multiple of the weights of the first master."""
+    first_weight = 0.5  # a first descent begins with this multiple of the weights of the first master
     least_gain, least_gain_at_first = 3e-5, 1e-3
     """A descent of the weights ends when ten steps gain less than the first, relative; the first descent than the
     second. Between 1e-5 and 1e-4 costs after 3 s differ by 0.3 % at most, up and down."""

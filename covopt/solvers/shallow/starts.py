@@ -25,14 +25,9 @@ def turned_to_kinks(
     """Turn directions w towards a kink between two random samples, which is where w^T c = 0.
 
     c is the mean of the two samples. From there descents end lower, by as much as 0.7 % (measured:
-    docs/notes/2026-11-starts.md).
-
-    Args:
-        rows: w, the same on all processes.
-        X: the samples of this process.
-        generator: draws the pairs; in the same state on all processes.
-        spread: of the processes that hold the samples.
-        part: how much of the way; with all of it, samples on some lines would get no kinks between them.
+    docs/notes/2026-11-starts.md). `part` is how much of the way they turn; with all of it, samples on some lines would
+    get no kinks between them. The rows w and the state of the generator, which draws the pairs, are the same on all
+    processes.
     """
     N = spread.samples(len(X))
     # Their sums stand for the means: a direction is turned alike.
@@ -48,10 +43,8 @@ def turned_to_kinks(
 class Starts:
     """Random directions in the coordinates of X (N, r)."""
 
-    fresh = 0.2
-    """Share of the starts that are drawn anywhere; the others are near active atoms."""
-    nearest, farthest = 0.1, 0.8
-    """Distances of the starts from the unit atoms that they are beside."""
+    fresh = 0.2  # share of the starts that are drawn anywhere; the others are near active atoms
+    nearest, farthest = 0.1, 0.8  # distances of the starts from the unit atoms that they are beside
 
     def __init__(self, X: Float[Tensor, "N r"], seed: int, spread: Alone = ALONE) -> None:
         self._X, self._spread = X, spread

@@ -48,21 +48,13 @@ Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """When data are streamed, and how.
+    """When data are streamed, and how."""
 
-    Attributes:
-        entries: of Xt, above which they are.
-        neurons: of the network.
-        batch: samples of a step; of each part, where rows are spread.
-        first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
-        directions: of the inputs that the first cycles see, where that is few enough.
-    """
-
-    entries: int = 2**22
-    neurons: int = 500
-    batch: int = 512
-    first: int = 2
-    directions: int = 64
+    entries: int = 2**22  # of Xt, above which they are
+    neurons: int = 500  # of the network
+    batch: int = 512  # samples of a step; of each part, where rows are spread
+    first: int = 2  # passes over the samples in the first cycle; each cycle has twice as many as the one before
+    directions: int = 64  # of the inputs that the first cycles see, where that is few enough
 
 
 def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
@@ -92,11 +84,7 @@ def products_are_long(problem: Problem, seconds: float) -> bool:
 
 
 class TwoLayerLoss:
-    """L(U, V, b) = C(F) + lam (|U|^2 + |V|^2 + |b|^2) over samples, and its gradient.
-
-    Args:
-        problem: loss, lam, activation and beta; its data are not used.
-    """
+    """L(U, V, b) = C(F) + lam (|U|^2 + |V|^2 + |b|^2) over samples (not those of the problem), and its gradient."""
 
     def __init__(self, problem: Problem, samples: Samples) -> None:
         self.problem, self.samples, self.count = problem, samples, samples.count()
@@ -155,26 +143,17 @@ class TwoLayerLoss:
 
 @dataclass
 class Streamed:
-    """The state of the cycles.
+    """The state of the cycles."""
 
-    Attributes:
-        parts: U, V, b of the last cycle, in float32; U in the directions of `basis`.
-        best: the best network so far, in the dtype of the data; cost: its loss over all samples.
-        passes: of the next cycle.
-        ended: why no other cycle is to follow; None while one is.
-        cycle: of one under way how many steps it has, its first rate, and what Adam depends on; None between two.
-        basis: of the directions that the next cycle sees (k, d); None for all.
-        opening: whether the next cycle is the first that sees all after some that did not.
-    """
-
-    parts: Parts
-    best: Outward
-    cost: float
-    passes: int
-    ended: Status | None = None
+    parts: Parts  # U, V, b of the last cycle, in float32; U in the directions of `basis`
+    best: Outward  # the best network so far, in the dtype of the data
+    cost: float  # its loss over all samples
+    passes: int  # of the next cycle
+    ended: Status | None = None  # why no other cycle is to follow; None while one is
+    # of a cycle under way the number of steps, the first rate, and the state of Adam; None between two
     cycle: tuple[int, float, dict[str, Tensor]] | None = None
-    basis: Basis | None = None
-    opening: bool = False
+    basis: Basis | None = None  # of the directions that the next cycle sees (k, d); None for all
+    opening: bool = False  # whether the next cycle is the first that sees all after some that did not
 
     def weights(self) -> list[Tensor]:
         """Return [W_1, W_2] of the best network."""
@@ -182,14 +161,10 @@ class Streamed:
 
 
 class StreamSolver:
-    """The cycles, for `loop.run`.
+    """The cycles, for `loop.run`; the problem's data are the rows of this process.
 
-    Args:
-        problem: depth 2, mse or cross_entropy; its data are the rows of this process.
-
-    Attributes:
-        judging: seconds that a loss over all samples takes.
-        within: takes a function that returns the state, after each step of a cycle.
+    `judging` are the seconds that a loss over all samples takes. `within` takes a function that returns the state,
+    after each step of a cycle.
     """
 
     parts = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on its own batches

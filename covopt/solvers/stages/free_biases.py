@@ -41,15 +41,11 @@ from covopt.solvers.training.trainer import initial
 
 @dataclass(frozen=True)
 class FreeRounds(Stage):
-    """Rounds of two layers, and the best bound at their last dual point.
-
-    Attributes:
-        first: the part of the time limit for the problem with penalised biases, where that comes first.
-    """
+    """Rounds of two layers, and the best bound at their last dual point."""
 
     name = "rounds"
     why = "Frank-Wolfe finds neurons whose biases cost nothing; where no oracle is exact, penalised biases come first."
-    first: float = 0.4
+    first: float = 0.4  # the part of the time limit for the problem with penalised biases, where that comes first
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the needs of rounds with penalised biases."""
@@ -119,11 +115,7 @@ class FreeDescents(Stage):
 
 
 def free_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
-    """Return what `solve` does with free biases.
-
-    Raises:
-        ProblemError: the method is `hidden` or `frank-wolfe`, which need penalised biases.
-    """
+    """Return what `solve` does with free biases; a ProblemError names the methods that need penalised ones."""
     if options.method in ("hidden", "frank-wolfe"):
         raise ProblemError(
             f"The method {options.method} penalises biases; with free biases use the method cone or train."

@@ -39,21 +39,16 @@ from covopt.solvers.training.homotopy import POLISHING
 from covopt.solvers.training.simple import cheapest_simple
 from covopt.solvers.training.tangent import most_entries
 
-DRAWS = 96
-"""The default number of random starts of a deep solve."""
+DRAWS = 96  # the default number of random starts of a deep solve
 
 
 @dataclass(frozen=True)
 class DeepSearch(Stage):
-    """Many starts on all samples, the best improved layer by layer.
-
-    Attributes:
-        effort: how many starts, and how the best network is improved; without starts it continues from an earlier
-            stage.
-    """
+    """Many starts on all samples, the best improved layer by layer."""
 
     name = "search"
     why = "Many starts descend, and the best network is improved layer by layer by Frank-Wolfe."
+    # how many starts, and how the best network is improved; without starts it continues from an earlier stage
     effort: DeepOptions = field(default_factory=lambda: DeepOptions(starts=DRAWS))
 
     def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
@@ -131,19 +126,14 @@ class Cases(Stage):
     The programme of a case describes a network near the minimum. A descent from that of the first case alone ends at
     the lowest cost known on 21 of 24 random sets of 2 to 5 samples (docs/notes/2026-11-shares.md); the best of random
     starts descend beside it.
-
-    Attributes:
-        drawing: the part of its time, at most, in which random starts are explored; 0.25 was too little for 5 samples
-            in a solve of 5 s.
-        worth: it ends where twice its cases would take less than this part off the gap.
-        cases: at most, and no more than `max_iterations`.
     """
 
     name = "cases"
     why = "For so few samples a tree of cases leads to networks near the minimum, and may prove one of them."
+    # the part of its time, at most, in which random starts are explored; 0.25 was too little for 5 samples in 5 s
     drawing: float = 0.4
-    worth: float = 0.1
-    cases: int = 3_000
+    worth: float = 0.1  # it ends where twice its cases would take less than this part off the gap
+    cases: int = 3_000  # at most, and no more than `max_iterations`
 
     def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
         """Return True while there is time and the gap is open."""
@@ -229,13 +219,10 @@ class OneInputNetwork(Stage):
 
 @dataclass(frozen=True)
 class PathBound(Stage):
-    """The bound from the path norm of three layers on some samples, whose first neurons are those of the network.
+    """The bound from the path norm of three layers on some samples, whose first neurons are those of the network."""
 
-    Attributes:
-        worth: with `auto` it ends where the most that it might still prove is less than this part of the gap. With 0.1
-            it ended at 20.06 for 20 points of a sine and a cosine, with 0.01 2 s later at 20.12.
-    """
-
+    # with `auto` it ends where the most that it might still prove is less than this part of the gap. With 0.1 it
+    # ended at 20.06 for 20 points of a sine and a cosine, with 0.01 2 s later at 20.12
     worth: float = 0.01
     name = "paths"
     why = "For so few samples the path norm of the hidden neurons bounds the cost, by a tree over their signs."
@@ -280,19 +267,14 @@ class ExamineLayers(Stage):
 
 @dataclass(frozen=True)
 class HiddenDescents(Stage):
-    """Descents on the hidden representations, from one start after the other.
-
-    Attributes:
-        starts: the default number of descents.
-        least: the part of the time limit that each of them gets at least.
-    """
+    """Descents on the hidden representations, from one start after the other."""
 
     name = "descents"
     why = (
         "The representations Z of the hidden layers descend, with a Tikhonov parameter that falls, from several starts."
     )
-    starts: int = 6
-    least: float = 0.05
+    starts: int = 6  # the default number of descents
+    least: float = 0.05  # the part of the time limit that each of them gets at least
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the need of L-BFGS, and of the covariances with their factors."""
@@ -301,11 +283,7 @@ class HiddenDescents(Stage):
         return {"descents": size_in_units(problem) + DOUBLE * ((problem.depth + 5) * N * (N + width) + pairs)}
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
-        """Descend from each start.
-
-        Raises:
-            ProblemError: networks of the width asked for end without an exact fit.
-        """
+        """Descend from each start; a ProblemError says that networks of the width asked for end without a fit."""
         units, o = in_units(incumbent.problem, options)
         turns = o.budget.turns(range(o.starts or self.starts), self.least)  # a start is drawn when its turn comes
         searches = (
@@ -331,19 +309,14 @@ class HiddenDescents(Stage):
 
 @dataclass(frozen=True)
 class LayersInTurn(Stage):
-    """Frank-Wolfe over the pairs (K_l, Ks_l) of one hidden layer after the other, from several starts.
-
-    Attributes:
-        starts: the default number; each takes the time that it needs.
-        rounds: how eps falls.
-    """
+    """Frank-Wolfe over the pairs (K_l, Ks_l) of one hidden layer after the other, from several starts."""
 
     name = "layers in turn"
     why = (
         "Frank-Wolfe moves the covariances of one hidden layer after the other, and Tikhonov's eps between them falls."
     )
-    starts: int = 8
-    rounds: LayerOptions = field(default_factory=LayerOptions)
+    starts: int = 8  # the default number; each takes the time that it needs
+    rounds: LayerOptions = field(default_factory=LayerOptions)  # how eps falls
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the need of a layer's problem, whose inputs are the neurons below beside sqrt(eps) I."""

@@ -17,25 +17,18 @@ from covopt.runtime.loop import Status
 from covopt.solvers.incumbent import Attempt, Incumbent
 from covopt.solvers.options import SolveOptions
 
-DOUBLE, SINGLE = 8.0, 4.0
-"""Bytes of a number in float64 and in float32."""
+DOUBLE, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32
 Thriftier = tuple[SolveOptions, str] | None
 """Options with which a phase takes less memory, and what the solve does then; None where that is not possible."""
 
 
 @dataclass(frozen=True)
 class Stage(ABC):
-    """One stage of a plan.
+    """One stage of a plan."""
 
-    Attributes:
-        name: in the table of the plan and in checkpoints.
-        why: what it does for this problem, in one sentence.
-        until: the part of the time limit after which it ends.
-    """
-
-    name: ClassVar[str]
-    why: ClassVar[str]
-    until: float = 1.0
+    name: ClassVar[str]  # in the table of the plan and in checkpoints
+    why: ClassVar[str]  # what it does for this problem, in one sentence
+    until: float = 1.0  # the part of the time limit after which it ends
 
     def __post_init__(self) -> None:
         if not 0.0 < self.until <= 1.0:

@@ -13,15 +13,11 @@ from covopt.solvers.training.trainer import default_width, fitting, train_best
 
 @dataclass(frozen=True)
 class Train(Stage):
-    """Adam and L-BFGS on the weights, all starts as one batch.
-
-    Attributes:
-        starts: the default number of networks.
-    """
+    """Adam and L-BFGS on the weights, all starts as one batch."""
 
     name = "training"
     why = "Several random networks are trained by Adam and L-BFGS as one batch."
-    starts: int = 10
+    starts: int = 10  # the default number of networks
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the bytes of activations forward and back, and of L-BFGS's memory of parameters."""

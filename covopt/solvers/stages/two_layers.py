@@ -33,15 +33,11 @@ from covopt.solvers.training.simple import cheapest_simple
 
 @dataclass(frozen=True)
 class MiniBatches(Stage):
-    """Training on random batches, and the bound from the data after its first cycles.
-
-    Attributes:
-        cycles: how it trains.
-    """
+    """Training on random batches, and the bound from the data after its first cycles."""
 
     name = "mini-batches"
     why = "Rounds on all samples would take too long to begin with, so random batches of them are trained on first."
-    cycles: StreamOptions = field(default_factory=StreamOptions)
+    cycles: StreamOptions = field(default_factory=StreamOptions)  # how it trains
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the need of the copies in float32 and of the features of some rows."""
@@ -102,18 +98,13 @@ class MiniBatches(Stage):
 
 @dataclass(frozen=True)
 class Rounds(Stage):
-    """Alternate rounds of Frank-Wolfe and certifiers; repeat from a simple network if that costs less.
-
-    Attributes:
-        neurons: of a network of batches that they begin with, at most; 0 without one.
-        search: what the rounds do.
-    """
+    """Alternate rounds of Frank-Wolfe and certifiers; repeat from a simple network if that costs less."""
 
     name = "rounds"
     why = "Frank-Wolfe over covariances finds the neurons, alternating with a proof of the bound if one is requested."
     again = "rounds from a simple network"  # what checkpoints call the second ones
-    neurons: int = 0
-    search: type[ShallowSolver] = ShallowSolver
+    neurons: int = 0  # of a network of batches that they begin with, at most; 0 without one
+    search: type[ShallowSolver] = ShallowSolver  # what the rounds do
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the needs of the search, of the descent or master before it, and of the proof."""

@@ -32,23 +32,16 @@ class Batch:
     """L(W) and its gradient for B networks at once, as rows of one matrix (B, P).
 
     A row holds W_1 ... W_L one after another, each padded to (n_l, n_{l-1} + 1) with n_l the largest width of layer l;
-    the bias column stays last.
-
-    Attributes:
-        widths: n_1 ... n_{L-1} of each network.
-        padded: the largest of each.
-        parameters: P.
-
-    Args:
-        samples: how many `slopes` takes at a time; None: all, as `evaluate` needs.
+    the bias column stays last. `slopes` takes `samples` rows of the data at a time; None means all, as `evaluate`
+    needs.
     """
 
     def __init__(self, problem: Problem, widths: Sequence[Widths], samples: int | None = None) -> None:
-        self.problem, self.widths = problem, [list(w) for w in widths]
-        self.padded = [max(layer) for layer in zip(*self.widths, strict=True)]
+        self.problem, self.widths = problem, [list(w) for w in widths]  # n_1 ... n_{L-1} of each network
+        self.padded = [max(layer) for layer in zip(*self.widths, strict=True)]  # the largest of each
         self._shapes = problem.shapes(self.padded)
         self._ends = torch.tensor([0] + [n * k for n, k in self._shapes]).cumsum(0).tolist()
-        self.parameters: int = self._ends[-1]
+        self.parameters: int = self._ends[-1]  # P
         # 1 for each weight, and 0 for free biases.
         self._penalised = flattened([problem.penalised(problem.X.new_ones(shape)) for shape in self._shapes])
         self._inputs = problem.Xt.T.contiguous()
@@ -91,8 +84,7 @@ class Batch:
     ) -> Float[Tensor, "b P"]:
         """Return d/dtheta of C + lam |theta|^2 of each network on these samples, with its own lam.
 
-        Args:
-            rows: numbers of samples, as many as the batch was made for.
+        There are as many rows as the batch was made for.
         """
         problem, W = self.problem, self.matrices(theta)
         Xt, Y = problem.Xt[rows], problem.Y[rows]

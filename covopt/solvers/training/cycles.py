@@ -19,16 +19,11 @@ from covopt.model.spread import Alone
 from covopt.runtime.loop import Budget
 from covopt.solvers.training.descent import Adam, AdamOptions, Function
 
-MEETING = 8
-"""Steps between two averages of the parts."""
+MEETING = 8  # steps between two averages of the parts
 
 
 class CyclePace:
-    """The durations of a step and of closing a cycle, and what they leave time for.
-
-    Args:
-        step, closing: seconds that they are expected to take, before the first cycle.
-    """
+    """The seconds that a step and closing a cycle take, first those expected, and what they leave time for."""
 
     def __init__(self, step: float = 0.0, closing: float = 0.0) -> None:
         self._step, self._closing, self._ended = step, closing, 0.0
@@ -63,11 +58,8 @@ class CyclePace:
 class LocalAdam(Adam):
     """Adam from one point, for each part of the rows that this process holds.
 
-    Args:
-        function: of the points of these parts (B, P), values (B,) and gradients (B, P).
-        start: of all (P,).
-        spread: how the rows are; where one process holds all in one part, this is `Adam`.
-        draws: generators that the function draws from.
+    The function takes the points of these parts. Where one process holds all rows in one part, this is `Adam`. `draws`
+    are the generators that the function draws from.
     """
 
     def __init__(

@@ -18,36 +18,25 @@ from covopt.linalg.lbfgs import CURVATURE, DECREASE, TRIALS
 from covopt.solvers.training.recorded import Recorded
 
 _dot = torch.linalg.vecdot
-Function = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Rows (b, P) to values (b,) and gradients (b, P)."""
+Function = Callable[[Tensor], tuple[Tensor, Tensor]]  # rows (b, P) to values (b,) and gradients (b, P)
 Views = Callable[[Tensor], list[Tensor]]
 
-PATIENCE = 10
-"""Trials of a line search after which any sufficient decrease is taken."""
+PATIENCE = 10  # trials of a line search after which any sufficient decrease is taken
 
 
 @dataclass(frozen=True)
 class AdamOptions:
-    """Settings of Adam [Kingma, Ba 2015] and SOAP.
+    """Settings of Adam [Kingma, Ba 2015] and SOAP."""
 
-    Attributes:
-        steps: their number.
-        rate: the first learning rate; it falls along a cosine.
-    """
-
-    steps: int = 1000
-    rate: float = 3e-3
+    steps: int = 1000  # their number
+    rate: float = 3e-3  # the first learning rate; it falls along a cosine
 
 
 class Adam:
     """Adam with a cosine schedule from each row of `start`.
 
-    Args:
-        draws: generators that the function draws from. On a GPU its steps are recorded, unless this is None.
-
-    Attributes:
-        best: the lowest points so far (B, P); lowest: their values (B,).
-        steps_taken: so far.
+    On a GPU its steps are recorded, unless `draws`, the generators that the function draws from, is None. `best` holds
+    the lowest points so far, and `lowest` their values.
     """
 
     def __init__(
@@ -107,9 +96,7 @@ class SOAP(Adam):
     """Adam in the eigenbases of the means of G G^T and G^T G, of each matrix G of the gradient [Vyas et al. 2024].
 
     Entries whose gradient is exactly 0, as in the padding of a batch, stay. The rate rises over the first steps.
-
-    Args:
-        matrices: views of rows (B, P) as matrices (B, n, k).
+    `matrices` views rows (B, P) as matrices (B, n, k).
     """
 
     decay, warm_up = 0.95, 20  # of all means; steps
@@ -157,18 +144,10 @@ class SOAP(Adam):
 
 
 class SGD:
-    """SGD with momentum from each row of `start`, each row with its own rate and momentum.
+    """SGD with momentum from each row of `start`, with the row's own rate, momentum and form, Nesterov's or not.
 
     v <- m v + g, x <- x - rate v; Nesterov's form is x <- x - rate (g + m v). This is PyTorch's `SGD` without
     dampening, where g holds the penalty's part 2 lam x, PyTorch's weight_decay x.
-
-    Args:
-        start: points (B, P).
-        rate, momentum: of each row, (B, 1).
-        nesterov: which rows take Nesterov's form, (B, 1).
-
-    Attributes:
-        x: where the rows are (B, P).
     """
 
     def __init__(
@@ -211,15 +190,11 @@ class BatchedLBFGS:
 
     The directions come from the compact form of the inverse [Byrd, Nocedal, Schnabel 1994, theorem 2.2], in which the
     pairs (s, y) meet the gradient in two matrix products. The rows share the slots of the memory: a row that took no
-    step in a turn leaves the pair (0, 0) there, which does nothing.
+    step in a turn leaves the pair (0, 0) there, which does nothing. Without memory it is gradient descent with the step
+    lengths of Barzilai and Borwein.
 
-    Args:
-        function: the values and gradients of all rows.
-        memory: pairs remembered; 0 is gradient descent with the step lengths of Barzilai and Borwein.
-
-    Attributes:
-        x: points (B, P); f: values (B,), which never rise; g: gradients (B, P).
-        stuck: rows that found no lower point along the steepest descent in the last turn.
+    x holds the points, f their values, which never rise, and g their gradients; `stuck` marks the rows that found no
+    lower point along the steepest descent in the last turn.
     """
 
     def __init__(self, function: Function, start: Float[Tensor, "B P"], memory: int = 20) -> None:

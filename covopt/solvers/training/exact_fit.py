@@ -20,12 +20,10 @@ from covopt.model.problem import Problem
 from covopt.model.stationarity import inputs_of
 from covopt.model.weights import Weights, flattened, preactivations, shaped_like
 
-PRODUCTS = 300
-"""Products with J, at most, of a Gauss-Newton step."""
+PRODUCTS = 300  # products with J, at most, of a Gauss-Newton step
 DENSE = 2.0**24
 """Multiplications with J as a matrix, at most; a step takes 2 ms where 300 products take 37 (25 rows of 3 outputs)."""
-ROUNDED = 1e-14
-"""A fit that is off by no more than this, relative to max |Y|, is not made more exact."""
+ROUNDED = 1e-14  # a fit that is off by no more than this, relative to max |Y|, is not made more exact
 
 
 def explored_problem(problem: Problem) -> Problem:

@@ -27,23 +27,14 @@ from covopt.solvers.training.descent import BatchedLBFGS
 
 @dataclass(frozen=True)
 class HomotopyOptions:
-    """One descent through falling mu.
+    """One descent through falling mu."""
 
-    Attributes:
-        factors: mu relative to the size of the pre-activations, one descent each; 0 is the loss itself.
-        slow: a network's descent ends when `window` iterations lower its loss by less than this, relative.
-        window: see `slow`.
-        iterations: turns of each descent, at most.
-        memory: of L-BFGS.
-        single: descend in float32, which halves the time and is exact enough to explore.
-    """
-
-    factors: tuple[float, ...]
-    slow: float
-    window: int = 20
-    iterations: int = 3000
-    memory: int = 10
-    single: bool = False
+    factors: tuple[float, ...]  # mu relative to the size of the pre-activations, one descent each; 0 is the loss itself
+    slow: float  # a network's descent ends when `window` iterations lower its loss by less than this, relative
+    window: int = 20  # see `slow`
+    iterations: int = 3000  # turns of each descent, at most
+    memory: int = 10  # of L-BFGS
+    single: bool = False  # descend in float32, which halves the time and is exact enough to explore
 
 
 EXPLORING = HomotopyOptions(factors=(0.5, 0.15, 0.05, 0.015), slow=1e-3, single=True)
@@ -55,12 +46,7 @@ POLISHING = HomotopyOptions(factors=(0.015, 1.5e-3, 1.5e-4, 0.0), slow=1e-5, mem
 def descend(
     problem: Problem, networks: Sequence[Weights], options: HomotopyOptions, stop: Callable[[], bool] = lambda: False
 ) -> list[list[Tensor]]:
-    """Descend from all networks; return the lowest that each one met between descents.
-
-    Args:
-        problem: of any depth; the loss must have a gradient.
-        networks: weights, of any widths.
-    """
+    """Descend from all networks, of any widths; return the lowest that each one met between descents."""
     lowest = [[W.clone() for W in weights] for weights in networks]
     costs = [evaluate(problem, weights).total for weights in lowest]
     current = [list(weights) for weights in lowest]

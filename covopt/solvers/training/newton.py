@@ -33,24 +33,15 @@ from covopt.solvers.training.homotopy import size_of_preactivations
 
 @dataclass(frozen=True)
 class NewtonOptions:
-    """Settings of the stages of a descent.
+    """Settings of the stages of a descent."""
 
-    Attributes:
-        round: mu of the first stage, relative to the size of the pre-activations.
-        light: lam of the first stage, as a multiple of `usual_penalty`.
-        lightest: lam of the last stage of an exact fit, in the same unit.
-        stages: number of stages.
-        steps: maximum number of steps of a stage.
-        slow: a network ends its stage if a step lowers f by less than this fraction of its penalty.
-        pruned: for some stages, the fraction of networks that continue after it (at least FEWEST networks).
-    """
-
-    round: float
-    light: float
-    lightest: float
-    stages: int
-    steps: int
-    slow: float
+    round: float  # mu of the first stage, relative to the size of the pre-activations
+    light: float  # lam of the first stage, as a multiple of `usual_penalty`
+    lightest: float  # lam of the last stage of an exact fit, in the same unit
+    stages: int  # number of stages
+    steps: int  # maximum number of steps of a stage
+    slow: float  # a network ends its stage if a step lowers f by less than this fraction of its penalty
+    # for some stages, the fraction of networks that continue after it (at least FEWEST networks)
     pruned: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -77,11 +68,9 @@ def descend_by_newton(
     options: NewtonOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[tuple[int, list[Tensor]]]:
-    """Descend from these networks; return index and weights of those not pruned.
+    """Descend from these networks, of at most this width; return index and weights of those not pruned.
 
-    Args:
-        problem: `has_newton` holds for it.
-        networks: starting points, of at most this width.
+    `has_newton` holds for the problem.
     """
     batch, exact = _Batch(problem, width), problem.interpolates
     theta = batch.pack(networks)

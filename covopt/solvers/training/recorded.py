@@ -14,11 +14,9 @@ import torch.distributed as dist
 
 
 class Recorded:
-    """A step that runs as it is at first, and is recorded and replayed after that.
+    """A step that runs as it is at first, and is recorded after `before` calls, and replayed after that.
 
-    Args:
-        draws: the generators that the step draws from.
-        before: calls before the step is recorded; a short training is not worth a recording.
+    A short training is not worth a recording. The step draws from the generators `draws`.
     """
 
     def __init__(self, draws: Sequence[torch.Generator], before: int = 20) -> None:

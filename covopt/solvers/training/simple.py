@@ -28,8 +28,7 @@ from covopt.model.spread import ALONE
 from covopt.model.units import Units, has_many_inputs
 from covopt.model.weights import evaluate
 
-FULL = 1e-12
-"""Minimum ridge of the linear map, relative to the largest eigenvalue."""
+FULL = 1e-12  # minimum ridge of the linear map, relative to the largest eigenvalue
 
 
 def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tensor]]:

@@ -29,26 +29,18 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations
 from covopt.solvers.training.exact_fit import misfit
 
-LARGEST = 2e7
-"""The most entries of J J^T and B that are formed."""
-Kinks = list[Bool[Tensor, "N _"]]
-"""For each hidden layer, the pre-activations that are held at zero."""
+LARGEST = 2e7  # the most entries of J J^T and B that are formed
+Kinks = list[Bool[Tensor, "N _"]]  # for each hidden layer, the pre-activations that are held at zero
 
 
 class Kept(NamedTuple):
-    """The held equations, and their derivative J in W_1 ... W_L: outputs first, then kinks from the last layer down.
+    """The held equations, and their derivative J in W_1 ... W_L: outputs first, then kinks from the last layer down."""
 
-    Attributes:
-        samples: the sample of each equation.
-        B: of each layer l, the derivatives in Z_l of the first equations; the others do not depend on W_l.
-        Zs: of each layer its inputs Zs_{l-1}.
-        off: the errors.
-    """
-
-    samples: Int[Tensor, " q"]
+    samples: Int[Tensor, " q"]  # the sample of each equation
+    # of each layer l, the derivatives in Z_l of the first equations; the others do not depend on W_l
     B: list[Float[Tensor, "_ _"]]
-    Zs: list[Float[Tensor, "N _"]]
-    off: Float[Tensor, " q"]
+    Zs: list[Float[Tensor, "N _"]]  # of each layer its inputs Zs_{l-1}
+    off: Float[Tensor, " q"]  # the errors
 
     def gram(self) -> Float[Tensor, "q q"]:
         """Return J J^T."""
@@ -74,9 +66,7 @@ class Kept(NamedTuple):
 def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
     """Search near a network that nearly fits for the exact fit of least |W|^2, or None.
 
-    Args:
-        problem: its loss is `interpolate`.
-        weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
+    The network is at the end of a descent of the fit with a small penalty.
     """
     lightened_fits = 2  # number of the exact fits of lowest cost that are improved along the set of exact fits
     fits = sorted(

@@ -31,56 +31,36 @@ WINDOW, STALL_GAIN = 100, 1e-9
 """A network is stalled where this number of turns of L-BFGS lower its cost by less than this, relative."""
 TURNS, RATE_OF_TURNS = 200, 5e9
 """Turns without which a training is not worth beginning, and the multiplications in a second of them, roughly."""
-LARGEST = 10_000_000
-"""Activations in one batch, at most (8 bytes each in float64, held twice)."""
+LARGEST = 10_000_000  # activations in one batch, at most (8 bytes each in float64, held twice)
 
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """The length of a training.
+    """The length of a training."""
 
-    Attributes:
-        adam: its steps and rate.
-        iterations: turns of L-BFGS, one evaluation each, at most.
-    """
-
-    adam: AdamOptions = field(default_factory=AdamOptions)
-    iterations: int = 100_000
+    adam: AdamOptions = field(default_factory=AdamOptions)  # its steps and rate
+    iterations: int = 100_000  # turns of L-BFGS, one evaluation each, at most
 
 
 @dataclass(frozen=True)
 class Training:
-    """One trained network.
+    """One trained network."""
 
-    Attributes:
-        widths: n_1 ... n_{L-1}.
-        seed: of its random start; None where the start was given.
-        weights: W_1 ... W_L, the best of its training.
-        cost: recomputed from them in float64.
-        history: (seconds, lowest cost so far), shape (T, 2).
-        converged: it stalled, and was not stopped by time or iterations.
-    """
-
-    widths: list[int]
-    seed: int | None
-    weights: list[Tensor]
-    cost: Cost
-    history: NDArray[np.float64]
-    converged: bool
+    widths: list[int]  # n_1 ... n_{L-1}
+    seed: int | None  # of its random start; None where the start was given
+    weights: list[Tensor]  # W_1 ... W_L, the best of its training
+    cost: Cost  # recomputed from them in float64
+    history: NDArray[np.float64]  # (seconds, lowest cost so far), shape (T, 2)
+    converged: bool  # it stalled, and was not stopped by time or iterations
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """All networks of one call, in the order of its widths and, for each, of its seeds.
-
-    Attributes:
-        status: `converged` when all stalled.
-        history: the best cost of all over time.
-    """
+    """All networks of one call, in the order of its widths and, for each, of its seeds."""
 
     networks: list[Training]
-    status: Status
-    history: list[Progress]
+    status: Status  # `converged` when all stalled
+    history: list[Progress]  # the best cost of all over time
 
     @property
     def best(self) -> Training:
@@ -103,17 +83,12 @@ def train(
     options: TrainerOptions | None = None,
     callback: Callback | None = None,
 ) -> Trainings:
-    """Train a network for every width and seed, all together.
+    """Train a network for every width and seed, and from the weights in `init`, all together.
 
-    Args:
-        problem: its loss must be mse or cross_entropy.
-        widths: hidden widths; each entry is n (the same for every hidden layer) or (n_1, ..., n_{L-1}).
-        seeds: how many (0, 1, ...), or which. A network's start depends on its widths and seed alone.
-        budget: time and rounds; a round is up to 100 steps of each batch.
-        init: networks to train besides, from these weights.
-
-    Raises:
-        ProblemError: for `interpolate`, for widths that do not fit the depth, and without any network to train.
+    An entry of `widths` is n (the same for every hidden layer) or (n_1, ..., n_{L-1}). `seeds` says how many (0, 1,
+    ...), or which; a network's start depends on its widths and seed alone. A round of the budget is up to 100 steps of
+    each batch. A ProblemError refuses `interpolate`, widths that do not fit the depth, and a call without any network
+    to train.
     """
     options, budget = options or TrainerOptions(), budget or Budget()
     if problem.stated_lam is None:
@@ -152,15 +127,10 @@ def train_best(
     init: Weights | None = None,
     callback: Callback | None = None,
 ) -> Attempt:
-    """Return the best training of one width.
+    """Return the best training of one width, by default `default_width`.
 
-    The trainings come in batches that fit into the remaining time; if it ends before the last batch, there are fewer
-    costs than starts.
-
-    Args:
-        width: None takes `default_width`.
-        starts: networks from seeds `seed`, `seed` + 1, ...
-        init: takes the place of the first start.
+    Networks start from `init`, if it is given, and the seeds `seed`, `seed` + 1, ... The trainings come in batches that
+    fit into the remaining time; if it ends before the last batch, there are fewer costs than starts.
     """
     width = default_width(problem, starts, budget.time_limit) if width is None else width
     history: list[Progress] = []
@@ -211,9 +181,8 @@ def default_width(problem: Problem, starts: int, seconds: float) -> int:
 def initial(problem: Problem, widths: Widths, seed: int, scale: float | None = None) -> list[Tensor]:
     """Draw a balanced network: each neuron's outgoing norm is its incoming one; biases are 0.
 
-    Args:
-        scale: factor on the He draw of the first layer, W_1 ~ N(0, scale^2 2 / (n_0 + 1)). None: 0.3 for depth 2,
-            else 1.
+    `scale` is a factor on the He draw of the first layer, W_1 ~ N(0, scale^2 2 / (n_0 + 1)). None: 0.3 for depth 2,
+    else 1.
     """
     generator = torch.Generator().manual_seed(seed)
     scale = (0.3 if problem.depth == 2 else 1.0) if scale is None else scale
@@ -239,11 +208,7 @@ def _widths(problem: Problem, widths: int | Widths) -> list[int]:
 
 
 class _Trainer:
-    """The iteration of the loop: a round advances every batch that is not finished.
-
-    Attributes:
-        curves: seconds and the lowest cost of each network so far, after each round.
-    """
+    """The iteration of the loop: a round advances every batch that is not finished."""
 
     def __init__(self, problem: Problem, starts: Sequence[Weights], options: TrainerOptions) -> None:
         self._widths = [[len(W) for W in weights[:-1]] for weights in starts]
@@ -252,7 +217,7 @@ class _Trainer:
             _Group(problem, [self._widths[i] for i in members], [starts[i] for i in members], options)
             for members in self._members
         ]
-        self.curves: list[list[float]] = []
+        self.curves: list[list[float]] = []  # seconds and the lowest cost of each network so far, after each round
 
     def ends(self) -> list[tuple[list[Tensor], bool]]:
         """Return the best weights of each network, and whether it stalled."""
@@ -285,13 +250,7 @@ class _Trainer:
 
 
 class _Group:
-    """One batch on its way through Adam and L-BFGS.
-
-    Attributes:
-        best: the lowest point of each network (B, P); costs: the values there (B,).
-        stalled: networks that gain no more (B,).
-        finished: nothing is left to do.
-    """
+    """One batch on its way through Adam and L-BFGS."""
 
     def __init__(
         self, problem: Problem, widths: list[list[int]], starts: Sequence[Weights], options: TrainerOptions
@@ -303,7 +262,7 @@ class _Group:
         self._adam = Adam(self._batch.evaluate, self._batch.pack(starts), options.adam)
         self._descent: BatchedLBFGS | None = None
         self.best, self.costs = self._adam.best, self._batch.evaluate(self._adam.best)[0]
-        self.stalled = torch.zeros_like(self.costs, dtype=torch.bool)
+        self.stalled = torch.zeros_like(self.costs, dtype=torch.bool)  # networks that gain no more
         self.finished = False
 
     def networks(self) -> list[list[Tensor]]:

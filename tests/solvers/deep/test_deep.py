@@ -183,6 +183,16 @@ def test_the_nearest_fit_is_exact_and_near_where_one_neuron_carries_all_outputs(
     assert moved <= 1.001 * needed
 
 
+@pytest.mark.parametrize("dense", [2.0**24, 0.0], ids=["derivative as a matrix", "products with it"])
+def test_equal_inputs_with_other_targets_are_fitted_at_their_mean(dense: float, monkeypatch) -> None:
+    monkeypatch.setattr("covopt.solvers.training.exact_fit.DENSE", dense)
+    X, W = gaussian(4, 3, seed=2)[[0, 0, 1, 2, 3, 3, 3]], [gaussian(*s, seed=3) for s in ((8, 4), (7, 9), (2, 8))]
+    F = preactivations(make_problem(X, X[:, :2], depth=3), W)[-1]
+    problem = make_problem(X, F + 1e-3 * gaussian(7, 2, seed=4), depth=3)
+    means = torch.cat([Y.mean(dim=0).expand(len(Y), -1) for Y in problem.Y.split([2, 1, 1, 3])])
+    torch.testing.assert_close(preactivations(problem, nearest_fit(problem, W))[-1], means, rtol=0.0, atol=1e-13)
+
+
 def test_a_network_that_fits_for_the_first_time_is_a_gain_and_none_is_not() -> None:
     X = gaussian(3, 2, seed=0)
     solver = DeepSolver(make_problem(X, gaussian(3, 1, seed=1), depth=3))

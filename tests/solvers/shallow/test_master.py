@@ -20,9 +20,17 @@ def instance(seed: int, N: int = 12, n: int = 30, m: int = 3) -> tuple[torch.Ten
     return Phi, torch.randn(N, m, generator=g, dtype=torch.float64)
 
 
-def group_lasso(Phi: np.ndarray, beta: float, fit: object, lam: float, V: cp.Variable, b: cp.Variable) -> float:
+def group_lasso(Phi: torch.Tensor, Y: torch.Tensor, beta: float, lam: float, loss: str) -> float:
+    """The minimum over V and b by a conic solver; for `interpolate` that of the penalty."""
+    V, b = cp.Variable((Phi.shape[1], Y.shape[1])), cp.Variable((1, Y.shape[1]))
+    F = Phi.numpy() @ V + beta * np.ones((len(Phi), 1)) @ b
+    fit = {
+        "mse": cp.sum_squares(F - Y.numpy()),
+        "cross_entropy": cp.sum(cp.log_sum_exp(F, axis=1) - cp.sum(cp.multiply(Y.numpy(), F), axis=1)),
+        "interpolate": 0.0,
+    }[loss]
     norm = 2 * cp.sum(cp.norm(V, 2, axis=1)) + cp.sum_squares(b)
-    task = cp.Problem(cp.Minimize(fit + lam * norm))
+    task = cp.Problem(cp.Minimize(fit / len(Phi) + lam * norm), [F - Y.numpy() == 0.0] if loss == "interpolate" else [])
     task.solve(solver="CLARABEL", tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
     return float(task.value)
 
@@ -32,9 +40,7 @@ def test_mse_agrees_with_a_conic_solver(seed: int, beta: float, lam: float) -> N
     Phi, Y = instance(seed)
     problem = make_problem(Phi, Y, lam=lam, bias=beta)
     mixture = LeastSquaresDatafit(problem).solve(Phi, torch.zeros(30, dtype=torch.float64), 1e-12, never)
-    V, b = cp.Variable((30, 3)), cp.Variable((1, 3))
-    F = Phi.numpy() @ V + beta * np.ones((12, 1)) @ b
-    expected = group_lasso(Phi.numpy(), beta, cp.sum_squares(F - Y.numpy()) / 12, lam, V, b)
+    expected = group_lasso(Phi, Y, beta, lam, "mse")
     assert lam * mixture.value == pytest.approx(expected, rel=1e-7)
     # The same cost from the network itself: the value is no by-product of the coordinates.
     out = mixture_outputs(Phi, mixture.outputs, mixture.bias, beta)
@@ -51,10 +57,7 @@ def test_cross_entropy_agrees_with_a_conic_solver() -> None:
     for _ in range(12):
         mixture = fit.solve(Phi, eta, 1e-12, never)
         eta = mixture.eta
-    V, b = cp.Variable((30, 3)), cp.Variable((1, 3))
-    F = Phi.numpy() @ V + np.ones((12, 1)) @ b
-    loss = cp.sum(cp.log_sum_exp(F, axis=1) - cp.sum(cp.multiply(Y.numpy(), F), axis=1)) / 12
-    expected = group_lasso(Phi.numpy(), 1.0, loss, 1e-2, V, b)
+    expected = group_lasso(Phi, Y, 1.0, 1e-2, "cross_entropy")
     out = mixture_outputs(Phi, mixture.outputs, mixture.bias, 1.0)
     norm = 2 * mixture.outputs.norm(dim=1).sum() + mixture.bias.square().sum()
     assert float(problem.loss_at(out) + 1e-2 * norm) == pytest.approx(expected, rel=1e-6)
@@ -69,12 +72,8 @@ def test_interpolation_agrees_with_a_conic_solver() -> None:
         fit.update_multiplier(mixture.Lambda, 1.0)
         eta = mixture.eta
     parts = fit.network(Phi, mixture)
-    V, b = cp.Variable((30, 3)), cp.Variable((1, 3))
-    fits = [Phi.numpy() @ V + np.ones((12, 1)) @ b == Y.numpy()]
-    task = cp.Problem(cp.Minimize(2 * cp.sum(cp.norm(V, 2, axis=1)) + cp.sum_squares(b)), fits)
-    task.solve(solver="CLARABEL", tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
     cost = float(2 * parts[0].norm(dim=1).sum() + parts[1].square().sum())
-    assert cost == pytest.approx(float(task.value), rel=1e-6)
+    assert cost == pytest.approx(group_lasso(Phi, Y, 1.0, 1.0, "interpolate"), rel=1e-6)
     residual = mixture_outputs(Phi, parts[0], parts[1], 1.0) - Y
     assert float(residual.abs().max()) <= 1e-10
 
@@ -206,10 +205,7 @@ def test_it_reaches_the_minimum_of_a_conic_solver() -> None:
         F = Phi @ found[0] + beta * found[1]
         penalty = 2.0 * found[0].norm(dim=1).sum() + found[1].square().sum()
         cost = float(problem.loss_at(F) + lam * penalty)
-        W, c = cp.Variable(V.shape), cp.Variable((1, V.shape[1]))
-        outputs = Phi.numpy() @ W + beta * np.ones((len(Phi), 1)) @ c
-        fit = cp.sum(cp.log_sum_exp(outputs, axis=1) - cp.sum(cp.multiply(outputs, Y.numpy()), axis=1)) / len(Phi)
-        least = cp.Problem(cp.Minimize(fit + lam * (2 * cp.sum(cp.norm(W, axis=1)) + cp.sum_squares(c)))).solve()
+        least = group_lasso(Phi, Y, beta, lam, "cross_entropy")
         assert cost >= least * (1.0 - 1e-6)
         # Neurons that the minimum leaves out are the master's to drop: it stops short of v_k = 0.
         met += cost <= least * (1.0 + 1e-6)
