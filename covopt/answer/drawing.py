@@ -67,23 +67,15 @@ def plain_numbers(axis: Axis) -> None:
 
 @dataclass(frozen=True)
 class RunPicture:
-    """Contents of the figure of a run.
+    """Contents of the figure of a run."""
 
-    Attributes:
-        title: the problem in a few words.
-        history: cost and bound over time.
-        norms: |w_k|^2 + |v_k|^2 of each hidden neuron, w_k its incoming and v_k its outgoing weights (n,).
-        activations: sigma(Z) (N, n).
-        order: indices of the samples, from top to bottom (N,).
-        order_name: the quantity that sorts the samples, for the label of the axis.
-    """
-
-    title: str
-    history: Sequence[Progress]
+    title: str  # the problem in a few words
+    history: Sequence[Progress]  # cost and bound over time
+    # |w_k|^2 + |v_k|^2 of each hidden neuron, w_k its incoming and v_k its outgoing weights
     norms: Float[np.ndarray, " n"]
-    activations: Float[np.ndarray, "N n"]
-    order: NDArray[np.int64]
-    order_name: str
+    activations: Float[np.ndarray, "N n"]  # sigma(Z)
+    order: NDArray[np.int64]  # indices of the samples, from top to bottom (N,)
+    order_name: str  # the quantity that sorts the samples, for the label of the axis
 
 
 def is_picture(path: Path) -> bool:
@@ -108,17 +100,11 @@ def draw_run(picture: RunPicture, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Curve:
-    """One method in the figure of a comparison.
-
-    Attributes:
-        name: name of the method.
-        history: cost over time.
-        starts: final cost of each start.
-    """
+    """One method in the figure of a comparison."""
 
     name: str
-    history: Sequence[Progress]
-    starts: Sequence[float]
+    history: Sequence[Progress]  # cost over time
+    starts: Sequence[float]  # final cost of each start
 
 
 def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: Path) -> None:
@@ -302,45 +288,31 @@ def say(axes: Axes, text: str) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve, or dots.
+    """A curve, or dots."""
 
-    Attributes:
-        name: for the legend; empty for none.
-        x, y: the points (k,).
-        style: matplotlib's, `-` or `o` say.
-        color: a number, the same for what belongs together.
-    """
-
-    name: str
+    name: str  # for the legend; empty for none
+    # x, y: the points
     x: Float[np.ndarray, " k"]
     y: Float[np.ndarray, " k"]
-    style: str = "-"
-    color: int = 0
+    style: str = "-"  # matplotlib's, `-` or `o` say
+    color: int = 0  # a number, the same for what belongs together
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture.
+    """One picture."""
 
-    Attributes:
-        title: in a few words.
-        across, up: what the axes are.
-        lines: what is drawn, in this order.
-        regions: the number of the class at each point of a grid, the first row below; None: no grid.
-        extent: left, right, bottom and top of that grid.
-        logarithmic: the axes that are, of `x` and `y`; counted: those of whole numbers.
-        alike: whether both axes have one scale.
-    """
-
-    title: str
+    title: str  # in a few words
+    # across, up: what the axes are
     across: str
     up: str
-    lines: Sequence[Line]
+    lines: Sequence[Line]  # what is drawn, in this order
+    # the number of the class at each point of a grid, the first row below; None: no grid
     regions: Float[np.ndarray, "r c"] | None = None
-    extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)
-    logarithmic: str = ""
-    counted: str = ""
-    alike: bool = False
+    extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)  # left, right, bottom and top of that grid
+    logarithmic: str = ""  # the axes that are, of `x` and `y`
+    counted: str = ""  # those of whole numbers
+    alike: bool = False  # whether both axes have one scale
 
 
 def through(name: str, points: Float[np.ndarray, "k 2"], style: str, color: int) -> Line:

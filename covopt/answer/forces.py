@@ -29,22 +29,15 @@ LONGEST_ARROW = 0.3
 
 @dataclass(frozen=True)
 class ForcesPicture:
-    """The contents of the figure of the forces on one hidden layer.
+    """The contents of the figure of the forces on one hidden layer."""
 
-    Attributes:
-        title: the layer and the problem in a few words.
-        Z: Z_l (N, n).
-        attraction, repulsion: the derivatives of the loss, within Im Zs_{l-1} (N, n); the arrows point against them.
-        labels: each sample's class, or its first target (N,).
-        classes: whether the labels are classes.
-    """
-
-    title: str
-    Z: Float[np.ndarray, "N n"]
+    title: str  # the layer and the problem in a few words
+    Z: Float[np.ndarray, "N n"]  # Z_l
+    # attraction, repulsion: the derivatives of the loss, within Im Zs_{l-1}; the arrows point against them
     attraction: Float[np.ndarray, "N n"]
     repulsion: Float[np.ndarray, "N n"]
-    labels: NDArray
-    classes: bool
+    labels: NDArray  # each sample's class, or its first target (N,)
+    classes: bool  # whether the labels are classes
 
 
 def draw_forces(picture: ForcesPicture, path: Path) -> None:

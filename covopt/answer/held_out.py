@@ -127,19 +127,12 @@ def score(result: Result, data: Further) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of a network for M inputs.
+    """The predictions of a network for M inputs."""
 
-    Attributes:
-        outputs: (M, n_L).
-        classes: the class of each output; None where the targets are numbers.
-        labels: the class with the largest output for each row; None as before.
-        probabilities: the softmax of the outputs; None but for cross_entropy.
-    """
-
-    outputs: Float64[np.ndarray, "M nL"]
-    classes: tuple[str, ...] | None = None
-    labels: Shaped[np.ndarray, " M"] | None = None
-    probabilities: Float64[np.ndarray, "M nL"] | None = None
+    outputs: Float64[np.ndarray, "M nL"]  # (M, n_L)
+    classes: tuple[str, ...] | None = None  # the class of each output; None where the targets are numbers
+    labels: Shaped[np.ndarray, " M"] | None = None  # the class with the largest output for each row; None as before
+    probabilities: Float64[np.ndarray, "M nL"] | None = None  # the softmax of the outputs; None but for cross_entropy
 
     def write(self, path: Path, suffix: str) -> None:
         """Write them as `.csv` or `.npz`."""

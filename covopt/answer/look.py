@@ -32,20 +32,13 @@ SHADE = 0.22
 
 @dataclass(frozen=True)
 class Look:
-    """A network as a function, on the data and a little beyond.
-
-    Attributes:
-        problem, weights: the network.
-        columns: names of the inputs; None where they have none.
-        names: of the outputs or classes.
-        labels: the class of each sample (N,); None where the targets are numbers.
-    """
+    """A network as a function, on the data and a little beyond."""
 
     problem: Problem
     weights: Weights
-    columns: tuple[str, ...] | None
-    names: tuple[str, ...]
-    labels: NDArray[np.int64] | None
+    columns: tuple[str, ...] | None  # names of the inputs; None where they have none
+    names: tuple[str, ...]  # of the outputs or classes
+    labels: NDArray[np.int64] | None  # the class of each sample (N,); None where the targets are numbers
 
     @property
     def inputs(self) -> int:

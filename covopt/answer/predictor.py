@@ -40,17 +40,13 @@ else:
 
 
 class Predictor(Answer):
-    """A network with the problem that it was solved for.
+    """A network with the problem that it was solved for."""
 
-    Attributes:
-        problem, weights: what was solved, and W_1 ... W_L.
-        history: cost, bound and width over time.
-        columns, coding: names of the inputs, and how the data were scaled and coded, where they are known.
-    """
-
+    # problem, weights: what was solved, and W_1 ... W_L
     problem: Problem
     weights: list[Tensor]
-    history: list[Progress]
+    history: list[Progress]  # cost, bound and width over time
+    # columns, coding: names of the inputs, and how the data were scaled and coded, where they are known
     columns: tuple[str, ...] | None
     coding: Coding | None
 

@@ -46,25 +46,18 @@ EXACTLY = "donot_use_mm_for_euclid_dist"
 
 @dataclass(frozen=True)
 class RankOne:
-    """Bounds on networks that pass one dimension.
+    """Bounds on networks that pass one dimension."""
 
-    Attributes:
-        multipliers: p (n,) of the n different targets, in the order of their rows; they prove the lower end.
-        order: of a path through them (n,).
-        lower, upper: ends of the length of a shortest path through the targets; the upper one None where not all rows
-            were looked at.
-        charged: a lower end for outputs that may miss their targets by what is allowed.
-        diameter: at least that of the inputs of these rows.
-        rows: how many were looked at, the first ones.
-    """
-
+    # p (n,) of the n different targets, in the order of their rows; they prove the lower end
     multipliers: Float[np.ndarray, " n"]
-    order: Int[np.ndarray, " n"]
+    order: Int[np.ndarray, " n"]  # of a path through them
+    # lower, upper: ends of the length of a shortest path through the targets; the upper one None where not all rows
+    # were looked at
     lower: float
     upper: float | None
-    charged: float
-    diameter: float
-    rows: int
+    charged: float  # a lower end for outputs that may miss their targets by what is allowed
+    diameter: float  # at least that of the inputs of these rows
+    rows: int  # how many were looked at, the first ones
 
     def bound(self, depth: int) -> float:
         """L (P / diam)^(2/L) for L = `depth`; infinite where targets differ though all inputs agree, 0 for one target.

@@ -35,16 +35,11 @@ from covopt.runtime.errors import counted
 
 @dataclass(frozen=True)
 class Cone:
-    """One whole arc.
+    """One whole arc."""
 
-    Attributes:
-        ends: n_1 and n_2 in columns (2, 2).
-        phi: D X' n_1 and D X' n_2 in columns (N, 2); d: A n_1 and A n_2 (m, 2).
-    """
-
-    ends: NDArray[np.float64]
-    phi: NDArray[np.float64]
-    d: NDArray[np.float64]
+    ends: NDArray[np.float64]  # n_1 and n_2 in columns (2, 2)
+    phi: NDArray[np.float64]  # D X' n_1 and D X' n_2 in columns (N, 2)
+    d: NDArray[np.float64]  # A n_1 and A n_2 (m, 2)
 
     @staticmethod
     def of(circle: Circle, arc: Arc) -> Cone:

@@ -38,26 +38,20 @@ BITS = 320
 
 @dataclass(frozen=True)
 class Plane:
-    """The problem in whole numbers and fractions.
+    """The problem in whole numbers and fractions."""
 
-    Attributes:
-        X: X' times 2^inputs (N, 2), in whole numbers; Y: Y' (N, m).
-        shares: q (N,).
-        kappa, lam, beta: as in the module's text; slope: of the activation, `steep` over 2^fine.
-        units: s / t, by which output weights are multiplied on the way in; size: t.
-    """
-
-    X: Whole
+    X: Whole  # X' times 2^inputs (N, 2), in whole numbers
     inputs: int
-    Y: Exact
-    shares: Exact
+    Y: Exact  # Y' (N, m)
+    shares: Exact  # q (N,)
+    # kappa, lam, beta: as in the module's text; slope: of the activation, `steep` over 2^fine
     kappa: Fraction
     lam: Fraction
     beta: Fraction
     steep: int
     fine: int
-    units: Fraction
-    size: Fraction
+    units: Fraction  # s / t, by which output weights are multiplied on the way in
+    size: Fraction  # t
 
     @staticmethod
     def of(problem: Problem) -> Plane:

@@ -56,32 +56,24 @@ AGAIN = 2.0**-23
 
 @dataclass(frozen=True)
 class BranchOptions:
-    """The shape of the search.
+    """The shape of the search."""
 
-    Attributes:
-        batch: the maximum number of cones cut in one round, whatever the number of cores, so that the tree is the same.
-        slack: if a direction has a value above the target, the aim is (1 + slack) times that value.
-        most_cones: the maximum size of the tree.
-        worth: stop if doubling the time is expected to close less than this part of the distance between the bound and
-            the target (`runtime.pace`); 0: never.
-    """
-
+    # the maximum number of cones cut in one round, whatever the number of cores, so that the tree is the same
     batch: int = 512
-    slack: float = 1e-4
-    most_cones: int = 20_000_000
+    slack: float = 1e-4  # if a direction has a value above the target, the aim is (1 + slack) times that value
+    most_cones: int = 20_000_000  # the maximum size of the tree
+    # stop if doubling the time is expected to close less than this part of the distance between the bound and the
+    # target (`runtime.pace`); 0: never
     worth: float = 0.0
 
 
 @dataclass(frozen=True)
 class BranchAnswer(Answer):
-    """The result of branch and bound; the solver can start from its directions.
+    """The result of branch and bound; the solver can start from its directions."""
 
-    Attributes:
-        tree: the proof of `upper_bound` for `replay`: a code for each cone that was bounded.
-        counts: how many of the codes each view of the inputs has, where there are several (V,).
-    """
-
+    # the proof of `upper_bound` for `replay`: a code for each cone that was bounded
     tree: UInt8[np.ndarray, " n"] = field(kw_only=True)
+    # how many of the codes each view of the inputs has, where there are several
     counts: Int[np.ndarray, " V"] | None = None
 
 
@@ -326,15 +318,10 @@ def trees(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target, aim: f
 
 @dataclass(frozen=True)
 class ConeTree(DualProof):
-    """A bound from a dual point, and a tree over cones of directions for each view of the inputs, which bound h there.
+    """A bound from a dual point, and trees over cones of directions, one for each view of the inputs, that bound h."""
 
-    Attributes:
-        tree: the codes of `cones.tree`, one tree after the other.
-        counts: how many codes each tree has; None where there is one.
-    """
-
-    tree: UInt8[np.ndarray, " _"]
-    counts: Int[np.ndarray, " _"] | None = None
+    tree: UInt8[np.ndarray, " _"]  # the codes of `cones.tree`, one tree after the other
+    counts: Int[np.ndarray, " _"] | None = None  # how many codes each tree has; None where there is one
 
     kind: ClassVar[Certificate] = Certificate.BRANCH_AND_BOUND
     biases: ClassVar[tuple[type, ...]] = (Penalised, Free)

@@ -33,13 +33,9 @@ CHARGED = 2.0**-50
 
 @dataclass(frozen=True)
 class Angle(DeepProof):
-    """A bound from the angle between two samples.
+    """A bound from the angle between two samples."""
 
-    Attributes:
-        pair: the two samples (2,).
-    """
-
-    pair: Int[np.ndarray, " _"]
+    pair: Int[np.ndarray, " _"]  # the two samples (2,)
 
     kind: ClassVar[Certificate] = Certificate.ANGLE
     missing: ClassVar[str] = "The stored pair is missing or does not fit the data; certify the run again."

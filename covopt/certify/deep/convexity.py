@@ -49,13 +49,9 @@ else:
 
 @dataclass(frozen=True)
 class Convexity(DeepProof):
-    """A bound from multipliers of one sign in each column.
+    """A bound from multipliers of one sign in each column."""
 
-    Attributes:
-        multipliers: Lambda (N, m).
-    """
-
-    multipliers: Float[Tensor, "_ _"]
+    multipliers: Float[Tensor, "_ _"]  # Lambda (N, m)
 
     kind: ClassVar[Certificate] = Certificate.CONVEXITY
     effort: ClassVar[int] = 2
@@ -163,15 +159,10 @@ def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float
 
 @dataclass(frozen=True)
 class Growth:
-    """A table of T_L, the largest signal for a budget.
+    """A table of T_L, the largest signal for a budget."""
 
-    Attributes:
-        budgets: B, ascending from 0.
-        signals: upper bounds on T_L(B); the chords between them are upper bounds, too.
-    """
-
-    budgets: Float[np.ndarray, " P"]
-    signals: Float[np.ndarray, " P"]
+    budgets: Float[np.ndarray, " P"]  # B, ascending from 0
+    signals: Float[np.ndarray, " P"]  # upper bounds on T_L(B); the chords between them are upper bounds, too
 
     def least(self, signal: float) -> float:
         """Return a lower bound on the budget of this signal."""

@@ -30,15 +30,10 @@ MOST_CROSSINGS = 40_000
 
 @dataclass(frozen=True)
 class Edges:
-    """Pairs of samples, and their entries in the rows of B.
+    """Pairs of samples, and their entries in the rows of B."""
 
-    Attributes:
-        pairs: samples i and j of each edge (E, 2).
-        sizes: s and s' (E, 2), in [0, 1].
-    """
-
-    pairs: Int[Tensor, "_ _"]
-    sizes: Float[Tensor, "_ _"]
+    pairs: Int[Tensor, "_ _"]  # samples i and j of each edge (E, 2)
+    sizes: Float[Tensor, "_ _"]  # s and s' (E, 2), in [0, 1]
 
     def fits(self, problem: Problem) -> bool:
         """Return True if these are edges between the problem's samples, with s = s' if it has a bias."""

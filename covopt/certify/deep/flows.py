@@ -48,17 +48,11 @@ Flow = Float[Tensor, "E m"]
 
 @dataclass(frozen=True)
 class Incidence:
-    """The linear map B: the edges of a problem, and the added rows of cross_entropy.
-
-    Attributes:
-        problem: the problem.
-        edges: the weighted edges.
-        spread: eta; 0 for mse.
-    """
+    """The linear map B: the edges of a problem, and the added rows of cross_entropy."""
 
     problem: Problem
     edges: Edges
-    spread: float = 0.0
+    spread: float = 0.0  # eta; 0 for mse
 
     @property
     def entropy(self) -> bool:
@@ -178,19 +172,12 @@ def _penalty(problem: Problem) -> Callable[[Tensor], Tensor]:
 
 @dataclass
 class Family:
-    """The map from theta to the line of the best flow with |W|_op <= theta that a first-order method finds.
+    """The map from theta to the line of the best flow with |W|_op <= theta that a first-order method finds."""
 
-    Attributes:
-        incidence: B.
-        reach: a.
-        flows: the flow and the line of each theta so far.
-        steps: the number of steps for each flow.
-    """
-
-    incidence: Incidence
-    reach: float
-    flows: dict[float, tuple[Flow, Line]] = field(default_factory=dict)
-    steps: ClassVar[int] = 120
+    incidence: Incidence  # B
+    reach: float  # a
+    flows: dict[float, tuple[Flow, Line]] = field(default_factory=dict)  # the flow and the line of each theta so far
+    steps: ClassVar[int] = 120  # the number of steps for each flow
     _last: tuple[Tensor, Tensor] | None = None
 
     def steepest(self) -> float:
@@ -297,16 +284,12 @@ def best_flows(
 
 @dataclass(frozen=True)
 class Laplacian(DeepProof):
-    """A bound from edges between samples, for every network of the problem's depth.
+    """A bound from edges between samples, for every network of the problem's depth."""
 
-    Attributes:
-        edges: the edges and their sizes.
-        flows: flows on them (K, E, m), each of which gives a line below the loss; None where the ranks prove more.
-        spread: eta, the size of the rows added for cross_entropy (1,); None without flows.
-    """
-
-    edges: Edges
+    edges: Edges  # the edges and their sizes
+    # flows on them (K, E, m), each of which gives a line below the loss; None where the ranks prove more
     flows: Float[Tensor, "_ _ _"] | None = None
+    # eta, the size of the rows added for cross_entropy (1,); None without flows
     spread: Float[np.ndarray, " _"] | None = None
 
     kind: ClassVar[Certificate] = Certificate.LAPLACIAN

@@ -68,27 +68,17 @@ class OneInput(DeepProof):
 
 @dataclass(frozen=True)
 class Sides:
-    """A problem of one input as one of two samples, x = 1 and x = -1, in units in which the data have size 1.
+    """A problem of one input as one of two samples, x = 1 and x = -1, in units in which the data have size 1."""
 
-    Attributes:
-        targets: of the two samples, in a plane that contains both (2, 2).
-        plane: a basis of it (2, m).
-        ridge: lam / sum_i q_i x_i^2 over the samples of each side; 0 for exact fits (2,).
-        misfit: what no network fits, over lam.
-        moved: how far the exact targets, or a network that counts as an exact fit, may be from `targets` (2,).
-        lost: the rounding of `misfit`.
-        unit: the value of a unit of |W|^2 in the user's cost.
-        weights: the value of a unit of the weights in the user's.
-    """
-
-    targets: Float[np.ndarray, "2 2"]
-    plane: Float[np.ndarray, "2 _"]
-    ridge: Float[np.ndarray, " 2"]
-    misfit: float
+    targets: Float[np.ndarray, "2 2"]  # of the two samples, in a plane that contains both
+    plane: Float[np.ndarray, "2 _"]  # a basis of it (2, m)
+    ridge: Float[np.ndarray, " 2"]  # lam / sum_i q_i x_i^2 over the samples of each side; 0 for exact fits
+    misfit: float  # what no network fits, over lam
+    # how far the exact targets, or a network that counts as an exact fit, may be from `targets`
     moved: Float[np.ndarray, " 2"]
-    lost: float
-    unit: float
-    weights: float
+    lost: float  # the rounding of `misfit`
+    unit: float  # the value of a unit of |W|^2 in the user's cost
+    weights: float  # the value of a unit of the weights in the user's
 
     @staticmethod
     def of(problem: Problem) -> Sides:

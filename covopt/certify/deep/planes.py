@@ -40,28 +40,21 @@ Form = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Plane:
-    """The edges' differences of the targets in the plane of their two largest singular values.
+    """The edges' differences of the targets in the plane of their two largest singular values."""
 
-    Attributes:
-        f: these singular values f_1 >= f_2.
-        moments: sum_e |p_e|^2 exp(2 i k theta_e), k = 0, 1, 2, 3.
-        missed: an upper bound on |F' - F|_F / f_2 over all F' that a fit may have.
-        shares: (a, b) over (1 + gamma) (x, y), where gamma is the smaller over the larger eigenvalue of G.
-        tangents: the places on the way to the middle of the disc at which tangents are taken.
-        near: the relative accuracy of the minimum. The points of a circle, the hardest case, take 0.1 s.
-        most: the largest number of triangles at once; a circle needs 700.
-        thinnest: the smallest f_2 / f_1. At 0.1 this proves 0.5 % more than ranks.py, at 0.06 no more (random rows).
-        smallest: singular values below it, or above its inverse, are left to ranks.py, because their squares underflow.
-    """
-
-    f: tuple[float, float]
-    moments: Complex[Tensor, " 4"]
-    missed: float
+    f: tuple[float, float]  # these singular values f_1 >= f_2
+    moments: Complex[Tensor, " 4"]  # sum_e |p_e|^2 exp(2 i k theta_e), k = 0, 1, 2, 3
+    missed: float  # an upper bound on |F' - F|_F / f_2 over all F' that a fit may have
+    # (a, b) over (1 + gamma) (x, y), where gamma is the smaller over the larger eigenvalue of G
     shares: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+    # the places on the way to the middle of the disc at which tangents are taken
     tangents: ClassVar[tuple[float, ...]] = (1.0, 0.9, 0.7)
+    # the relative accuracy of the minimum. The points of a circle, the hardest case, take 0.1 s.
     near: ClassVar[float] = 2e-3
-    most: ClassVar[int] = 100_000
+    most: ClassVar[int] = 100_000  # the largest number of triangles at once; a circle needs 700
+    # the smallest f_2 / f_1. At 0.1 this proves 0.5 % more than ranks.py, at 0.06 no more (random rows).
     thinnest: ClassVar[float] = 0.05
+    # singular values below it, or above its inverse, are left to ranks.py, because their squares underflow
     smallest: ClassVar[float] = 1e-60
 
     @classmethod

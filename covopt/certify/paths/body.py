@@ -23,19 +23,12 @@ ENTRIES = 1 << 22
 
 @dataclass(frozen=True)
 class Body:
-    """The pre-activations of second-layer neurons.
+    """The pre-activations of second-layer neurons."""
 
-    Attributes:
-        atoms: the first layer's neurons.
-        bias: the entry of the bias column, 0 without biases.
-        price: r, at least 0; it does not matter without biases.
-        chosen: the neurons of the dictionary that a search looks at; None for all.
-    """
-
-    atoms: Dictionary
-    bias: float
-    price: float
-    chosen: Int[np.ndarray, " _"] | None = None
+    atoms: Dictionary  # the first layer's neurons
+    bias: float  # the entry of the bias column, 0 without biases
+    price: float  # r, at least 0; it does not matter without biases
+    chosen: Int[np.ndarray, " _"] | None = None  # the neurons of the dictionary that a search looks at; None for all
 
     @cached_property
     def corners(self) -> Float[Tensor, "N J"]:
@@ -72,15 +65,10 @@ class Body:
 
 @dataclass(frozen=True)
 class Directions:
-    """Unit vectors u_k of the outputs with |v| <= secant max_k <u_k, v> for every v.
-
-    Attributes:
-        vectors: (K, m).
-        secant: at least 1.
-    """
+    """Unit vectors u_k of the outputs with |v| <= secant max_k <u_k, v> for every v."""
 
     vectors: Float[np.ndarray, "K m"]
-    secant: float
+    secant: float  # at least 1
 
     @staticmethod
     def of(outputs: int, count: int) -> Directions:

@@ -28,17 +28,13 @@ class Boxes:
     """The boxes of a batch of nodes.
 
     A node has four kinds of rows, which are at least 0: t - o_j - <c, a_j>, t + <c, a_j>, c_i - low_i and high_i - c_i.
-
-    Attributes:
-        low, high: the ends, which may be infinite (B, N).
-        varies: the entries of c that are chosen; the others are 0 (B, N).
-        offsets: o (B, J).
     """
 
+    # low, high: the ends, which may be infinite
     low: Float[Tensor, "B N"]
     high: Float[Tensor, "B N"]
-    varies: Bool[Tensor, "B N"]
-    offsets: Float[Tensor, "B J"]
+    varies: Bool[Tensor, "B N"]  # the entries of c that are chosen; the others are 0
+    offsets: Float[Tensor, "B J"]  # o
 
     def only(self, keep: Tensor) -> Boxes:
         """Return the boxes of some of the nodes."""
@@ -64,18 +60,12 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Settled:
-    """Bounds and prices of each node.
+    """Bounds and prices of each node."""
 
-    Attributes:
-        prices: the best c (B, N).
-        above: the maximum at c, an upper bound on the minimum (B,).
-        below: a lower bound on it (B,).
-        plus, minus: the multipliers of both kinds of rows, which add up to 1 (B, J).
-    """
-
-    prices: Float[Tensor, "B N"]
-    above: Float[Tensor, " B"]
-    below: Float[Tensor, " B"]
+    prices: Float[Tensor, "B N"]  # the best c
+    above: Float[Tensor, " B"]  # the maximum at c, an upper bound on the minimum
+    below: Float[Tensor, " B"]  # a lower bound on it
+    # plus, minus: the multipliers of both kinds of rows, which add up to 1
     plus: Float[Tensor, "B J"]
     minus: Float[Tensor, "B J"]
 
@@ -142,12 +132,7 @@ class _Step(NamedTuple):
 
 
 class _Newton:
-    """The linearised conditions at an iterate, with a factorised matrix.
-
-    Attributes:
-        rows: those that each node has (B, R).
-        mean: the mean product of slack and multiplier (B,).
-    """
+    """The linearised conditions at an iterate, with a factorised matrix."""
 
     def __init__(self, state: _State, A: Float[Tensor, "N J"], squares: Float[Tensor, "J N*N"]) -> None:
         boxes, N, J = state.boxes, *A.shape

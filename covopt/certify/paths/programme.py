@@ -23,19 +23,12 @@ CURVED = 1e-10
 
 
 class Best(NamedTuple):
-    """The solution of a programme.
+    """The solution of a programme."""
 
-    Attributes:
-        value: of the programme: no multipliers prove more at this scale, as far as the solver is exact.
-        multipliers: L (N, m).
-        price: of a hidden bias, relative to that of a path.
-        used: how much each neuron binds (C,).
-    """
-
-    value: float
-    multipliers: Float[np.ndarray, "N m"]
-    price: float
-    used: Float[np.ndarray, " C"]
+    value: float  # of the programme: no multipliers prove more at this scale, as far as the solver is exact
+    multipliers: Float[np.ndarray, "N m"]  # L
+    price: float  # of a hidden bias, relative to that of a path
+    used: Float[np.ndarray, " C"]  # how much each neuron binds
 
 
 @dataclass(frozen=True)
@@ -44,9 +37,6 @@ class Programme:
 
     Q is the curvature of the loss and of the output's bias. Where the problem is homogeneous, 3 (<L, Y>)^(2/3) is
     maximised instead, with |L^T sigma(h)| <= |m|_1.
-
-    Attributes:
-        instance: the problem.
     """
 
     instance: Instance

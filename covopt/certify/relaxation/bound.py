@@ -41,13 +41,9 @@ Watch = Callable[[float, float], None]
 
 @dataclass(frozen=True)
 class Relaxation(DualProof):
-    """A bound from a dual point, with multipliers of the relaxation that bound its h.
+    """A bound from a dual point, with multipliers of the relaxation that bound its h."""
 
-    Attributes:
-        multipliers: the multipliers of a single piece, or of the leaves of a tree of signs.
-    """
-
-    multipliers: Multipliers
+    multipliers: Multipliers  # the multipliers of a single piece, or of the leaves of a tree of signs
 
     kind: ClassVar[Certificate] = Certificate.RELAXATION
     alternates: ClassVar[bool] = True
@@ -96,17 +92,12 @@ class SignBranching(Relaxation):
 
 @dataclass(frozen=True)
 class RelaxedBound(Proved):
-    """A proof by the relaxation, and where to continue from.
-
-    Attributes:
-        seconds: time taken.
-        relaxed: the last dual point of the first part, scaled to be feasible (N, m).
-        direction, value: the unit w, bias last, with the largest h(w) found at Lambda0, and h(w); 0 without Lambda0.
-    """
+    """A proof by the relaxation, and where to continue from."""
 
     proof: Relaxation
     seconds: float = 0.0
-    relaxed: Float[Tensor, "N m"] = field(kw_only=True)
+    relaxed: Float[Tensor, "N m"] = field(kw_only=True)  # the last dual point of the first part, scaled to be feasible
+    # direction, value: the unit w, bias last, with the largest h(w) found at Lambda0, and h(w); 0 without Lambda0
     direction: Float[Tensor, " d"] = field(kw_only=True)
     value: float = 0.0
 
@@ -175,23 +166,16 @@ class _Work:
     """The best proof so far, and the two ways to a better one.
 
     At the end the proof is made again from its multipliers, for which time is reserved.
-
-    Attributes:
-        check: the number of steps between two proofs of the first part, at first.
-        patience: it ends after this number of proofs in a row that barely raise the bound.
-        newton: the number of Newton steps of cross_entropy's proximal map.
-        stall: the relative gain below which a proof counts as no progress.
-        mixtures: the shares for which the second part grows trees at share * Lambda0 + (1 - share) * the first part's
-            Lambda: Lambda0 is best in the end, but the gaps of the others close sooner.
-        reserve: the time reserved to prove a tree again, relative to its estimate.
     """
 
-    check: ClassVar[int] = 50
-    patience: ClassVar[int] = 3
-    newton: ClassVar[int] = 4
-    stall: ClassVar[float] = 2e-5
+    check: ClassVar[int] = 50  # the number of steps between two proofs of the first part, at first
+    patience: ClassVar[int] = 3  # it ends after this number of proofs in a row that barely raise the bound
+    newton: ClassVar[int] = 4  # the number of Newton steps of cross_entropy's proximal map
+    stall: ClassVar[float] = 2e-5  # the relative gain below which a proof counts as no progress
+    # the shares for which the second part grows trees at share * Lambda0 + (1 - share) * the first part's Lambda:
+    # Lambda0 is best in the end, but the gaps of the others close sooner
     mixtures: ClassVar[tuple[float, ...]] = (1.0, 0.75, 0.5, 0.25)
-    reserve: ClassVar[float] = 1.25
+    reserve: ClassVar[float] = 1.25  # the time reserved to prove a tree again, relative to its estimate
 
     def __init__(self, problem: Problem, worth: float, budget: Budget, target: float, callback: Watch | None) -> None:
         self.problem, self.worth, self.budget = problem, worth, budget

@@ -47,17 +47,11 @@ UNDERFLOW = 2.0**-960  # a bound on the sum of all underflows, at unit scale
 
 @dataclass(frozen=True)
 class Groups:
-    """The multipliers, for Lambda at unit scale (`to_unit_scale`); any numbers give a valid bound.
+    """The multipliers, for Lambda at unit scale (`to_unit_scale`); any numbers give a valid bound."""
 
-    Attributes:
-        diagonal: c (N,).
-        labels: the group of each sample, 0 ... k - 1 (N,).
-        shared: M_pp, M_nn and M_pn (3, k, k).
-    """
-
-    diagonal: Float[Tensor, " _"]
-    labels: Int[Tensor, " _"]
-    shared: Float[Tensor, "_ _ _"]
+    diagonal: Float[Tensor, " _"]  # c (N,)
+    labels: Int[Tensor, " _"]  # the group of each sample, 0 ... k - 1 (N,)
+    shared: Float[Tensor, "_ _ _"]  # M_pp, M_nn and M_pn (3, k, k)
 
     def checked(self, samples: int) -> Groups:
         """Return the same in float64; raise a ProblemError unless they fit each other and the samples."""

@@ -33,21 +33,15 @@ LEAF, WALL = -1, -2
 
 @dataclass(frozen=True)
 class Multipliers:
-    """A proof of a bound on h: a tree of splits in preorder (node, first side, second side), and Pi at its leaves.
+    """A proof of a bound on h: a tree of splits in preorder (node, first side, second side), and Pi at its leaves."""
 
-    Attributes:
-        splits: for each node, the sample it is split at, -1 for a leaf, -2 for a wall.
-        stages: for each node, the stage in which it was split; for a leaf, the last stage plus 1.
-        heights: sqrt(f0), and sqrt(f1) of each stage after the first (S,), which the stage before must prove.
-        walls: normals a of the walls, in input coordinates, in the order of their nodes (W, d).
-        values: for each leaf of any stage, in the order of the nodes, Pi at the pairs of rows of its piece that may
-            have multipliers, the upper triangle row by row.
-    """
-
-    splits: Int[Tensor, " _"]
-    stages: Int[Tensor, " _"]
+    splits: Int[Tensor, " _"]  # for each node, the sample it is split at, -1 for a leaf, -2 for a wall
+    stages: Int[Tensor, " _"]  # for each node, the stage in which it was split; for a leaf, the last stage plus 1
+    # sqrt(f0), and sqrt(f1) of each stage after the first (S,), which the stage before must prove
     heights: Float[Tensor, " _"]
-    walls: Float[Tensor, "_ _"]
+    walls: Float[Tensor, "_ _"]  # normals a of the walls, in input coordinates, in the order of their nodes (W, d)
+    # for each leaf of any stage, in the order of the nodes, Pi at the pairs of rows of its piece that may have
+    # multipliers, the upper triangle row by row
     values: Float[Tensor, " _"]
 
     @classmethod

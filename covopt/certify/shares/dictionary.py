@@ -38,22 +38,14 @@ class Dictionary:
 
     For every unit w there are a few neurons j and a_j >= 0 with sum_j a_j <= `secant` such that each sigma(x_i w)
     differs from sum_j a_j S_ij by at most sum_j a_j missed_ij + neglected.
-
-    Attributes:
-        directions: of the neurons, in the space of the inputs (J, d).
-        values: S (N, J).
-        missed: (N, J).
-        secant: a bound on the sum of the weights.
-        neglected: what lies outside the space of the directions.
-        on_circle: the directions are in a plane, in order.
     """
 
-    directions: Float[np.ndarray, "J d"]
-    values: Float[np.ndarray, "N J"]
+    directions: Float[np.ndarray, "J d"]  # of the neurons, in the space of the inputs
+    values: Float[np.ndarray, "N J"]  # S
     missed: Float[np.ndarray, "N J"]
-    secant: float
-    neglected: float
-    on_circle: bool = True
+    secant: float  # a bound on the sum of the weights
+    neglected: float  # what lies outside the space of the directions
+    on_circle: bool = True  # the directions are in a plane, in order
 
     @staticmethod
     def of(X: Float[Tensor, "N d"], step: float) -> Dictionary:
