@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -264,6 +265,17 @@ def color_bar(
     bar.solids.set_rasterized(True)  # type: ignore[union-attr]
     bar.outline.set_visible(False)  # type: ignore[operator]
     return bar
+
+
+def draw_entries(axes: Axes, A: Float[np.ndarray, "r n"], across: str, down: str, extend: str, **style: Any) -> None:
+    """Draw a matrix entry by entry, with a colour bar that is pointed where `extend` says."""
+    extent = (0.5, A.shape[1] + 0.5, len(A) + 0.5, 0.5)
+    drawn = axes.imshow(A, extent=extent, interpolation="nearest", **style)
+    axes.set_xlabel(across)
+    axes.set_ylabel(down)
+    count_along(axes.xaxis)
+    count_along(axes.yaxis)
+    color_bar(drawn, axes, extend=extend)
 
 
 def robust_limit(values: Float[np.ndarray, "..."]) -> tuple[float, str]:

@@ -109,7 +109,7 @@ class Incidence:
         terms = self._absolute(flow)
         linear, square = flow * ends, point.square()
         lost = (flow.numel() + Y.numel() + 32) * 2.0**-52
-        moved = float(linear.abs().sum() + (flow.abs() * self._absolute_rows(Y)).sum())
+        moved = float(linear.abs().sum() + (flow.abs() * self.edges.absolute_rows(Y)).sum())
         inverse = self.problem.inverse_shares
         moved += 0.5 * float(inverse @ (terms * (point.abs() + terms)).sum(dim=1))
         base = float(linear.sum()) - 0.25 * float(inverse @ square.sum(dim=1)) - lost * moved
@@ -131,17 +131,11 @@ class Incidence:
     def _absolute(self, flow: Flow) -> Float[Tensor, "N m"]:
         """Return an upper bound on |B|^T |W|."""
         count = len(self.edges.pairs)
-        out = flow.new_zeros(self.problem.samples, flow.shape[1])
-        for k in (0, 1):
-            out.index_add_(0, self.edges.pairs[:, k], self.edges.sizes[:, k, None] * flow[:count].abs())
+        out = self.edges.absolute_scattered(flow[:count], self.problem.samples)
         if not self.spread:
             return out
         added = flow[count:].abs()
         return out + self.spread * (added + added.mean(dim=0))
-
-    def _absolute_rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
-        pairs, sizes = self.edges.pairs, self.edges.sizes
-        return sizes[:, :1] * A[pairs[:, 0]].abs() + sizes[:, 1:] * A[pairs[:, 1]].abs()
 
 
 def incidence_of(problem: Problem, edges: Edges) -> Incidence:
@@ -204,10 +198,7 @@ class Family:
     def _norm(self, ease: Float[Tensor, " N"] | float = 1.0) -> float:
         """Return an upper bound on |B diag(ease)^(1/2)|_op^2."""
         edges = self.incidence.edges
-        degrees = torch.zeros(self.incidence.problem.samples).double()
-        both = edges.sizes.sum(dim=1)
-        for k in (0, 1):
-            degrees.index_add_(0, edges.pairs[:, k], edges.sizes[:, k] * both)
+        degrees = edges.absolute_scattered(edges.sizes.sum(dim=1, keepdim=True), self.incidence.problem.samples)[:, 0]
         return float((ease * (degrees + self.incidence.spread**2)).max())
 
     def _parabola(self, theta: float) -> Flow:

@@ -27,7 +27,7 @@ from torch import Tensor
 from covopt.certify.paths.body import Body, Directions
 from covopt.certify.paths.boxes import TINY
 from covopt.certify.paths.branching import Branching, Neurons, Tree, best_with_signs
-from covopt.certify.paths.programme import Best, Programme
+from covopt.certify.paths.programme import Best, best_multipliers
 from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.certify.shares.dictionary import has_dictionary
 from covopt.certify.shares.prices import Instance, Multipliers
@@ -162,8 +162,7 @@ class Search:
     def run(self, network: list[Tensor]) -> tuple[int, list[Point]]:
         """Return the number of directions, and the points that prove the best bound; none if there was no time for one.
 
-        Args:
-            network: near the minimum, in the units of the instance; its neurons are the first of the programme.
+        The neurons of the network, near the minimum and in the units of the instance, are the first of the programme.
         """
         self.chosen = self._coarse()
         scale, self.neurons = self._start(network)
@@ -201,15 +200,13 @@ class Search:
         return [points[k] for k in needed], lower, scale
 
     def _point(self, scale: float, moving: bool) -> Point | None:
-        """Return the best multipliers at a scale with their tree; None if they were not found in time.
+        """Return the best multipliers at a scale |W_3|^2 with their tree; None if they were not found in time.
 
-        Args:
-            scale: |W_3|^2.
-            moving: the scale moves to where the multipliers prove the least.
+        A `moving` scale goes to where the multipliers prove the least.
         """
         instance, reach = self.instance, 0.5
         for _ in range(self.rounds):
-            if self.stop() or (best := Programme(instance).solve(self.neurons, scale)) is None:
+            if self.stop() or (best := best_multipliers(instance, self.neurons, scale)) is None:
                 break
             self.value = best.value
             goal = 1.0 if instance.is_homogeneous else 1.0 / math.sqrt(scale)
