@@ -57,9 +57,7 @@ class ProgressLine:
 def progress_line(time_limit: float, progress: bool | None) -> Iterator[Callback | None]:
     """Provide the callback that shows a solve on standard error; None if nothing is to be shown.
 
-    Args:
-        time_limit: seconds.
-        progress: None: on a terminal and in a notebook; True: also elsewhere; False: nothing.
+    With `progress` None it shows on a terminal and in a notebook, with True also elsewhere, with False nowhere.
     """
     if not _outermost.acquire(blocking=False):
         yield None

@@ -124,13 +124,9 @@ class DualProof(Proof):
 def dual_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -> DualBound:
     """Return the best D(t Lambda) over t in [0, 1/maximum], less its rounding.
 
-    Args:
-        Lambda: any dual point (N, m); with free biases the bound is at its part that is orthogonal to what is free.
-        maximum: a proved M >= max h there; infinity proves nothing and gives the bound 0, and so does a loss that does
-            not say how its conjugate is rounded.
-
-    Raises:
-        ProblemError: for another depth, or a `maximum` that is negative or NaN.
+    With free biases the bound is at the part of Lambda that is orthogonal to what is free. `maximum` is a proved M >=
+    max h there; infinity proves nothing and gives the bound 0, and so does a loss that does not say how its conjugate
+    is rounded. Another depth, and a `maximum` that is negative or NaN, raise a ProblemError.
     """
     if problem.depth != 2:
         raise ProblemError(

@@ -164,11 +164,7 @@ class Unproved(Proof):
     kind: ClassVar[Certificate] = Certificate.NONE
 
     def bound(self, problem: Problem) -> float:
-        """Return 0, or say what is missing.
-
-        Raises:
-            ProblemError: a file was to prove something, and does not.
-        """
+        """Return 0; raise a ProblemError if a file was to prove something and does not."""
         if self.reason:
             raise ProblemError(self.reason)
         return 0.0

@@ -71,11 +71,9 @@ class RankOne:
 
 
 def rank_one(problem: Problem, ascend: bool = True) -> RankOne:
-    """Bound the path through the targets from both sides.
+    """Bound the path through the targets from both sides; the problem's depth does not matter.
 
-    Args:
-        problem: its X (N, n_0), Y (N, n_L) and the misfit that it allows; its depth does not matter.
-        ascend: look for multipliers; else those of the spanning tree, zero.
+    Unless multipliers are looked for (`ascend`), they are those of the spanning tree, zero.
     """
     points, d = _points(problem)
     multipliers = _ascent(d) if ascend and len(points) > 2 else np.zeros(len(points))
@@ -83,14 +81,9 @@ def rank_one(problem: Problem, ascend: bool = True) -> RankOne:
 
 
 def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[np.ndarray, " n"]) -> RankOne:
-    """Evaluate the bound of these multipliers and the length of this path: all that `rank_one` states.
+    """Evaluate the bound of these multipliers and the length of the path in this order: all that `rank_one` states.
 
-    Args:
-        problem: as there.
-        multipliers: any; order: of the points on the path.
-
-    Raises:
-        ValueError: they are not for this number of points, or `order` is not one.
+    Multipliers for another number of points, and an order that is none, raise a ValueError.
     """
     points, d = _points(problem)
     n = len(points)
@@ -98,7 +91,7 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
         raise ValueError("multipliers or an order of other targets")
     size = to_unit_scale(points)[1]
     missed = 2.0 * problem.allowed_misfit * math.sqrt(problem.Y.shape[1]) * (1.0 + 2.0**-40)
-    lower = max(_held_karp(d, np.zeros(n)), _held_karp(d, multipliers)) * size
+    lower = max(_held_karp(d), _held_karp(d, multipliers)) * size
     apart = _far_apart(d, 2.0 * missed / size)
     charged = max(lower - missed * (n - 1), _held_karp(d[np.ix_(apart, apart)]) * size - missed * (len(apart) - 1))
     length = float(d[order[:-1], order[1:]].sum()) * size * (1.0 + 2.0 * n * EPS)
@@ -108,10 +101,7 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
 
 
 def _points(problem: Problem) -> tuple[Float[Tensor, "n m"], Float[np.ndarray, "n n"]]:
-    """Return the different targets of the first rows, in their order, and their distances.
-
-    The distances are in units of `to_unit_scale`, so that no square underflows.
-    """
+    """Return the different targets of the first rows, in their order, and their distances at unit scale."""
     rows = problem.Y[:ROWS].double().cpu() + 0.0  # -0 becomes 0
     _, classes = torch.unique(rows, dim=0, return_inverse=True)
     firsts = np.unique(classes.numpy(), return_index=True)[1]

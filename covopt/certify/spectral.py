@@ -335,9 +335,7 @@ def least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]
 def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, stop: Callable[[], bool]) -> float:
     """max |y_i - y_j| / |x_i - x_j| over the first rows, and the origin if beta = 0; infinite where only x agrees.
 
-    A maximum over fewer pairs, where `stop` ended it, is a bound too.
-
-    The targets' distances are less what two misfits may take away.
+    A maximum over fewer pairs, where `stop` ended it, is a bound too. Two misfits may shorten the targets' distances.
     """
     X, Y = X[:PAIRS], Y[:PAIRS]
     if problem.beta == 0.0:

@@ -75,12 +75,10 @@ class Cone:
 
 
 def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Optimum) -> Examined | None:
-    """Prove that infinitely many networks are optimal; return None without a proof.
+    """Prove that infinitely many networks are optimal, by neurons next to an optimum; return None without a proof.
 
-    Args:
-        neurons: a network next to an optimum.
-        candidates: where neurons can be, from a dual point with |A|_op <= 1 on all whole arcs.
-        estimate: of every optimum, and of every minimiser of the convex problem.
+    Candidates are where neurons can be, from a dual point with |A|_op <= 1 on all whole arcs. The estimate is of every
+    optimum, and of every minimiser of the convex problem.
     """
     cones = [Cone.of(circle, arc) for arc in candidates.whole]
     W, sizes = units(neurons)

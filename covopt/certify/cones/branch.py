@@ -89,14 +89,9 @@ def branch_and_bound(
 ) -> BranchAnswer:
     """Lower a proved bound on max_w h(w), worst cone first, until it reaches `target` or the time is over.
 
-    Args:
-        Xt: inputs with their bias column, of rank at most `LARGEST_RANK`; beyond 6, or 8 with one output, expect no
-            tight bound.
-        target: a bound that is low enough, such as 1 + eps.
-        starts: good directions of any length; they only show early that `target` cannot be reached.
-
-    Raises:
-        ProblemError: the rank is above `LARGEST_RANK`, the target negative or NaN, or Lambda not finite.
+    Beyond rank 6, or 8 with one output, expect no tight bound. `starts` are good directions of any length; they only
+    show early that `target` cannot be reached. A rank above `LARGEST_RANK`, a target that is negative or NaN, and a
+    Lambda that is not finite raise a ProblemError.
     """
     if not target >= 0.0:
         raise ProblemError(f"The target of branch and bound is {target}; give a number >= 0.")
@@ -123,10 +118,8 @@ def replay(
     """Return the bound on max_w h(w) that the leaves of a stored tree prove, from its codes alone.
 
     The cones between root and leaf are bounded too, because a leaf inherits its parent's bound. `claimed` decides for
-    which cones the first, cheap bound is enough; it cannot make the result wrong.
-
-    Raises:
-        ProblemError: the codes are not those of a tree over these roots.
+    which cones the first, cheap bound is enough; it cannot make the result wrong. Codes that are not those of a tree
+    over these roots raise a ProblemError.
     """
     frame = _Frame(Xt, Lambda)
     bounds = ConeBounds(frame.P, activation, frame.Lambda)
@@ -288,12 +281,9 @@ class _Search:
 
 
 def trees(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target, aim: float) -> BranchAnswer:
-    """Grow a tree on each view of the inputs until it proves `aim`; the neurons are rows of weights.
+    """Grow a tree on each view of the inputs until it proves that h is at most `aim`; the neurons are rows of weights.
 
-    Args:
-        Lambda: a dual point that is orthogonal to what is free.
-        target: the time for all trees, its `starts` and what a proof is `worth`.
-        aim: of the bound on h.
+    Lambda is orthogonal to what is free, and the target has the time for all trees.
     """
     deadline, options = time.perf_counter() + target.time_limit, BranchOptions(worth=target.worth)
     X, count = problem.X.double(), problem.biases.number_of_views(problem.samples)

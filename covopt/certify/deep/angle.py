@@ -83,10 +83,7 @@ def best_pair(problem: Problem) -> tuple[int, int]:
 def parallelograms(
     u: Float[Tensor, "#M n"], v: Float[Tensor, "M n"]
 ) -> tuple[Float[Tensor, " M"], Float[Tensor, " M"], Float[Tensor, " M"]]:
-    """Return |u| |v|, the area of the parallelogram and u . v, row by row.
-
-    The area is |u| times the norm of the part of v that is orthogonal to u.
-    """
+    """Return |u| |v|, the area of the parallelogram and u . v, row by row."""
     lengths, product = u.norm(dim=1) * v.norm(dim=1), (u * v).sum(dim=1)
     orthogonal = v - (product / u.square().sum(dim=1).clamp_min(1e-300))[:, None] * u
     return lengths, u.norm(dim=1) * orthogonal.norm(dim=1), product

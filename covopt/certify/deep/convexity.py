@@ -178,11 +178,7 @@ class Growth:
 
 
 def growth(depth: int, first: float, added: float, signal: float) -> Growth:
-    """Return the table of T_L for budgets up to one that reaches `signal`.
-
-    Args:
-        depth: L; first: M^2 > 0; added: q >= 0; signal: t > 0.
-    """
+    """Return the table of T_L for budgets that reach `signal`, with M^2 = `first` > 0 and q = `added` >= 0."""
     most = depth * (signal / first) ** (1.0 / depth)
     most = (min(most, signal / added) if added > 0.0 else most) * (1.0 + 1e-9)
     # Chords between this number of points are above T by about L^2 / (8 points^2), relative.

@@ -78,11 +78,7 @@ class Loop(DeepProof):
 
 
 def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loop | None:
-    """Return the best hull of the outputs in planes of two of the first principal components, or None.
-
-    Args:
-        problem: an exact fit.
-    """
+    """Return the best hull of an exact fit's outputs in planes of two of the first principal components, or None."""
     Y, _ = to_unit_scale(problem.Y.double())
     centred = Y - Y.mean(dim=0)
     directions = torch.linalg.svd(centred, full_matrices=False).Vh[:4]

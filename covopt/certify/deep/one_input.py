@@ -169,9 +169,8 @@ class Sides:
     def least(self, precision: float = 1e-7, most: int = 20_000) -> tuple[float, float, float]:
         """Return a proved lower bound in units of |W|^2, and the lengths rho and tau of the network of lowest cost.
 
-        Args:
-            precision: relative, of the bound; the misfit of an exact fit and rounding may leave more.
-            most: rectangles at most.
+        The precision is relative, and the misfit of an exact fit and rounding may leave more; `most` limits the
+        rectangles.
         """
         lengths = np.linalg.norm(self.targets, axis=1) ** (2.0 / 3.0)
         factors = np.append(0.0, 2.0 * 0.5 ** np.arange(32))

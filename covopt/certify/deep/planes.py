@@ -59,11 +59,9 @@ class Plane:
 
     @classmethod
     def of(cls, F: Float[Tensor, "E m"], missed: float) -> Plane | None:
-        """Return the plane of F, or None if F is too near to rank one.
+        """Return the plane of F = B Y, or None if F is too near to rank one.
 
-        Args:
-            F: B Y.
-            missed: an upper bound on |F' - F|_F over all F' that a fit may have, and on the rounding of F.
+        `missed` bounds |F' - F|_F over all F' that a fit may have, and the rounding of F.
         """
         P, f, _ = torch.linalg.svd(F, full_matrices=False)
         if len(f) < 2 or not cls.smallest < cls.thinnest * float(f[0]) < float(f[1]) < 1.0 / cls.smallest:

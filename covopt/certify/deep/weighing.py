@@ -159,9 +159,7 @@ class _Task:
 def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: False) -> list[Edges]:
     """Return edges with a large |B T|_* / a(B) for these targets, and those with a large bound by ranks.py, if any.
 
-    Args:
-        problem: its inputs, bias, activation and loss are used.
-        targets: T, the problem's targets or a network's outputs.
+    T are the problem's targets or a network's outputs; of the problem, its inputs, bias, activation and loss are used.
     """
     # Only the first rows, because their pairs are dense matrices.
     rows, centred = min(2000, problem.samples), problem.beta != 0.0

@@ -43,11 +43,8 @@ class Body:
     ) -> tuple[Float[np.ndarray, " B"], Int[np.ndarray, " B"]]:
         """Return an upper bound on <c, h> over all h of nonnegative weights, at least 0, rounding included.
 
-        The second array says at which neuron of the dictionary it is the largest.
-
-        Args:
-            prices: c.
-            charged: an upper bound on the error of an entry of c.
+        The second array says at which neuron of the dictionary it is the largest. An entry of c, the prices, is off by
+        at most what is `charged`.
         """
         atoms, rows = self.atoms, max(1, ENTRIES // self.atoms.values.shape[1])
         most, where = np.zeros(len(prices)), np.zeros(len(prices), dtype=int)

@@ -189,13 +189,8 @@ def settle(
 ) -> Settled:
     """Return prices of each node: the best up to the tolerance, unless they prove the goal, or none is worth a proof.
 
-    Args:
-        A: outputs of neurons on the samples, at least 0.
-        boxes: of the nodes.
-        goal: a node ends once its prices prove this.
-        hopeless: a node ends once no prices can prove this.
-        tolerance: relative.
-        iterations: at most.
+    A are outputs of neurons on the samples, at least 0. A node ends once its prices prove `goal`, or once no prices can
+    prove what is `hopeless`; the tolerance is relative.
     """
     (B, N), J = boxes.low.shape, A.shape[1]
     settled = Settled(

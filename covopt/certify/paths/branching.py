@@ -145,18 +145,11 @@ class Branching:
         stop: Callable[[], bool] = lambda: False,
         most: int = 1_000_000,
     ) -> tuple[bool, Neurons]:
-        """Improve the trees until they prove the goal, or the largest value that is met, up to the precision.
+        """Improve the trees until they prove the goal, or the largest value that is met, up to the relative precision.
 
-        Returns:
-            True if they do, and the neurons with the largest values that were met.
-
-        Args:
-            body: the neurons.
-            multipliers: Lambda.
-            goal: the value that no neuron should exceed.
-            precision: relative.
-            stop: called between batches; the search ends once it returns True.
-            most: it ends with more nodes than that.
+        Return True if they do, and the neurons with the largest values that were met. The goal is the value that no
+        neuron should exceed. The search ends earlier where `stop`, called between batches, returns True, and with more
+        than `most` nodes.
         """
         slopes, leaves = self.directions @ multipliers.T, np.flatnonzero(self.cuts == LEAF)
         above, best = np.full(len(self.of), -math.inf), 0.0

@@ -105,11 +105,7 @@ class RelaxedBound(Proved):
 def relaxed_maximum(
     Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], target: float, budget: Budget
 ) -> float:
-    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w; a tree grows until M <= target, or time is over.
-
-    Raises:
-        ProblemError: Lambda does not fit or is not finite.
-    """
+    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w, by a tree that grows until M <= target."""
     ground, Lambda = enter(Xt, activation, Lambda)
     tree = SignBranch(ground, Lambda)
     tree.grow(target / ground.size, budget)
@@ -132,10 +128,7 @@ def relaxed_bound(
     """Return the best bound found in `time_limit` seconds, or the first that reaches `target`.
 
     Args:
-        problem: a problem of depth 2.
         Lambda0: the dual point of a good network, -grad C(F) / (2 lam); without it there is no second part.
-        time_limit: seconds.
-        target: a bound that is good enough.
         refuted: end once a direction with h(w) above this is found at Lambda0, whose network is then not the best.
         start: an earlier result for the same problem, which replaces the first part.
         callback: called with (seconds, best bound).

@@ -96,14 +96,7 @@ def grouped_bound(
     most: int = 256,
     callback: Callable[[float, float], None] | None = None,
 ) -> GroupedBound:
-    """Return the best lower bound found in `time_limit` seconds, or the first that reaches `target`.
-
-    Args:
-        target: a bound that is good enough.
-
-    Raises:
-        ProblemError: for another depth.
-    """
+    """Return the best lower bound found in `time_limit` seconds, or the first that reaches `target`; for two layers."""
     if problem.depth != 2:
         raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
     budget, search = Budget(time_limit), _Search(problem)

@@ -123,10 +123,7 @@ def scaled(q: Quadratic, by: Float[Tensor, " n"]) -> Quadratic:
 
 
 def prove_groups(ground: Ground, Lambda: Float[Tensor, "N m"], groups: Groups) -> float:
-    """Return a proved bound on max |Lambda^T sigma(P w)| over unit w, in units of `ground`, from any multipliers.
-
-    It is infinite if they prove nothing.
-    """
+    """Bound max |Lambda^T sigma(P w)| over unit w, in units of `ground`, by any multipliers; infinity if they fail."""
     Lambda, size = to_unit_scale(Lambda)  # the scale of all rows, for which `Groups` are made
     Lambda = torch.where(ground.zero[:, None], 0.0, Lambda)
     admissible = Groups(groups.diagonal, groups.labels, groups.shared.clamp_min(0.0))

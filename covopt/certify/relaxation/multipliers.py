@@ -101,9 +101,8 @@ def make_stationarity(Lambda: Float[Tensor, "N m"], heights: Float[Tensor, " S"]
 def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Multipliers) -> float:
     """Return a proved bound on max |Lambda^T sigma(P w)| over |w| <= 1, in units of `ground`.
 
-    Raises:
-        ProblemError: the arrays are not a tree of splits with multipliers at its leaves, or a stage does not prove the
-            height that the next one uses.
+    Arrays that are not a tree of splits with multipliers at its leaves, and a stage that does not prove the height that
+    the next one uses, raise a ProblemError.
     """
     heights = multipliers.heights.double()
     if not _are_bounds(heights):
@@ -129,11 +128,7 @@ def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Mu
 def check_maximum(
     Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], multipliers: Multipliers
 ) -> float:
-    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w, from any multipliers.
-
-    Raises:
-        ProblemError: the arrays are not a tree of splits, or Lambda does not fit or is not finite.
-    """
+    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w, with errors as in `enter` and `proved_maximum`."""
     ground, Lambda = enter(Xt, activation, Lambda)
     return whole_maximum(ground, Lambda, proved_maximum(ground, Lambda, multipliers))
 
@@ -141,11 +136,7 @@ def check_maximum(
 def enter(
     Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"]
 ) -> tuple[Ground, Float[Tensor, "N m"]]:
-    """Return the inputs in their row space, and Lambda in double precision.
-
-    Raises:
-        ProblemError: when Lambda does not fit or is not finite.
-    """
+    """Return the inputs in their row space, and Lambda in float64; raise a ProblemError unless Lambda fits."""
     if Lambda.ndim != 2 or len(Lambda) != len(Xt):
         raise ProblemError(f"Lambda has shape {tuple(Lambda.shape)}; give one row for each of the {len(Xt)} samples.")
     if not bool(torch.isfinite(Lambda).all()):

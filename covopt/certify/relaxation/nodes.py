@@ -64,16 +64,13 @@ Sides = tuple[int, Tensor | None, list[Node]]
 
 
 class Split(NamedTuple):
-    """The result of splitting nodes: their sides, the largest h found with its direction, and the last rho.
-
-    `proving` is the time in seconds of one proof for each child.
-    """
+    """The result of splitting nodes."""
 
     sides: list[Sides]
-    value: float
-    where: Tensor
-    rho: float
-    proving: float
+    value: float  # the largest h found
+    where: Tensor  # its direction
+    rho: float  # the last one
+    proving: float  # the seconds of one proof for each child
 
 
 @dataclass(frozen=True)

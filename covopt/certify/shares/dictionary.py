@@ -49,11 +49,9 @@ class Dictionary:
 
     @staticmethod
     def of(X: Float[Tensor, "N d"], step: float) -> Dictionary:
-        """Return the dictionary of inputs of rank 3 at most, of size about 1.
+        """Return the dictionary of inputs of rank 3 at most, of size about 1, with their bias column if they have one.
 
-        Args:
-            X: the inputs, with their bias column if they have one.
-            step: the largest angle between neighbours, at most 1; at rank 3 FINEST takes the place of a smaller one.
+        The angle between neighbours is at most `step`, at most 1; at rank 3 FINEST takes the place of a smaller one.
         """
         space = RowSpace.of(X, least=1, whole=2)
         P = space.size * space.P[:, :3].numpy()

@@ -129,11 +129,8 @@ class Instance:
     ) -> float:
         """Return the bound of multipliers whose paths have prices, in units of |W|^2; 0 if nothing is proved.
 
-        Args:
-            multipliers: L.
-            most: M, the price of a path.
-            biased: omega before it is divided by M, the price of a hidden bias.
-            scale: an interval of |W_3|^2 without the bias of the output.
+        The price of a path is M = `most`, and `biased` is omega before it is divided by M, the price of a hidden bias.
+        The scale is an interval of |W_3|^2 without the bias of the output.
         """
         size = np.abs(multipliers).sum(axis=1)
         signal = float((multipliers * self.targets).sum())
