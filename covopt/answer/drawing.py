@@ -28,12 +28,9 @@ from covopt.runtime.loop import Progress
 
 COST_COLOR, BOUND_COLOR, NEURON_COLOR = "#1f3b73", "#d9822b", "#4a6fa5"
 CURVE_COLORS = (COST_COLOR, "#2a8f6d", "#a03a6b", "#7a6a2f", "#5b5b5b")
-MADE = {"Software": "covopt"}
-"""Metadata of each picture; `--force` replaces only pictures that have it."""
-LOG_RANGE = 10.0
-"""An axis is logarithmic if the ratio of its largest to its smallest value exceeds this."""
-MARGIN = 0.08
-"""A function is drawn beyond the samples by this fraction of their range."""
+MADE = {"Software": "covopt"}  # metadata of each picture; `--force` replaces only pictures that have it
+LOG_RANGE = 10.0  # an axis is logarithmic if the ratio of its largest to its smallest value exceeds this
+MARGIN = 0.08  # a function is drawn beyond the samples by this fraction of their range
 SIGNED = LinearSegmentedColormap.from_list(
     "signed", [to_rgba("#2f74c0"), to_rgba("#2f74c0", 0.0), to_rgba("#d6492f", 0.0), to_rgba("#d6492f")]
 )
@@ -303,7 +300,6 @@ class Line:
     """A curve, or dots."""
 
     name: str  # for the legend; empty for none
-    # x, y: the points
     x: Float[np.ndarray, " k"]
     y: Float[np.ndarray, " k"]
     style: str = "-"  # matplotlib's, `-` or `o` say
@@ -315,12 +311,10 @@ class Panel:
     """One picture."""
 
     title: str  # in a few words
-    # across, up: what the axes are
-    across: str
+    across: str  # what the axes are
     up: str
     lines: Sequence[Line]  # what is drawn, in this order
-    # the number of the class at each point of a grid, the first row below; None: no grid
-    regions: Float[np.ndarray, "r c"] | None = None
+    regions: Float[np.ndarray, "r c"] | None = None  # the class at each point of a grid, the first row below; or none
     extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)  # left, right, bottom and top of that grid
     logarithmic: str = ""  # the axes that are, of `x` and `y`
     counted: str = ""  # those of whole numbers

@@ -34,8 +34,7 @@ else:
     metrics = lazy("sklearn.metrics")
 
 FORMATS = (".csv", ".npz")
-REST = "rest"
-"""Names the rows that a data set leaves, in the place of a file."""
+REST = "rest"  # names the rows that a data set leaves, in the place of a file
 _FIRST = "outputs.npy"
 
 

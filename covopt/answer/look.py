@@ -19,15 +19,12 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, breakpoints, kinks, outputs, preactivations_at
 from covopt.records.colors import CLASSES, INK, on
 
-OUTPUTS, SAMPLES, NEURONS = 5, 1500, 60
-"""Numbers, samples and neurons that are drawn, at most."""
+OUTPUTS, SAMPLES, NEURONS = 5, 1500, 60  # numbers, samples and neurons that are drawn, at most
 SMOOTH, PIXELS, STRAIGHT = 400, 240, 11
 """Points along a curve that is not piecewise linear, along each side of a map, and of one with straight lines."""
-ROWS = 8192
-"""Points at which a network is evaluated at once."""
+ROWS = 8192  # points at which a network is evaluated at once
 LONGEST_NAME = 18
-SHADE = 0.22
-"""How strongly a region has the colour of its class."""
+SHADE = 0.22  # how strongly a region has the colour of its class
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,11 @@ class SolvePlan(plan.Plan):
     @gently()
     @fitted
     def carried_out(self) -> Result:
-        """Run the stages within the time that remains; raise a ProblemError if no stage finds a network."""
+        """Run the stages within the time that remains; return the result.
+
+        Raises:
+            ProblemError: no stage finds a network.
+        """
         problem, options = self.problem, self.options
         with fitting(problem.X.numel()), crew():
             incumbent = self.run()

@@ -26,8 +26,7 @@ from covopt.oracles.oracle import Answer
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
-REFUTATION_SLACK = 0.1
-"""A direction refutes a dual point only if h exceeds 1 by more than this part of the gap."""
+REFUTATION_SLACK = 0.1  # a direction refutes a dual point only if h exceeds 1 by more than this part of the gap
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,12 @@ class Target:
     time_limit: float = math.inf  # seconds; a proof that ends early has a lower bound that is proved like any other
     starts: Float[Tensor, "S d"] | None = None  # the active neurons' directions (S, n_0 + 1)
     network: list[Tensor] | None = None  # the best network, of three layers and more
-    # the proof may end at the first direction with h above this, which belongs to a worse network
-    refuted: float = math.inf
+    refuted: float = math.inf  # the proof may end at a direction with a higher h: the network is not the best
     worth: float = 0.0  # end when as much time again would take less than this part off what the bound lacks; 0: never
     steps: int = 1  # of a proof that goes on step by step, at most
-    # called with a network that the proof meets on its way; returns a cost that some network has
-    meet: Callable[[list[Tensor]], float] = lambda _: math.inf
+    meet: Callable[[list[Tensor]], float] = lambda _: math.inf  # gets a network met on the way; returns a known cost
     on_bound: Callable[[float, float], None] | None = None  # called with the elapsed seconds and the best bound
-    # proofs from the data alone call it between their steps, and end once it returns True
-    stop: Callable[[], bool] = lambda: False
+    stop: Callable[[], bool] = lambda: False  # proofs from the data alone end once it is True
 
     @property
     def point(self) -> Float[Tensor, "N m"]:
@@ -76,16 +72,13 @@ class Proof(ABC):
     lower: float  # the bound, at least 0; exactly 0 where nothing is proved
 
     kind: ClassVar[Certificate]  # the name of this kind in files and reports
-    # biases, losses, depths: those that it knows how to bound; without losses, all that `suits` allows. A subclass of
-    # such a loss counts as another loss.
-    biases: ClassVar[tuple[type, ...]] = (Penalised,)
-    losses: ClassVar[tuple[type, ...]] = ()
-    depths: ClassVar[range] = range(0)
+    biases: ClassVar[tuple[type, ...]] = (Penalised,)  # those that it can bound
+    losses: ClassVar[tuple[type, ...]] = ()  # a subclass is another loss; without losses, `suits` decides
+    depths: ClassVar[range] = range(0)  # those that it can bound
     # True if the kind alternates with a search, which continues from the violating directions
     alternates: ClassVar[bool] = False
     loose: ClassVar[bool] = False  # True if its bounds stay below the last digits of the cost
     effort: ClassVar[int] = 0  # the order in which proofs from the data alone are tried
-    # the sentence for a file that lacks an array
     missing: ClassVar[str] = "The certificate '{kind}' comes without its evidence; certify the run again."
 
     def settled(self, problem: Problem) -> Proof:

@@ -81,10 +81,7 @@ def _stop(seconds: float) -> Callable[[], bool]:
 
 
 def data_proof(problem: Problem, seconds: float) -> Proof:
-    """Return the best bound that needs the data alone, improved for `seconds`, at least 0.05.
-
-    It is the spectral one, or for three layers and more the best of its rivals.
-    """
+    """Return the best bound that needs the data alone, spectral or another, improved for `seconds`, at least 0.05."""
     stop = _stop(seconds)
     best = spectral_proof(problem, seconds)
     if problem.depth == 2:

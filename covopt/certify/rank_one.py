@@ -48,13 +48,10 @@ EXACTLY = "donot_use_mm_for_euclid_dist"
 class RankOne:
     """Bounds on networks that pass one dimension."""
 
-    # p (n,) of the n different targets, in the order of their rows; they prove the lower end
-    multipliers: Float[np.ndarray, " n"]
+    multipliers: Float[np.ndarray, " n"]  # p of the different targets, in the order of their rows; for the lower end
     order: Int[np.ndarray, " n"]  # of a path through them
-    # lower, upper: ends of the length of a shortest path through the targets; the upper one None where not all rows
-    # were looked at
-    lower: float
-    upper: float | None
+    lower: float  # of the length of a shortest path through the targets
+    upper: float | None  # of the same; None where not all rows were looked at
     charged: float  # a lower end for outputs that may miss their targets by what is allowed
     diameter: float  # at least that of the inputs of these rows
     rows: int  # how many were looked at, the first ones
@@ -71,10 +68,7 @@ class RankOne:
 
 
 def rank_one(problem: Problem, ascend: bool = True) -> RankOne:
-    """Bound the path through the targets from both sides; the problem's depth does not matter.
-
-    Unless multipliers are looked for (`ascend`), they are those of the spanning tree, zero.
-    """
+    """Bound the path through the targets from both sides; the problem's depth does not matter."""
     points, d = _points(problem)
     multipliers = _ascent(d) if ascend and len(points) > 2 else np.zeros(len(points))
     return measured(problem, multipliers, _path(d))

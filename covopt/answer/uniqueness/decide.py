@@ -38,8 +38,7 @@ UNCLEAR = (
     "On an arc of directions the dual point is too close to constant, or its maximum too close to a kink, to tell which"
     " neurons an optimum can have."
 )
-POLISHED = 1e-18
-"""A relative gap above this is too wide to list the candidates."""
+POLISHED = 1e-18  # a relative gap above this is too wide to list the candidates
 
 
 def decide(problem: Problem, weights: Weights) -> Uniqueness:

@@ -28,10 +28,8 @@ from numpy.typing import NDArray
 
 from covopt.model.problem import Problem
 
-Whole = NDArray[Any]
-"""An array of Python's whole numbers, which have no largest one."""
-Exact = NDArray[Any]
-"""An array of fractions."""
+Whole = NDArray[Any]  # an array of Python's whole numbers, which have no largest one
+Exact = NDArray[Any]  # an array of fractions
 BITS = 320
 """Numbers of a network and of a dual point have this number of binary digits, counted from that of the largest one."""
 
@@ -44,11 +42,10 @@ class Plane:
     inputs: int
     Y: Exact  # Y' (N, m)
     shares: Exact  # q (N,)
-    # kappa, lam, beta: as in the module's text; slope: of the activation, `steep` over 2^fine
-    kappa: Fraction
+    kappa: Fraction  # as in the module's text, like lam and beta
     lam: Fraction
     beta: Fraction
-    steep: int
+    steep: int  # the slope of the activation is this over 2^fine
     fine: int
     units: Fraction  # s / t, by which output weights are multiplied on the way in
     size: Fraction  # t

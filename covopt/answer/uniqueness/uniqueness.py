@@ -30,13 +30,11 @@ class Uniqueness:
 
     verdict: str  # unique, not unique or undecided; the first two are proved
     reason: str  # why, in a sentence
-    # how many directions the neurons of an optimum can have at most; None where that is not known
-    candidates: int | None = None
+    candidates: int | None = None  # directions that the neurons of an optimum can have, at most; None if unknown
     fewest: tuple[int, int] | None = None  # proved ends for the fewest neurons that an optimum has
     most: tuple[int, int] | None = None  # the same for the most
     dimension: int | None = None  # of the polytope of all optima, 0 where there is only one
-    # the smallest singular value of a matrix whose columns the proof needs to be independent
-    independence: float | None = None
+    independence: float | None = None  # the smallest singular value of a matrix whose columns are to be independent
 
     def summary(self) -> dict[str, object]:
         """Return the verdict for JSON."""

@@ -58,8 +58,7 @@ AGAIN = 2.0**-23
 class BranchOptions:
     """The shape of the search."""
 
-    # the maximum number of cones cut in one round, whatever the number of cores, so that the tree is the same
-    batch: int = 512
+    batch: int = 512  # cones cut in one round at most, for any number of cores, so that the tree is the same
     slack: float = 1e-4  # if a direction has a value above the target, the aim is (1 + slack) times that value
     most_cones: int = 20_000_000  # the maximum size of the tree
     # stop if doubling the time is expected to close less than this part of the distance between the bound and the
@@ -71,10 +70,8 @@ class BranchOptions:
 class BranchAnswer(Answer):
     """The result of branch and bound; the solver can start from its directions."""
 
-    # the proof of `upper_bound` for `replay`: a code for each cone that was bounded
-    tree: UInt8[np.ndarray, " n"] = field(kw_only=True)
-    # how many of the codes each view of the inputs has, where there are several
-    counts: Int[np.ndarray, " V"] | None = None
+    tree: UInt8[np.ndarray, " n"] = field(kw_only=True)  # a code for each cone that was bounded, for `replay`
+    counts: Int[np.ndarray, " V"] | None = None  # the number of codes of each view of the inputs, if there are several
 
 
 def branch_and_bound(

@@ -278,10 +278,8 @@ class Laplacian(DeepProof):
     """A bound from edges between samples, for every network of the problem's depth."""
 
     edges: Edges  # the edges and their sizes
-    # flows on them (K, E, m), each of which gives a line below the loss; None where the ranks prove more
-    flows: Float[Tensor, "_ _ _"] | None = None
-    # eta, the size of the rows added for cross_entropy (1,); None without flows
-    spread: Float[np.ndarray, " _"] | None = None
+    flows: Float[Tensor, "_ _ _"] | None = None  # (K, E, m), each for a line below the loss; None if ranks prove more
+    spread: Float[np.ndarray, " _"] | None = None  # eta, the size of the rows added for cross_entropy (1,)
 
     kind: ClassVar[Certificate] = Certificate.LAPLACIAN
     effort: ClassVar[int] = 1

@@ -32,8 +32,7 @@ from covopt.model.units import Units
 from covopt.runtime.loop import Certificate
 
 UNIT = 2.0**-53
-CHARGED = 2.0**-47
-"""An upper bound on the rounding of a few sums of products, relative to their absolute terms."""
+CHARGED = 2.0**-47  # an upper bound on the rounding of a few sums of products, relative to their absolute terms
 Numbers = Float[np.ndarray, "*cells"]
 
 
@@ -74,8 +73,7 @@ class Sides:
     plane: Float[np.ndarray, "2 _"]  # a basis of it (2, m)
     ridge: Float[np.ndarray, " 2"]  # lam / sum_i q_i x_i^2 over the samples of each side; 0 for exact fits
     misfit: float  # what no network fits, over lam
-    # how far the exact targets, or a network that counts as an exact fit, may be from `targets`
-    moved: Float[np.ndarray, " 2"]
+    moved: Float[np.ndarray, " 2"]  # how far exact targets, or a network that counts as an exact fit, may be from them
     lost: float  # the rounding of `misfit`
     unit: float  # the value of a unit of |W|^2 in the user's cost
     weights: float  # the value of a unit of the weights in the user's

@@ -91,8 +91,7 @@ class _Task:
     aim: Aim = nuclear  # what is maximised
     # True if X holds neurons, whose largest x^T Q x counts instead of the eigenvalues of X^T Q X
     one_by_one: bool = False
-    # the p of the p-norms, in order; the last one is within 0.02 % of the maximum
-    norms: ClassVar[tuple[int, ...]] = (8, 32, 128, 512, 2048)
+    norms: ClassVar[tuple[int, ...]] = (8, 32, 128, 512, 2048)  # p of p-norms; the last is within 0.02 % of the maximum
 
     def form(self, u: Float[Tensor, " p"]) -> Float[Tensor, "N N"]:
         """Return Q for u: roots of the edges' weights, then of the samples' weights, and logarithms of row scales."""

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from covopt.certify.shares.dictionary import CHARGED, Dictionary
 
-ENTRIES = 1 << 22
-"""Numbers of the products that are held at a time."""
+ENTRIES = 1 << 22  # numbers of the products that are held at a time
 
 
 @dataclass(frozen=True)

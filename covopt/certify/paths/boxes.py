@@ -30,9 +30,8 @@ class Boxes:
     A node has four kinds of rows, which are at least 0: t - o_j - <c, a_j>, t + <c, a_j>, c_i - low_i and high_i - c_i.
     """
 
-    # low, high: the ends, which may be infinite
-    low: Float[Tensor, "B N"]
-    high: Float[Tensor, "B N"]
+    low: Float[Tensor, "B N"]  # its lower ends, which may be infinite
+    high: Float[Tensor, "B N"]  # its upper ends
     varies: Bool[Tensor, "B N"]  # the entries of c that are chosen; the others are 0
     offsets: Float[Tensor, "B J"]  # o
 
@@ -65,9 +64,8 @@ class Settled:
     prices: Float[Tensor, "B N"]  # the best c
     above: Float[Tensor, " B"]  # the maximum at c, an upper bound on the minimum
     below: Float[Tensor, " B"]  # a lower bound on it
-    # plus, minus: the multipliers of both kinds of rows, which add up to 1
-    plus: Float[Tensor, "B J"]
-    minus: Float[Tensor, "B J"]
+    plus: Float[Tensor, "B J"]  # multipliers of the rows of either kind: they add up
+    minus: Float[Tensor, "B J"]  # to 1 together
 
     def improve(self, where: Tensor, state: _State, A: Float[Tensor, "N J"]) -> None:
         """Take over what an iterate says of these nodes."""

@@ -30,8 +30,7 @@ LEAF = -1
 class Tree:
     """Trees of the signs, one for each direction, one after the other."""
 
-    # the sample whose sign a node decides, or LEAF, in preorder; the half with h_i >= 0 comes first
-    cuts: Int[np.ndarray, " n"]
+    cuts: Int[np.ndarray, " n"]  # the sample whose sign a node decides, or LEAF, in preorder; h_i >= 0 first
     prices: Float[np.ndarray, "l N"]  # c of each leaf
 
     def leaves(self, directions: int, samples: int) -> tuple[Int[np.ndarray, " l"], Int[np.ndarray, "l N"]] | None:

@@ -15,10 +15,8 @@ from covopt.runtime.lazy import lazy
 
 clarabel: Any = lazy("clarabel")
 
-LEAST_PRICE = 1e-3
-"""The smallest price of a hidden bias, as a part of that of a path."""
-CURVED = 1e-10
-"""A curvature that keeps multipliers finite which no neuron bounds yet."""
+LEAST_PRICE = 1e-3  # the smallest price of a hidden bias, as a part of that of a path
+CURVED = 1e-10  # a curvature that keeps multipliers finite which no neuron bounds yet
 
 
 class Best(NamedTuple):

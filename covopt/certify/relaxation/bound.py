@@ -35,8 +35,7 @@ from covopt.runtime.loop import Budget, Certificate
 from covopt.runtime.pace import FAIR, Pace
 from covopt.runtime.threads import fitted
 
-Watch = Callable[[float, float], None]
-"""A function of the seconds and the best proved bound so far."""
+Watch = Callable[[float, float], None]  # a function of the seconds and the best proved bound so far
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,8 @@ class RelaxedBound(Proved):
     proof: Relaxation
     seconds: float = 0.0
     relaxed: Float[Tensor, "N m"] = field(kw_only=True)  # the last dual point of the first part, scaled to be feasible
-    # direction, value: the unit w, bias last, with the largest h(w) found at Lambda0, and h(w); 0 without Lambda0
-    direction: Float[Tensor, " d"] = field(kw_only=True)
-    value: float = 0.0
+    direction: Float[Tensor, " d"] = field(kw_only=True)  # the unit w, bias last, with the largest h found at Lambda0
+    value: float = 0.0  # h there; 0 without Lambda0
 
 
 def relaxed_maximum(

@@ -42,8 +42,7 @@ FREE, POSITIVE, NEGATIVE, STRICT, KINK = 0, 1, -1, 2, 3
 class Ground:
     """The inputs in the coordinates of their row space, at unit scale."""
 
-    # rows x_i, Xt / size in an orthonormal basis of its row space; rows that count as zero are zero
-    P: Float[Tensor, "N r"]
+    P: Float[Tensor, "N r"]  # the rows x_i of Xt / size in an orthonormal basis; those that count as zero are zero
     basis: Float[Tensor, "r d"]  # the orthonormal rows of that basis, in input coordinates
     length: Float[Tensor, " N"]  # |x_i|, and 1 for zero rows
     zero: Bool[Tensor, " N"]  # the rows that are zero

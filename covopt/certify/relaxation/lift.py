@@ -48,8 +48,7 @@ from covopt.linalg.rounding import UNIT_ROUNDOFF
 SIGNED, EQUAL, NONE = 1, 0, -1
 """A pair of rows has y_i y_j >= 0 (multiplier >= 0), y_i y_j = 0 (any multiplier), or no relation (none)."""
 
-P, N, G, ALPHA, BETA, WALL = range(6)
-"""The kinds of rows."""
+P, N, G, ALPHA, BETA, WALL = range(6)  # the kinds of rows
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,8 @@ class Piece:
     sample: Int[Tensor, " K"]  # the sample of each row, or the number of the wall
     sign: Float[Tensor, " K"]  # -1 for the rows of kinks, which are -g and -alpha
     rule: Int[Tensor, "K K"]  # SIGNED, EQUAL or NONE for every pair of rows
-    # reach, slip: bounds on |y_j| and on its error in B u, for unit w
-    reach: Float[Tensor, " K"]
-    slip: Float[Tensor, " K"]
+    reach: Float[Tensor, " K"]  # a bound on |y_j| for unit w
+    slip: Float[Tensor, " K"]  # a bound on its error in B u
 
     @property
     def gauge(self) -> Float[Tensor, " K"]:

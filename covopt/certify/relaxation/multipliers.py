@@ -37,8 +37,7 @@ class Multipliers:
 
     splits: Int[Tensor, " _"]  # for each node, the sample it is split at, -1 for a leaf, -2 for a wall
     stages: Int[Tensor, " _"]  # for each node, the stage in which it was split; for a leaf, the last stage plus 1
-    # sqrt(f0), and sqrt(f1) of each stage after the first (S,), which the stage before must prove
-    heights: Float[Tensor, " _"]
+    heights: Float[Tensor, " _"]  # sqrt(f0), and sqrt(f1) of each later stage (S,), which the stage before must prove
     walls: Float[Tensor, "_ _"]  # normals a of the walls, in input coordinates, in the order of their nodes (W, d)
     # for each leaf of any stage, in the order of the nodes, Pi at the pairs of rows of its piece that may have
     # multipliers, the upper triangle row by row

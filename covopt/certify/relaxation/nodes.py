@@ -37,17 +37,15 @@ class BranchOptions:
 class Node:
     """A piece, its bound on h^2, and the state of its solver; or, once it is split, its children."""
 
-    # states, walls: the piece
-    states: Int[Tensor, " N"]
-    walls: Float[Tensor, "k r"]
+    states: Int[Tensor, " N"]  # those of the samples
+    walls: Float[Tensor, "k r"]  # the normals of the walls
     bound: float  # a proved bound on h^2
     made: int = 0  # the stage in which it was made
     entries: Tensor | None = None  # its multipliers, packed
     moments: Tensor | None = None  # E[(w, p) (w, p)^T], w in the coordinates of the ground and p of all samples
-    # split, wall, stage: where it was split, and in which stage
-    split: int = LEAF
-    wall: Tensor | None = None
-    stage: int = 0
+    split: int = LEAF  # the sample at which it was split, or WALL
+    wall: Tensor | None = None  # the normal of the wall, if it is one
+    stage: int = 0  # in which it was split
     children: list[Node] = field(default_factory=list)
 
     def walk(self) -> Iterator[Node]:

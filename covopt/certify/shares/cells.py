@@ -19,8 +19,7 @@ from jaxtyping import Bool, Float, Int
 
 # Codes of cuts in the place of a feature: the interval of a split, the scale, and none (a leaf).
 INTERVAL, SCALE, LEAF = -1, -2, -3
-MOST_SPLITS = 8
-"""A cell has at most 2^8 corners."""
+MOST_SPLITS = 8  # a cell has at most 2^8 corners
 
 
 class Kinds:

@@ -28,8 +28,7 @@ from covopt.linalg.row_space import RowSpace
 CHARGED = 2.0**-48
 FINEST = 0.1
 """The smallest step on a sphere. It costs step^2 / 9 of an exact fit's bound, with 5,000 to 13,000 directions."""
-APART = 0.98
-"""The largest cosine between two neurons that are added together."""
+APART = 0.98  # the largest cosine between two neurons that are added together
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,8 @@ class Instance:
     missed: Float[np.ndarray, " N"]  # the misfit that is allowed
     curvature: Float[np.ndarray, " N"]  # lam / q_i, 0 for exact fits
     atoms: Dictionary  # the first layer
-    # hidden_bias, output_bias: the entries of the bias columns of the second and third layer
-    hidden_bias: float
-    output_bias: float
+    hidden_bias: float  # the entry of the second layer's bias column
+    output_bias: float  # the entry of the third layer's
     unit: float  # the value of a unit of |W|^2 in the user's cost
     weights: float  # the value of a unit of the weights in the user's
     is_homogeneous: bool  # True for exact fits without biases, for which the scale of the output layer does not matter

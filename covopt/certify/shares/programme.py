@@ -21,12 +21,9 @@ from covopt.runtime.lazy import lazy
 
 clarabel: Any = lazy("clarabel")
 
-OFF, ON, EITHER = 0, 1, 2
-"""On one sample: not active, active, and a price for both."""
-NO_WEIGHT = 1e-6
-"""Paths below this part of the largest are 0, which a solver reaches only approximately."""
-NEAR = 0.95
-"""Rows that are this part of the largest, or more, may be tight."""
+OFF, ON, EITHER = 0, 1, 2  # on one sample: not active, active, and a price for both
+NO_WEIGHT = 1e-6  # paths below this part of the largest are 0, which a solver reaches only approximately
+NEAR = 0.95  # rows that are this part of the largest, or more, may be tight
 PULL = 0.1
 """Prices that all change by their size cost half of this part of the objective. Without it a cell takes 2 to 7
 solutions instead of 1 to 2; with 0.3 the paths change so much that the cuts are worse on 5 samples."""

@@ -14,8 +14,7 @@ from jaxtyping import Float, Int
 
 GAP = 2.0**-34
 """A bound on the distance of any unit vector from the triangles: above the rounding of cuts, and of equal corners."""
-ON_CIRCLE = 1e-12
-"""Corners as near as that to a great circle are on it."""
+ON_CIRCLE = 1e-12  # corners as near as that to a great circle are on it
 
 
 def cover(normals: Float[np.ndarray, "N 3"], step: float) -> tuple[Float[np.ndarray, "J 3"], Int[np.ndarray, "T 3"]]:

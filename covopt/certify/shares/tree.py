@@ -57,7 +57,7 @@ class Search:
     meet: Callable[[Paths], float] = lambda _: math.inf
     stop: Callable[[], bool] = lambda: False  # end where it returns True
     splits: int = 6  # of a cell, at most
-    # of the dictionary that programmes held so far
+    # neurons of the dictionary that programmes held so far
     neurons: Int[np.ndarray, " _"] = field(default_factory=lambda: np.zeros(0, dtype=int))
     rows: int = 0  # of all programmes so far, each time that they were solved
     between: int = 20_000
