@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -27,12 +28,9 @@ from covopt.runtime.loop import Progress
 
 COST_COLOR, BOUND_COLOR, NEURON_COLOR = "#1f3b73", "#d9822b", "#4a6fa5"
 CURVE_COLORS = (COST_COLOR, "#2a8f6d", "#a03a6b", "#7a6a2f", "#5b5b5b")
-MADE = {"Software": "covopt"}
-"""Metadata of each picture; `--force` replaces only pictures that have it."""
-LOG_RANGE = 10.0
-"""An axis is logarithmic if the ratio of its largest to its smallest value exceeds this."""
-MARGIN = 0.08
-"""A function is drawn beyond the samples by this fraction of their range."""
+MADE = {"Software": "covopt"}  # metadata of each picture; `--force` replaces only pictures that have it
+LOG_RANGE = 10.0  # an axis is logarithmic if the ratio of its largest to its smallest value exceeds this
+MARGIN = 0.08  # a function is drawn beyond the samples by this fraction of their range
 SIGNED = LinearSegmentedColormap.from_list(
     "signed", [to_rgba("#2f74c0"), to_rgba("#2f74c0", 0.0), to_rgba("#d6492f", 0.0), to_rgba("#d6492f")]
 )
@@ -67,23 +65,15 @@ def plain_numbers(axis: Axis) -> None:
 
 @dataclass(frozen=True)
 class RunPicture:
-    """Contents of the figure of a run.
+    """Contents of the figure of a run."""
 
-    Attributes:
-        title: the problem in a few words.
-        history: cost and bound over time.
-        norms: |w_k|^2 + |v_k|^2 of each hidden neuron, w_k its incoming and v_k its outgoing weights (n,).
-        activations: sigma(Z) (N, n).
-        order: indices of the samples, from top to bottom (N,).
-        order_name: the quantity that sorts the samples, for the label of the axis.
-    """
-
-    title: str
-    history: Sequence[Progress]
+    title: str  # the problem in a few words
+    history: Sequence[Progress]  # cost and bound over time
+    # |w_k|^2 + |v_k|^2 of each hidden neuron, w_k its incoming and v_k its outgoing weights
     norms: Float[np.ndarray, " n"]
-    activations: Float[np.ndarray, "N n"]
-    order: NDArray[np.int64]
-    order_name: str
+    activations: Float[np.ndarray, "N n"]  # sigma(Z)
+    order: NDArray[np.int64]  # indices of the samples, from top to bottom (N,)
+    order_name: str  # the quantity that sorts the samples, for the label of the axis
 
 
 def is_picture(path: Path) -> bool:
@@ -108,17 +98,11 @@ def draw_run(picture: RunPicture, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Curve:
-    """One method in the figure of a comparison.
-
-    Attributes:
-        name: name of the method.
-        history: cost over time.
-        starts: final cost of each start.
-    """
+    """One method in the figure of a comparison."""
 
     name: str
-    history: Sequence[Progress]
-    starts: Sequence[float]
+    history: Sequence[Progress]  # cost over time
+    starts: Sequence[float]  # final cost of each start
 
 
 def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: Path) -> None:
@@ -280,6 +264,17 @@ def color_bar(
     return bar
 
 
+def draw_entries(axes: Axes, A: Float[np.ndarray, "r n"], across: str, down: str, extend: str, **style: Any) -> None:
+    """Draw a matrix entry by entry, with a colour bar that is pointed where `extend` says."""
+    extent = (0.5, A.shape[1] + 0.5, len(A) + 0.5, 0.5)
+    drawn = axes.imshow(A, extent=extent, interpolation="nearest", **style)
+    axes.set_xlabel(across)
+    axes.set_ylabel(down)
+    count_along(axes.xaxis)
+    count_along(axes.yaxis)
+    color_bar(drawn, axes, extend=extend)
+
+
 def robust_limit(values: Float[np.ndarray, "..."]) -> tuple[float, str]:
     """Return the limit of a colour scale that ignores outliers, and the ends that it clips."""
     sizes = np.abs(values)
@@ -302,45 +297,28 @@ def say(axes: Axes, text: str) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve, or dots.
+    """A curve, or dots."""
 
-    Attributes:
-        name: for the legend; empty for none.
-        x, y: the points (k,).
-        style: matplotlib's, `-` or `o` say.
-        color: a number, the same for what belongs together.
-    """
-
-    name: str
+    name: str  # for the legend; empty for none
     x: Float[np.ndarray, " k"]
     y: Float[np.ndarray, " k"]
-    style: str = "-"
-    color: int = 0
+    style: str = "-"  # matplotlib's, `-` or `o` say
+    color: int = 0  # a number, the same for what belongs together
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture.
+    """One picture."""
 
-    Attributes:
-        title: in a few words.
-        across, up: what the axes are.
-        lines: what is drawn, in this order.
-        regions: the number of the class at each point of a grid, the first row below; None: no grid.
-        extent: left, right, bottom and top of that grid.
-        logarithmic: the axes that are, of `x` and `y`; counted: those of whole numbers.
-        alike: whether both axes have one scale.
-    """
-
-    title: str
-    across: str
+    title: str  # in a few words
+    across: str  # what the axes are
     up: str
-    lines: Sequence[Line]
-    regions: Float[np.ndarray, "r c"] | None = None
-    extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)
-    logarithmic: str = ""
-    counted: str = ""
-    alike: bool = False
+    lines: Sequence[Line]  # what is drawn, in this order
+    regions: Float[np.ndarray, "r c"] | None = None  # the class at each point of a grid, the first row below; or none
+    extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)  # left, right, bottom and top of that grid
+    logarithmic: str = ""  # the axes that are, of `x` and `y`
+    counted: str = ""  # those of whole numbers
+    alike: bool = False  # whether both axes have one scale
 
 
 def through(name: str, points: Float[np.ndarray, "k 2"], style: str, color: int) -> Line:

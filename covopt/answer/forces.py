@@ -19,32 +19,21 @@ from covopt.answer.drawing import MADE, NEURON_COLOR, color_bar, say
 
 ATTRACTION_COLOR, REPULSION_COLOR, RAY_COLOR = "#2f6fbf", "#d06a1c", "#cfcfcf"
 MARKER: dict[str, Any] = {"s": 34, "edgecolor": "white", "linewidth": 0.6, "zorder": 3}
-ALIGNED = 0.995
-"""Neurons whose representations have a cosine above this lie on one ray."""
-LONGISH = 1.6
-"""A plane is drawn in one scale where neither side is more than this many times the other."""
-LONGEST_ARROW = 0.3
-"""The longest arrow, as a share of the picture's half width."""
+ALIGNED = 0.995  # neurons whose representations have a cosine above this lie on one ray
+LONGISH = 1.6  # a plane is drawn in one scale where neither side is more than this many times the other
+LONGEST_ARROW = 0.3  # the longest arrow, as a share of the picture's half width
 
 
 @dataclass(frozen=True)
 class ForcesPicture:
-    """The contents of the figure of the forces on one hidden layer.
+    """The contents of the figure of the forces on one hidden layer."""
 
-    Attributes:
-        title: the layer and the problem in a few words.
-        Z: Z_l (N, n).
-        attraction, repulsion: the derivatives of the loss, within Im Zs_{l-1} (N, n); the arrows point against them.
-        labels: each sample's class, or its first target (N,).
-        classes: whether the labels are classes.
-    """
-
-    title: str
-    Z: Float[np.ndarray, "N n"]
-    attraction: Float[np.ndarray, "N n"]
-    repulsion: Float[np.ndarray, "N n"]
-    labels: NDArray
-    classes: bool
+    title: str  # the layer and the problem in a few words
+    Z: Float[np.ndarray, "N n"]  # Z_l
+    attraction: Float[np.ndarray, "N n"]  # the derivative of the loss, within Im Zs_{l-1}; the arrow points against it
+    repulsion: Float[np.ndarray, "N n"]  # the same
+    labels: NDArray  # each sample's class, or its first target (N,)
+    classes: bool  # whether the labels are classes
 
 
 def draw_forces(picture: ForcesPicture, path: Path) -> None:

@@ -34,24 +34,17 @@ else:
     metrics = lazy("sklearn.metrics")
 
 FORMATS = (".csv", ".npz")
-REST = "rest"
-"""Names the rows that a data set leaves, in the place of a file."""
+REST = "rest"  # names the rows that a data set leaves, in the place of a file
 _FIRST = "outputs.npy"
 
 
 def further(
     result: Result, source: str | os.PathLike[str], *, targets: bool = True, data_dir: Path | None = None
 ) -> Further:
-    """Read data, scaled and coded as those that a network was solved with.
+    """Read data, scaled and coded as those that a network was solved with; `source` is as for `read_data`.
 
-    Args:
-        result: the network; if it was solved in Python, inputs are taken as they are.
-        source: as for `read_data`.
-        targets: require targets.
-        data_dir: where the files of mnist lie.
-
-    Raises:
-        DataError: as `read_further`; RecordError: the run does not say how its data were scaled.
+    A network that was solved in Python takes inputs as they are. A run that does not say how its data were scaled
+    raises a RecordError; other errors are those of `read_further`.
     """
     p, coding = result.problem, result.coding
     if coding is None and result.scale not in (None, "none"):
@@ -66,18 +59,10 @@ def further(
 
 
 def tested(source: str | os.PathLike[str] | None, data: Dataset, read_rest: Callable[[], Dataset]) -> Further | None:
-    """Read held-out data with targets, scaled and coded as the network's own data.
+    """Read held-out data with targets, scaled and coded as the network's own; None without a source.
 
-    Args:
-        source: as for `read_data`; `rest`: the rows that are not in the data; None: there are no held-out data.
-        data: those of the network.
-        read_rest: reads the rows that are not in the data.
-
-    Raises:
-        DataError: as `read_further`, or the data leave no rows.
-
-    Warns:
-        CovoptWarning: some of their rows equal rows of the data, inputs and targets.
+    The source `rest` is the rows that are not in the data, which `read_rest` reads. Other sources and errors are those
+    of `read_further`; there is a CovoptWarning if some rows equal rows of the data, inputs and targets.
     """
     if source is None:
         return None
@@ -127,19 +112,12 @@ def score(result: Result, data: Further) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of a network for M inputs.
+    """The predictions of a network for M inputs."""
 
-    Attributes:
-        outputs: (M, n_L).
-        classes: the class of each output; None where the targets are numbers.
-        labels: the class with the largest output for each row; None as before.
-        probabilities: the softmax of the outputs; None but for cross_entropy.
-    """
-
-    outputs: Float64[np.ndarray, "M nL"]
-    classes: tuple[str, ...] | None = None
-    labels: Shaped[np.ndarray, " M"] | None = None
-    probabilities: Float64[np.ndarray, "M nL"] | None = None
+    outputs: Float64[np.ndarray, "M nL"]  # (M, n_L)
+    classes: tuple[str, ...] | None = None  # the class of each output; None where the targets are numbers
+    labels: Shaped[np.ndarray, " M"] | None = None  # the class with the largest output for each row; None as before
+    probabilities: Float64[np.ndarray, "M nL"] | None = None  # the softmax of the outputs; None but for cross_entropy
 
     def write(self, path: Path, suffix: str) -> None:
         """Write them as `.csv` or `.npz`."""
@@ -159,11 +137,7 @@ class Predictions:
 
 
 def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:
-    """Return the network's outputs at X, and the classes that they predict.
-
-    Raises:
-        RecordError: the run holds no network that solves its problem.
-    """
+    """Return the outputs at X and the classes that they predict; raise a RecordError if no network is solved."""
     if not np.isfinite(result.cost):
         raise RecordError("The run holds no network that fits exactly; solve again.")
     F, is_likelihood = result.scores(X), isinstance(result.problem.loss, Likelihood)
@@ -176,11 +150,7 @@ def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:
 
 
 def format_of(path: Path) -> str:
-    """Return `.csv` or `.npz`.
-
-    Raises:
-        DataError: another one.
-    """
+    """Return `.csv` or `.npz`; raise a DataError for another format."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise DataError(f"{path} is of no format that predictions have; choose a name that ends in .csv or .npz.")
@@ -208,11 +178,7 @@ class HeldOut:
 
     @staticmethod
     def of(test: object, problem: Problem) -> HeldOut | None:
-        """Check a pair of held-out inputs and targets against the data of a problem; None stays None.
-
-        Raises:
-            ProblemError: it is no pair, the columns differ, or there are no data.
-        """
+        """Check a pair of held-out inputs and targets against the data of a problem; None stays None."""
         if test is None:
             return None
         if not (isinstance(test, (tuple, list)) and len(test) == 2):
@@ -236,11 +202,7 @@ class HeldOut:
 
 
 def folds_of(samples: int, folds: int, seed: int) -> list[tuple[Tensor, Tensor]]:
-    """Return (rows to solve on, rows held out) of random folds that differ by at most one row.
-
-    Raises:
-        ProblemError: there are fewer than 2 folds, or more than samples.
-    """
+    """Return (rows to solve on, rows held out) of 2 to `samples` random folds that differ by at most one row."""
     if not 2 <= folds <= samples:
         raise ProblemError(f"folds is {shown(folds)}; give a whole number from 2 to {samples}, the number of rows.")
     order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))

@@ -49,21 +49,11 @@ def covariance(result: Result, layer: int, run: drawing.RunPicture) -> Picture:
     _, Ks = result.covariances(layer)
     shown = Ks[np.ix_(run.order, run.order)]
     limit, beyond = drawing.robust_limit(shown)
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        extent = (0.5, len(shown) + 0.5, len(shown) + 0.5, 0.5)
-        low = -limit if shown.min() < 0.0 else 0.0
-        cmap = drawing.SIGNED if low < 0.0 else "magma"
-        drawn = axes.imshow(shown, cmap=cmap, vmin=low, vmax=limit, extent=extent, interpolation="nearest")
-        axes.set_xlabel(f"sample, by {run.order_name}")
-        axes.set_ylabel(f"sample, by {run.order_name}")
-        for axis in (axes.xaxis, axes.yaxis):
-            drawing.count_along(axis)
-        drawing.color_bar(drawn, axes, extend=beyond)
-
+    low = -limit if shown.min() < 0.0 else 0.0
+    style = {"cmap": drawing.SIGNED if low < 0.0 else "magma", "vmin": low, "vmax": limit}
+    side = f"sample, by {run.order_name}"
     return picture(
-        draw,
+        lambda figure: drawing.draw_entries(figure.subplots(), shown, side, side, beyond, **style),
         alt=f"The covariance of hidden layer {layer} after the activation, as an image.",
         caption=f"Hidden layer {layer}: Kσ, sample against sample, the samples sorted by {run.order_name}."
         + ("" if beyond == "neither" else " Entries beyond the scale have its last colour."),

@@ -19,33 +19,23 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, breakpoints, kinks, outputs, preactivations_at
 from covopt.records.colors import CLASSES, INK, on
 
-OUTPUTS, SAMPLES, NEURONS = 5, 1500, 60
-"""Numbers, samples and neurons that are drawn, at most."""
+OUTPUTS, SAMPLES, NEURONS = 5, 1500, 60  # numbers, samples and neurons that are drawn, at most
 SMOOTH, PIXELS, STRAIGHT = 400, 240, 11
 """Points along a curve that is not piecewise linear, along each side of a map, and of one with straight lines."""
-ROWS = 8192
-"""Points at which a network is evaluated at once."""
+ROWS = 8192  # points at which a network is evaluated at once
 LONGEST_NAME = 18
-SHADE = 0.22
-"""How strongly a region has the colour of its class."""
+SHADE = 0.22  # how strongly a region has the colour of its class
 
 
 @dataclass(frozen=True)
 class Look:
-    """A network as a function, on the data and a little beyond.
-
-    Attributes:
-        problem, weights: the network.
-        columns: names of the inputs; None where they have none.
-        names: of the outputs or classes.
-        labels: the class of each sample (N,); None where the targets are numbers.
-    """
+    """A network as a function, on the data and a little beyond."""
 
     problem: Problem
     weights: Weights
-    columns: tuple[str, ...] | None
-    names: tuple[str, ...]
-    labels: NDArray[np.int64] | None
+    columns: tuple[str, ...] | None  # names of the inputs; None where they have none
+    names: tuple[str, ...]  # of the outputs or classes
+    labels: NDArray[np.int64] | None  # the class of each sample (N,); None where the targets are numbers
 
     @property
     def inputs(self) -> int:

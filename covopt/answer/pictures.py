@@ -82,21 +82,15 @@ def matrix(A: Float[np.ndarray, "r n"], name: str, caption: str, across: str, do
     limit, beyond = drawing.robust_limit(A)
     signed = bool((A < 0.0).any())
     style = {"cmap": drawing.SIGNED if signed else "viridis_r", "vmin": -limit if signed else 0.0, "vmax": limit}
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        extent = (0.5, A.shape[1] + 0.5, len(A) + 0.5, 0.5)
-        shown = np.ma.masked_equal(A, 0.0)
-        drawn = axes.imshow(shown, extent=extent, interpolation="nearest", **style)  # type: ignore[arg-type]
-        axes.set_xlabel(across)
-        axes.set_ylabel(down)
-        for axis in (axes.xaxis, axes.yaxis):
-            drawing.count_along(axis)
-        drawing.color_bar(drawn, axes, extend=beyond)
-
+    shown = np.ma.masked_equal(A, 0.0)
     clipped = "" if beyond == "neither" else " Entries beyond the scale have its last colour."
     full_caption = f"{caption} {'Red: positive; blue: negative; z' if signed else 'Z'}eros are blank.{clipped}"
-    return picture(draw, alt=f"The matrix {name} as an image.", caption=full_caption, size=(4.6, 3.6))
+    return picture(
+        lambda figure: drawing.draw_entries(figure.subplots(), shown, across, down, beyond, **style),
+        alt=f"The matrix {name} as an image.",
+        caption=full_caption,
+        size=(4.6, 3.6),
+    )
 
 
 def panel(shown: drawing.Panel) -> Picture:

@@ -132,11 +132,7 @@ def prepared(
     spread: bool = False,
     resume: bool = False,
 ) -> SolvePlan:
-    """Check the problem and the options, and return the plan of the solve.
-
-    Raises:
-        ProblemError, InfeasibleError, ProcessError, RecordError: as `solve`.
-    """
+    """Check the problem and the options as `solve` does, and return the plan of the solve."""
     options.check(problem.depth)
     problem = problem.double()
     if spread:
@@ -155,12 +151,7 @@ def prepared(
 
 
 def _resumed(problem: Problem, options: SolveOptions, resume: bool) -> SolveOptions:
-    """Return the options with the state to resume from.
-
-    Raises:
-        ProblemError: such solves save no state.
-        RecordError: there is no state of this problem.
-    """
+    """Return the options with the state to resume from; raise an error where none exists, or none can be saved."""
     checkpoint = options.checkpoint
     if checkpoint is None:
         if resume:
@@ -202,8 +193,7 @@ def _question(problem: Problem, options: SolveOptions) -> dict[str, object]:
 def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
     """Return the problem on all processes' rows, of which this one has those of one process.
 
-    Raises:
-        ProblemError: processes cannot solve this problem together, or they hold rows of different data.
+    It raises a ProblemError where processes cannot solve it together, or hold rows of different data.
     """
     if not problem.can_be_split or method != "cone":
         raise ProblemError(

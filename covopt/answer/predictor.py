@@ -40,19 +40,13 @@ else:
 
 
 class Predictor(Answer):
-    """A network with the problem that it was solved for.
+    """A network with the problem that it was solved for."""
 
-    Attributes:
-        problem, weights: what was solved, and W_1 ... W_L.
-        history: cost, bound and width over time.
-        columns, coding: names of the inputs, and how the data were scaled and coded, where they are known.
-    """
-
-    problem: Problem
-    weights: list[Tensor]
-    history: list[Progress]
-    columns: tuple[str, ...] | None
-    coding: Coding | None
+    problem: Problem  # what was solved
+    weights: list[Tensor]  # W_1 ... W_L
+    history: list[Progress]  # cost, bound and width over time
+    columns: tuple[str, ...] | None  # names of the inputs, where they are known
+    coding: Coding | None  # how the data were scaled and coded, where that is known
 
     @property
     def widths(self) -> list[int]:

@@ -22,10 +22,8 @@ from covopt.records import numerals
 from covopt.runtime.loop import Callback, Progress
 from covopt.runtime.threads import repeating
 
-EVERY = 5.0
-"""Seconds between two lines that are not on a terminal."""
-PADDED = 110
-"""Characters of a line that replaces the one before."""
+EVERY = 5.0  # seconds between two lines that are not on a terminal
+PADDED = 110  # characters of a line that replaces the one before
 _outermost = threading.Lock()
 """Held while a function shows its progress, or is to show none: the solves within it show nothing of their own."""
 Arguments = ParamSpec("Arguments")
@@ -57,9 +55,7 @@ class ProgressLine:
 def progress_line(time_limit: float, progress: bool | None) -> Iterator[Callback | None]:
     """Provide the callback that shows a solve on standard error; None if nothing is to be shown.
 
-    Args:
-        time_limit: seconds.
-        progress: None: on a terminal and in a notebook; True: also elsewhere; False: nothing.
+    With `progress` None it shows on a terminal and in a notebook, with True also elsewhere, with False nowhere.
     """
     if not _outermost.acquire(blocking=False):
         yield None

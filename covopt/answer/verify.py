@@ -73,21 +73,13 @@ def different(stated: object, recomputed: object, rounding: float, place: str = 
 
 @dataclass(frozen=True)
 class Verification:
-    """The verdict on a stored run's files.
+    """The verdict on a stored run's files."""
 
-    Attributes:
-        passed: whether they prove what the run states and what is checked.
-        message: one sentence.
-        cost: recomputed from the stored weights.
-        lower: the bound that the stored certificate proves; None where none is stated, or it is not proved.
-        unchecked: entries and files of the run that nothing in its files proves.
-    """
-
-    passed: bool
-    message: str
-    cost: float
-    lower: float | None
-    unchecked: list[str] = field(default_factory=list)
+    passed: bool  # whether they prove what the run states and what is checked
+    message: str  # one sentence
+    cost: float  # recomputed from the stored weights
+    lower: float | None  # the bound that the stored certificate proves; None where none is stated, or it is not proved
+    unchecked: list[str] = field(default_factory=list)  # entries and files of the run that nothing in its files proves
 
 
 def of_study(
@@ -101,12 +93,9 @@ def of_study(
 ) -> Verification:
     """Check a study: the solves in it pass, and the summary agrees with them.
 
-    Args:
-        directory: of the run; kind: the name of its summary, which holds `stated`.
-        runs: of the solves in it.
-        complaints: sentences on what does not follow from the files.
-        unchecked: names of what nothing in the files proves.
-        verdict: the message of a study that passes.
+    The summary is named after its `kind` and holds what is `stated`. The `complaints` are sentences on what does not
+    follow from the files, `unchecked` names what nothing in them proves, and `verdict` is the message of a study that
+    passes.
     """
     cost = min((run.cost for run in runs.values()), default=math.nan)
     lower = max((run.lower for run in runs.values() if run.lower is not None), default=None)
@@ -171,12 +160,7 @@ def loose(directory: Path, kind: str, stated: Summary) -> list[str]:
 
 
 def first_difference(one: Problem, other: Problem, varying: Collection[str] = ()) -> str | None:
-    """Name the first difference of two problems, or None if they are the same.
-
-    Args:
-        one, other: the problems.
-        varying: names of what may differ: lam along a path, depth in a study of depths.
-    """
+    """Name the first difference of two problems, but for what may be `varying`, or None if they are the same."""
     data = {"X": (one.X, other.X), "Y": (one.Y, other.Y), "sample weights": (one.shares, other.shares)}
     same = {name: torch.equal(*(part.cpu().double() for part in pair)) for name, pair in data.items()}
     stated = other.stated()

@@ -11,10 +11,8 @@ from covopt.records.numerals import down, interval, percent_at_most, up
 from covopt.records.record import Pairs, Summary, describe, ended, headline
 from covopt.runtime.errors import counted
 
-SHORT = 7
-"""The significant digits of a result's own words."""
-OPTIMAL = "optimal"
-"""The status of a run whose proved gap is within its target."""
+SHORT = 7  # the significant digits of a result's own words
+OPTIMAL = "optimal"  # the status of a run whose proved gap is within its target
 
 
 def question(s: Summary) -> str:

@@ -56,34 +56,22 @@ MISSING = "The stored dual point is missing or does not have the shape of Y; cer
 
 
 class DualBound(NamedTuple):
-    """A bound from a dual point and a proved maximum of h there; its first three numbers are those of a `DualProof`.
+    """A bound from a dual point and a proved maximum of h there; its first three numbers are those of a `DualProof`."""
 
-    Attributes:
-        lower: the bound, at least 0; exactly 0 where nothing is proved.
-        Lambda: the dual point that proves it (N, m), scaled by t and moved into the domain of C*.
-        maximum: a proved bound on h at `Lambda`, at most 1.
-        scale: t; a proof of the maximum at the unscaled point is scaled by it too.
-    """
-
-    lower: float
-    Lambda: Float[Tensor, "N m"]
-    maximum: float
-    scale: float
+    lower: float  # the bound, at least 0; exactly 0 where nothing is proved
+    Lambda: Float[Tensor, "N m"]  # the dual point that proves it, scaled by t and moved into the domain of C*
+    maximum: float  # a proved bound on h at `Lambda`, at most 1
+    scale: float  # t; a proof of the maximum at the unscaled point is scaled by it too
 
 
 @dataclass(frozen=True)
 class DualProof(Proof):
-    """A bound D(Lambda) of two layers; its subclasses prove that h is at most 1 there.
-
-    Attributes:
-        Lambda: the dual point (N, m), already scaled.
-        maximum: M >= max_w h(w) at `Lambda`, at most 1, as it was proved.
-    """
+    """A bound D(Lambda) of two layers; its subclasses prove that h is at most 1 there."""
 
     depths: ClassVar[range] = range(2, 3)
 
-    Lambda: Float[Tensor, "_ _"] = field(metadata={"finite": False})
-    maximum: float
+    Lambda: Float[Tensor, "_ _"] = field(metadata={"finite": False})  # the dual point (N, m), already scaled
+    maximum: float  # M >= max_w h(w) at `Lambda`, at most 1, as it was proved
 
     @abstractmethod
     def proved_maximum(self, problem: Problem) -> float:
@@ -136,13 +124,9 @@ class DualProof(Proof):
 def dual_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -> DualBound:
     """Return the best D(t Lambda) over t in [0, 1/maximum], less its rounding.
 
-    Args:
-        Lambda: any dual point (N, m); with free biases the bound is at its part that is orthogonal to what is free.
-        maximum: a proved M >= max h there; infinity proves nothing and gives the bound 0, and so does a loss that does
-            not say how its conjugate is rounded.
-
-    Raises:
-        ProblemError: for another depth, or a `maximum` that is negative or NaN.
+    With free biases the bound is at the part of Lambda that is orthogonal to what is free. `maximum` is a proved M >=
+    max h there; infinity proves nothing and gives the bound 0, and so does a loss that does not say how its conjugate
+    is rounded. Another depth, and a `maximum` that is negative or NaN, raise a ProblemError.
     """
     if problem.depth != 2:
         raise ProblemError(

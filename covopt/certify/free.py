@@ -80,11 +80,9 @@ def prove(problem: Problem, Lambda: Float[Tensor, "N m"], seconds: float, gap: f
 def proved_maximum(
     problem: Problem, Lambda: Float[Tensor, "N m"], seconds: float, attained: float, near: float
 ) -> float:
-    """Return a proved bound on h at the orthogonal part of Lambda, from norms and from trees.
+    """Return a proved bound on h at the orthogonal part of Lambda, from norms and, if there are seconds, from trees.
 
-    Args:
-        problem: two layers with free biases; Lambda: any dual point (N, m).
-        seconds: for the trees, which end once their bounds are this `near`, relative, to what is `attained`.
+    The trees end once their bounds are this `near`, relative, to what is `attained`.
     """
     point = orthogonal(problem, Lambda)
     maximum = spectral_maximum(problem, Lambda)

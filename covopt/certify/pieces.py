@@ -31,10 +31,7 @@ def least_squares(
 ) -> list[float]:
     """Return lower bounds on sum_i w_i |f(x_i) - t_i|^2 over continuous f: R -> R^m of k = 1 ... `most` linear pieces.
 
-    Args:
-        x: where the samples are, in any order; finite.
-        T: the values (N, m); finite.
-        weight: w > 0; None for 1.
+    The x, in any order, and T are finite, and w = `weight` is positive, 1 by default.
     """
     order = np.argsort(x, kind="stable")
     # All runs of blocks cost the square of the number of blocks times the columns of T.

@@ -26,41 +26,25 @@ from covopt.oracles.oracle import Answer
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
-REFUTATION_SLACK = 0.1
-"""A direction refutes a dual point only if h exceeds 1 by more than this part of the gap."""
+REFUTATION_SLACK = 0.1  # a direction refutes a dual point only if h exceeds 1 by more than this part of the gap
 
 
 @dataclass(frozen=True)
 class Target:
-    """The bound that a solver asks for, and the time that the proof may take.
+    """The bound that a solver asks for, and the time that the proof may take."""
 
-    Attributes:
-        Lambda: the solver's dual point (N, m); None where a proof needs the data alone.
-        cost: of the best network.
-        gap: the relative gap that the bound should reach.
-        time_limit: seconds; a proof that ends early has a lower bound that is proved like any other.
-        starts: the active neurons' directions (S, n_0 + 1).
-        network: the best network, of three layers and more.
-        refuted: the proof may end at the first direction with h above this, which belongs to a worse network.
-        worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
-        steps: of a proof that goes on step by step, at most.
-        meet: called with a network that the proof meets on its way; returns a cost that some network has.
-        on_bound: called with the elapsed seconds and the best bound.
-        stop: proofs from the data alone call it between their steps, and end once it returns True.
-    """
-
-    Lambda: Float[Tensor, "N m"] | None = None
-    cost: float = math.inf
-    gap: float = 0.0
-    time_limit: float = math.inf
-    starts: Float[Tensor, "S d"] | None = None
-    network: list[Tensor] | None = None
-    refuted: float = math.inf
-    worth: float = 0.0
-    steps: int = 1
-    meet: Callable[[list[Tensor]], float] = lambda _: math.inf
-    on_bound: Callable[[float, float], None] | None = None
-    stop: Callable[[], bool] = lambda: False
+    Lambda: Float[Tensor, "N m"] | None = None  # the solver's dual point; None where a proof needs the data alone
+    cost: float = math.inf  # of the best network
+    gap: float = 0.0  # the relative gap that the bound should reach
+    time_limit: float = math.inf  # seconds; a proof that ends early has a lower bound that is proved like any other
+    starts: Float[Tensor, "S d"] | None = None  # the active neurons' directions (S, n_0 + 1)
+    network: list[Tensor] | None = None  # the best network, of three layers and more
+    refuted: float = math.inf  # the proof may end at a direction with a higher h: the network is not the best
+    worth: float = 0.0  # end when as much time again would take less than this part off what the bound lacks; 0: never
+    steps: int = 1  # of a proof that goes on step by step, at most
+    meet: Callable[[list[Tensor]], float] = lambda _: math.inf  # gets a network met on the way; returns a known cost
+    on_bound: Callable[[float, float], None] | None = None  # called with the elapsed seconds and the best bound
+    stop: Callable[[], bool] = lambda: False  # proofs from the data alone end once it is True
 
     @property
     def point(self) -> Float[Tensor, "N m"]:
@@ -83,27 +67,18 @@ class Proof(ABC):
 
     Fields besides `lower` are arrays (of torch or NumPy), numbers, or dataclasses of arrays, each None where a kind
     can do without it. Dimensions of arrays that a file may hold in any size are named `_`.
-
-    Attributes:
-        lower: the bound, at least 0; exactly 0 where nothing is proved.
-        kind: the name of this kind in files and reports.
-        biases, losses, depths: those that it knows how to bound; without losses, all that `suits` allows. A
-            subclass of such a loss counts as another loss.
-        alternates: True if the kind alternates with a search, which continues from the violating directions.
-        loose: True if its bounds stay below the last digits of the cost.
-        effort: the order in which proofs from the data alone are tried.
-        missing: the sentence for a file that lacks an array.
     """
 
-    lower: float
+    lower: float  # the bound, at least 0; exactly 0 where nothing is proved
 
-    kind: ClassVar[Certificate]
-    biases: ClassVar[tuple[type, ...]] = (Penalised,)
-    losses: ClassVar[tuple[type, ...]] = ()
-    depths: ClassVar[range] = range(0)
+    kind: ClassVar[Certificate]  # the name of this kind in files and reports
+    biases: ClassVar[tuple[type, ...]] = (Penalised,)  # those that it can bound
+    losses: ClassVar[tuple[type, ...]] = ()  # a subclass is another loss; without losses, `suits` decides
+    depths: ClassVar[range] = range(0)  # those that it can bound
+    # True if the kind alternates with a search, which continues from the violating directions
     alternates: ClassVar[bool] = False
-    loose: ClassVar[bool] = False
-    effort: ClassVar[int] = 0
+    loose: ClassVar[bool] = False  # True if its bounds stay below the last digits of the cost
+    effort: ClassVar[int] = 0  # the order in which proofs from the data alone are tried
     missing: ClassVar[str] = "The certificate '{kind}' comes without its evidence; certify the run again."
 
     def settled(self, problem: Problem) -> Proof:
@@ -175,22 +150,14 @@ class DeepProof(Proof):
 
 @dataclass(frozen=True)
 class Unproved(Proof):
-    """A bound without a proof.
+    """A bound without a proof."""
 
-    Attributes:
-        reason: why a file proves nothing; empty where nothing was to be proved.
-    """
-
-    reason: str = ""
+    reason: str = ""  # why a file proves nothing; empty where nothing was to be proved
 
     kind: ClassVar[Certificate] = Certificate.NONE
 
     def bound(self, problem: Problem) -> float:
-        """Return 0, or say what is missing.
-
-        Raises:
-            ProblemError: a file was to prove something, and does not.
-        """
+        """Return 0; raise a ProblemError if a file was to prove something and does not."""
         if self.reason:
             raise ProblemError(self.reason)
         return 0.0

@@ -56,15 +56,9 @@ def attainable(problem: Problem) -> Certificate:
 
 
 def read_proof(certificate: Certificate, problem: Problem, lower: float, arrays: Mapping[str, NDArray]) -> Proof:
-    """Return the proof that a file holds; one that proves nothing where an array is missing.
+    """Return the stated proof that a file holds; one that proves nothing where an array is missing.
 
-    Args:
-        certificate: the kind that the file states.
-        lower: the bound that it states.
-        arrays: what it holds; those that the kind does not need are ignored.
-
-    Raises:
-        ValueError: an array is of another kind than its field.
+    Arrays that the kind does not need are ignored; one of another kind than its field raises a ValueError.
     """
     for kind in PROOFS:
         if kind.kind is certificate and isinstance(problem.biases, kind.biases):
@@ -74,10 +68,7 @@ def read_proof(certificate: Certificate, problem: Problem, lower: float, arrays:
 
 
 def spectral_proof(problem: Problem, seconds: float) -> Proof:
-    """Return the bound for networks of every depth, not improved after `seconds`.
-
-    It is 0, and unproved, for losses without such a bound.
-    """
+    """Return the bound for networks of every depth, not improved after `seconds`; unproved for losses without one."""
     if not Spectral.applies(problem):
         return Unproved(0.0)
     return Spectral.prove(problem, Target(stop=_stop(seconds))).proof
@@ -90,11 +81,7 @@ def _stop(seconds: float) -> Callable[[], bool]:
 
 
 def data_proof(problem: Problem, seconds: float) -> Proof:
-    """Return the best bound that needs the data alone: the spectral one, and for three layers and more its rivals.
-
-    Args:
-        seconds: time limit for improving the bounds, at least 0.05.
-    """
+    """Return the best bound that needs the data alone, spectral or another, improved for `seconds`, at least 0.05."""
     stop = _stop(seconds)
     best = spectral_proof(problem, seconds)
     if problem.depth == 2:
@@ -123,15 +110,10 @@ def network_proof(problem: Problem, weights: Weights) -> Proof | None:
 
 
 def agreed(problem: Problem, weights: Weights, cost: float, lower: float) -> float:
-    """Return the bound, at most the cost of a network where rounding alone put it above.
+    """Return the bound, at most the cost of a network (NaN if none fits) where rounding alone put it above.
 
-    Args:
-        weights: of the network.
-        cost: what it costs; NaN if no network fits.
-        lower: a bound that is stated to be proved.
-
-    Raises:
-        InternalError: the bound is not finite, or above the cost by more than rounding: one of the two is wrong.
+    A bound that is not finite, or above the cost by more than rounding, raises an InternalError: one of the two is
+    wrong.
     """
     if not math.isfinite(lower) or (lower > cost and lower > cost + rounding_of(problem, weights)):
         raise InternalError(

@@ -46,25 +46,15 @@ EXACTLY = "donot_use_mm_for_euclid_dist"
 
 @dataclass(frozen=True)
 class RankOne:
-    """Bounds on networks that pass one dimension.
+    """Bounds on networks that pass one dimension."""
 
-    Attributes:
-        multipliers: p (n,) of the n different targets, in the order of their rows; they prove the lower end.
-        order: of a path through them (n,).
-        lower, upper: ends of the length of a shortest path through the targets; the upper one None where not all rows
-            were looked at.
-        charged: a lower end for outputs that may miss their targets by what is allowed.
-        diameter: at least that of the inputs of these rows.
-        rows: how many were looked at, the first ones.
-    """
-
-    multipliers: Float[np.ndarray, " n"]
-    order: Int[np.ndarray, " n"]
-    lower: float
-    upper: float | None
-    charged: float
-    diameter: float
-    rows: int
+    multipliers: Float[np.ndarray, " n"]  # p of the different targets, in the order of their rows; for the lower end
+    order: Int[np.ndarray, " n"]  # of a path through them
+    lower: float  # of the length of a shortest path through the targets
+    upper: float | None  # of the same; None where not all rows were looked at
+    charged: float  # a lower end for outputs that may miss their targets by what is allowed
+    diameter: float  # at least that of the inputs of these rows
+    rows: int  # how many were looked at, the first ones
 
     def bound(self, depth: int) -> float:
         """L (P / diam)^(2/L) for L = `depth`; infinite where targets differ though all inputs agree, 0 for one target.
@@ -78,26 +68,16 @@ class RankOne:
 
 
 def rank_one(problem: Problem, ascend: bool = True) -> RankOne:
-    """Bound the path through the targets from both sides.
-
-    Args:
-        problem: its X (N, n_0), Y (N, n_L) and the misfit that it allows; its depth does not matter.
-        ascend: look for multipliers; else those of the spanning tree, zero.
-    """
+    """Bound the path through the targets from both sides; the problem's depth does not matter."""
     points, d = _points(problem)
     multipliers = _ascent(d) if ascend and len(points) > 2 else np.zeros(len(points))
     return measured(problem, multipliers, _path(d))
 
 
 def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[np.ndarray, " n"]) -> RankOne:
-    """Evaluate the bound of these multipliers and the length of this path: all that `rank_one` states.
+    """Evaluate the bound of these multipliers and the length of the path in this order: all that `rank_one` states.
 
-    Args:
-        problem: as there.
-        multipliers: any; order: of the points on the path.
-
-    Raises:
-        ValueError: they are not for this number of points, or `order` is not one.
+    Multipliers for another number of points, and an order that is none, raise a ValueError.
     """
     points, d = _points(problem)
     n = len(points)
@@ -105,7 +85,7 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
         raise ValueError("multipliers or an order of other targets")
     size = to_unit_scale(points)[1]
     missed = 2.0 * problem.allowed_misfit * math.sqrt(problem.Y.shape[1]) * (1.0 + 2.0**-40)
-    lower = max(_held_karp(d, np.zeros(n)), _held_karp(d, multipliers)) * size
+    lower = max(_held_karp(d), _held_karp(d, multipliers)) * size
     apart = _far_apart(d, 2.0 * missed / size)
     charged = max(lower - missed * (n - 1), _held_karp(d[np.ix_(apart, apart)]) * size - missed * (len(apart) - 1))
     length = float(d[order[:-1], order[1:]].sum()) * size * (1.0 + 2.0 * n * EPS)
@@ -115,10 +95,7 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
 
 
 def _points(problem: Problem) -> tuple[Float[Tensor, "n m"], Float[np.ndarray, "n n"]]:
-    """Return the different targets of the first rows, in their order, and their distances.
-
-    The distances are in units of `to_unit_scale`, so that no square underflows.
-    """
+    """Return the different targets of the first rows, in their order, and their distances at unit scale."""
     rows = problem.Y[:ROWS].double().cpu() + 0.0  # -0 becomes 0
     _, classes = torch.unique(rows, dim=0, return_inverse=True)
     firsts = np.unique(classes.numpy(), return_index=True)[1]

@@ -57,8 +57,7 @@ from covopt.model.loss import CrossEntropy, Interpolation, MeanSquaredError
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Certificate
 
-Line = tuple[float, float]
-"""(b, g): C(F) >= b - g tau for every F with |H F|_* = tau; g >= 0."""
+Line = tuple[float, float]  # (b, g): C(F) >= b - g tau for every F with |H F|_* = tau; g >= 0
 
 PAIRS = 2048  # rows that are compared with each other, the first ones (memory and time grow as the square)
 # What rounding may cost:
@@ -68,13 +67,10 @@ UNDERFLOW = 2.0**-1000  # the same, absolute, for squares below float64's range
 
 LINES, SMALLEST = 24, 1e-6
 """Lines below phi at the start, theta falling geometrically from its largest value by the second in all."""
-REFINEMENTS = 60
-"""Lines that are added, at most."""
-ASCENTS = 60
-"""Proximal steps for each of cross_entropy's lines."""
+REFINEMENTS = 60  # lines that are added, at most
+ASCENTS = 60  # proximal steps for each of cross_entropy's lines
 
-LOSSES = (MeanSquaredError, CrossEntropy, Interpolation)
-"""The losses of which bounds from the data alone are known."""
+LOSSES = (MeanSquaredError, CrossEntropy, Interpolation)  # the losses of which bounds from the data alone are known
 
 
 @dataclass(frozen=True)
@@ -335,9 +331,7 @@ def least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]
 def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, stop: Callable[[], bool]) -> float:
     """max |y_i - y_j| / |x_i - x_j| over the first rows, and the origin if beta = 0; infinite where only x agrees.
 
-    A maximum over fewer pairs, where `stop` ended it, is a bound too.
-
-    The targets' distances are less what two misfits may take away.
+    A maximum over fewer pairs, where `stop` ended it, is a bound too. Two misfits may shorten the targets' distances.
     """
     X, Y = X[:PAIRS], Y[:PAIRS]
     if problem.beta == 0.0:

@@ -214,16 +214,14 @@ def test_deep_networks_of_inputs_that_float32_cannot_square() -> None:
     assert found.cost <= constant * (1.0 + 1e-9)
 
 
-def test_the_bound_by_norms_is_attained_by_two_samples() -> None:
-    """x = 0, 1 and Lambda = -+1/2: the neuron x_+ has h = 1/2 = |Lambda| |H x|, without a skip by all of sigma."""
+def test_what_two_samples_attain_and_pay() -> None:
+    """x = 0, 1 and Lambda = -+1/2: the neuron x_+ has h = 1/2 = |Lambda| |H x|, without a skip by all of sigma.
+
+    Of d = (1, 1) / 10, which is not orthogonal to constants, it sees 1/10, so that h is off by as much.
+    """
     p = make_problem([[0.0], [1.0]], [[0.0], [1.0]], lam=0.1, bias="free", free=True)
     Lambda = torch.tensor([[-0.5], [0.5]], dtype=torch.float64)
     assert 0.5 <= free.spectral_maximum(p, Lambda) <= 0.5 * (1 + 1e-9)
-
-
-def test_a_dual_point_that_is_not_quite_orthogonal_pays_for_it() -> None:
-    """x = 0, 1: of d = (1, 1) / 10 the neuron x_+ sees 1/10, so that h is off by as much."""
-    p = make_problem([[0.0], [1.0]], [[0.0], [1.0]], lam=0.1, bias="free", free=True)
     assert widened(p, 0.1 * math.sqrt(2.0), 0.5) >= 0.6
 
 

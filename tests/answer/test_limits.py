@@ -97,10 +97,13 @@ def test_the_price_of_a_tree_is_that_of_its_leaves(monkeypatch, question):
     assert tree.price == pytest.approx(TICK * (clock.proofs - before))
 
 
+def three_layers():
+    problem = make_problem(gaussian(12, 3, seed=3), gaussian(12, 2, seed=4), lam=1e-2, depth=3)
+    return problem, [gaussian(4, 4, seed=5), gaussian(4, 5, seed=6), gaussian(2, 5, seed=7)]
+
+
 def test_layers_are_examined_only_where_there_is_time_to_report_them(monkeypatch):
-    X, Y = gaussian(12, 3, seed=3), gaussian(12, 2, seed=4)
-    problem = make_problem(X, Y, lam=1e-2, depth=3)
-    weights = [gaussian(4, 4, seed=5), gaussian(4, 5, seed=6), gaussian(2, 5, seed=7)]
+    problem, weights = three_layers()
     found, _ = examine(problem, weights, SolveOptions(Budget(2.0)), improve=False)
     assert [layer.layer for layer in found] == [1, 2]
     monkeypatch.setattr(layers, "report", pytest.fail)
@@ -111,9 +114,7 @@ def test_layers_are_examined_only_where_there_is_time_to_report_them(monkeypatch
 
 
 def test_reports_are_paid_for_before_blocks_are_solved(monkeypatch):
-    X, Y = gaussian(12, 3, seed=3), gaussian(12, 2, seed=4)
-    problem = make_problem(X, Y, lam=1e-2, depth=3)
-    weights = [gaussian(4, 4, seed=5), gaussian(4, 5, seed=6), gaussian(2, 5, seed=7)]
+    problem, weights = three_layers()
     now, told = [time.perf_counter()], layers.report
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 

@@ -30,20 +30,16 @@ from covopt.runtime.loop import Progress
 
 
 def test_a_result_says_itself_in_five_lines() -> None:
-    result = toy_result(bias=0.7)
+    result = toy_result(bias=0.7, proved=True)
     lines = repr(result).splitlines()
     assert len(lines) == 5
     assert lines[0] == record.headline(result.summary())
     assert result.cost <= float(lines[1].split()[1]) <= result.cost * (1 + 1e-6)
+    assert float(lines[2].split()[2]) <= result.lower
+    assert str(result.certificate) in lines[2]
     assert lines[3].split(maxsplit=1)[1] == "4 hidden neurons"
     assert str(result.status) in lines[4]
     assert len(repr(Result(result.problem, "cone", "none", 0)).splitlines()) == 5
-
-
-def test_a_proved_bound_is_rounded_downwards_in_the_five_lines() -> None:
-    result = toy_result(proved=True)
-    assert float(repr(result).splitlines()[2].split()[2]) <= result.lower
-    assert str(result.certificate) in repr(result)
 
 
 def test_a_result_draws_itself() -> None:
@@ -56,19 +52,13 @@ def test_a_result_draws_itself() -> None:
     np.testing.assert_array_equal(costs, [p.cost for p in plane.history if np.isfinite(p.cost)])
 
 
-def test_the_names_of_a_data_frame_are_kept(tmp_path: Path) -> None:
-    frame = pandas.DataFrame({"age": [1.0, 2.0, 3.0], "height": [0.0, 1.0, 0.5]})
-    result = solve(frame, [0.0, 1.0, 0.5], lam=0.1, time_limit=5)
-    assert result.columns == ("age", "height")
-    result.save(tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "origin.json").read_text())["columns"] == ["age", "height"]
-    assert solve(frame.to_numpy(), [0.0, 1.0, 0.5], lam=0.1, time_limit=5).columns is None
-
-
-def test_predict_follows_the_names_of_a_data_frame(tmp_path: Path) -> None:
+def test_the_names_of_a_data_frame_are_kept_and_predict_follows_them(tmp_path: Path) -> None:
     frame = pandas.DataFrame({"age": [1.0, 2.0, 3.0], "height": [0.0, 1.0, 0.5]})
     result = solve(frame, [0.0, 1.0, 0.5], lam=0.01, max_iterations=2)
+    assert result.columns == ("age", "height")
+    assert solve(frame.to_numpy(), [0.0, 1.0, 0.5], lam=0.01, max_iterations=2).columns is None
     result.save(tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "origin.json").read_text())["columns"] == ["age", "height"]
     turned = frame[["height", "age"]]
     for network in (result, load(tmp_path / "run")):
         outputs = network.predict(frame.to_numpy())

@@ -212,6 +212,9 @@ def test_a_network_that_is_no_optimum_gets_no_verdict():
     assert "close enough to an optimum" in found.reason
 
 
+THREE = np.stack([np.cos([0.0, 2.0, 4.0]), np.sin([0.0, 2.0, 4.0])], axis=1)
+
+
 def pairs_of_neurons(directions, c):
     """What `polytope` proves of neurons w_j and -w_j with the output 1, all of the w_j first, of the sizes c."""
     X = np.random.default_rng(4).standard_normal((7, 2))
@@ -224,8 +227,7 @@ def pairs_of_neurons(directions, c):
 
 def test_pairs_share_the_linear_part_where_there_are_more_of_them_than_numbers_in_it():
     """M o = B of one output has two rows: its solution is one point for two pairs, and a line for three."""
-    angles = np.array([0.0, 2.0, 4.0])
-    W = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    W = THREE.copy()
     assert pairs_of_neurons(W, np.ones(6)).uniqueness.most == (6, 6)
     assert pairs_of_neurons(W[:2], np.ones(4)) is None
     # The line of solutions through the corner o = e, with a direction of both signs: it touches the box there only.
@@ -307,10 +309,8 @@ def test_a_stored_verdict_is_checked(tmp_path):
 
 def test_the_fewest_neurons_are_stated_only_where_no_fewer_are_proved():
     """A line of solutions that ends at the edge of the box, |o_1| = |o_2| = e, has a network with two neurons less."""
-    angles = np.array([0.0, 2.0, 4.0])
-    W = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    assert pairs_of_neurons(W, np.array([1.0, 0.8, 0.6, 0.5, 0.4, 0.7])).uniqueness.fewest[0] == 5
-    assert pairs_of_neurons(W, np.array([1.0, 1.0, 0.75, 0.0, 0.0, 0.25])).uniqueness.fewest[0] == 3
+    assert pairs_of_neurons(THREE, np.array([1.0, 0.8, 0.6, 0.5, 0.4, 0.7])).uniqueness.fewest[0] == 5
+    assert pairs_of_neurons(THREE, np.array([1.0, 1.0, 0.75, 0.0, 0.0, 0.25])).uniqueness.fewest[0] == 3
 
 
 def test_a_neuron_that_may_be_missing_is_not_counted_as_certain():

@@ -17,7 +17,7 @@ from covopt.certify.relaxation.ground import make_ground
 from covopt.certify.relaxation.grouping import check_groups, grouped_bound, halved
 from covopt.certify.relaxation.groups import Groups, _least, prove_groups
 from covopt.certify.relaxation.lift import make_piece
-from covopt.certify.relaxation.repair import prove
+from covopt.certify.relaxation.repair import _with_rounding, prove
 from covopt.certify.spectral import spectral_bound
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.activation import Activation
@@ -167,5 +167,6 @@ def test_no_number_is_proved_that_leaves_the_matrix_indefinite() -> None:
     """[[tau - 1, 1/2], [1/2, 1]] is positive semi-definite from tau = 5/4 on; with -1 for the 1, for no tau."""
     S = torch.tensor([[-1.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
     assert 1.25 <= _least(S, 1, 1.2, 0.0) <= 1.3
+    assert 1.25 <= _with_rounding(S, 1, 1.2, 0.0) <= 1.3
     S[1, 1] = -1.0
     assert _least(S, 1, 1.0, 0.0) == math.inf

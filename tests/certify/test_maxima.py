@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from covopt.certify.cones.bounds import ConeBounds
 from covopt.certify.cones.branch import branch_and_bound, replay
 from covopt.certify.cones.tree import halves, roots
-from covopt.certify.relaxation.bound import whole_maximum
+from covopt.certify.relaxation.bound import check_maximum, whole_maximum
 from covopt.certify.relaxation.ground import FREE, NEGATIVE, POSITIVE, make_ground
 from covopt.certify.relaxation.lift import make_piece
+from covopt.certify.relaxation.multipliers import Multipliers
 from covopt.certify.relaxation.repair import prove
 from covopt.model.activation import Activation
 from covopt.oracles.arrangement import ArrangementOracle
@@ -55,10 +56,6 @@ def climbed(Xt: Array, slope: float, Lambda: Array, starts: int = 200, steps: in
     return best
 
 
-def activation(slope: float) -> Activation:
-    return Activation(slope)
-
-
 @pytest.mark.parametrize(("columns", "slope"), [(2, 0.0), (2, 0.4), (2, -0.3), (3, 0.0), (3, 0.4), (3, -0.3), (4, 1.0)])
 def test_exact_oracles_bound_what_their_directions_attain(columns: int, slope: float) -> None:
     """In exact arithmetic, and hardly more than that; climbing from many directions finds no more either."""
@@ -67,7 +64,7 @@ def test_exact_oracles_bound_what_their_directions_attain(columns: int, slope: f
             rng = np.random.default_rng(seed)
             Xt, Lambda = rng.standard_normal((7, columns)), 3.0 * rng.standard_normal((7, 1 + seed % 3))
             kinds = {2: ArrangementOracle, 3: SphereOracle}
-            X, sigma = torch.from_numpy(Xt), activation(slope)
+            X, sigma = torch.from_numpy(Xt), Activation(slope)
             oracle = LinearOracle(X) if slope == 1.0 else kinds[columns](X, sigma)
             answer = oracle(torch.from_numpy(Lambda), X[:0])
             for w in answer.directions.numpy()[:3]:
@@ -105,8 +102,19 @@ def test_what_the_row_space_leaves_out_is_paid_for(
     moved = 1e-9 * rng.standard_normal((20, columns + 1))
     attained = max(float(exact_height(X, slope, Lambda, across + each)) for each in moved)
     assert attained > 0.5 * tiny
-    bound = proved(torch.from_numpy(X), activation(slope), torch.from_numpy(Lambda))
+    bound = proved(torch.from_numpy(X), Activation(slope), torch.from_numpy(Lambda))
     assert attained <= bound <= 10.0 * attained
+
+
+def test_a_sample_that_the_row_space_does_not_see_is_paid_for() -> None:
+    """Rank 3 by the rank rule, and Lambda on the fourth sample alone: 1e-11 along it is all that there is."""
+    turn = 0.5 * torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], dtype=torch.float64)
+    X, Lambda = torch.diag(torch.tensor([1.0, 1.0, 1.0, 1e-11]).double()) @ turn, torch.eye(4).double()[:, 3:]
+    answer, ground = branch_and_bound(X, Activation(), Lambda, target=0.0, time_limit=0.0), make_ground(X, Activation())
+    assert 1e-11 <= answer.upper_bound <= 1.01e-11
+    assert replay(X, Activation(), Lambda, answer.tree, claimed=answer.upper_bound) >= 1e-11
+    assert whole_maximum(ground, Lambda, 0.0) >= 1e-11
+    assert check_maximum(X, Activation(), Lambda, Multipliers.root(ground)) >= 1e-11
 
 
 # -- cones of directions ----------------------------------------------------------------------------------------------
@@ -125,7 +133,7 @@ def test_a_cone_bounds_every_direction_inside(outputs: int, slope: float) -> Non
     for seed in range(20):
         rng = np.random.default_rng(seed)
         P, Lambda, V = rng.standard_normal((8, 3)), rng.standard_normal((8, outputs)), cones(rng, 30, 3)
-        bounds = ConeBounds(torch.from_numpy(P), activation(slope), torch.from_numpy(Lambda))
+        bounds = ConeBounds(torch.from_numpy(P), Activation(slope), torch.from_numpy(Lambda))
         side = rng.choice([-1.0, 1.0], 30)
         theta = np.vstack([np.eye(3), rng.dirichlet(np.full(3, 0.4), 300), rng.dirichlet(np.ones(3), 300)])
         q = np.einsum("kj,bjr->bkr", theta, V)
@@ -156,7 +164,7 @@ def test_a_cone_s_bound_is_rounded_up() -> None:
             rng = np.random.default_rng(seed)
             P, Lambda = rng.standard_normal((40, 2)), 1e6 * rng.standard_normal((40, 1))
             Lambda = Lambda - P @ np.linalg.lstsq(P, Lambda)[0] + P @ rng.standard_normal((2, 1)) * 1e-9
-            bounds = ConeBounds(torch.from_numpy(P), activation(1.0), torch.from_numpy(Lambda))
+            bounds = ConeBounds(torch.from_numpy(P), Activation(1.0), torch.from_numpy(Lambda))
             V, side = roots(bounds.P, one_sided=True)
             sums = [sum(Fraction(a) * Fraction(x) for a, x in zip(Lambda[:, 0], column, strict=True)) for column in P.T]
             assert float(bounds(V, side, 0.0).upper.max()) >= float(mpmath.hypot(*map(float, sums)))
@@ -172,8 +180,8 @@ def test_pieces_of_the_sphere_bound_their_maximisers(slope: float) -> None:
         rng = np.random.default_rng(seed)
         X, Lambda = rng.standard_normal((5, 3)), rng.standard_normal((5, 1 + seed % 2))
         inputs, multipliers = torch.from_numpy(X), torch.from_numpy(Lambda)
-        answer = SphereOracle(inputs, activation(slope))(multipliers)
-        w, ground = answer.directions[0], make_ground(inputs, activation(slope))
+        answer = SphereOracle(inputs, Activation(slope))(multipliers)
+        w, ground = answer.directions[0], make_ground(inputs, Activation(slope))
         z = X @ w.numpy()
         known = np.where(np.abs(z) < 1e-9, FREE, np.where(z > 0.0, POSITIVE, NEGATIVE))
         states = torch.from_numpy(np.where(rng.random(5) < 0.3, FREE, known))

@@ -13,12 +13,12 @@ from references.relaxed import relaxed_maximum
 
 from covopt.certify.dual import dual_bound
 from covopt.certify.relaxation.admm import softmax_solve
-from covopt.certify.relaxation.bound import _Work, check_maximum, relaxed_bound, whole_maximum
+from covopt.certify.relaxation.bound import _Work, check_maximum, relaxed_bound
 from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, make_ground, make_span
 from covopt.certify.relaxation.lift import NONE, make_piece
 from covopt.certify.relaxation.multipliers import WALL, Multipliers, make_stationarity, pack, side
 from covopt.certify.relaxation.nodes import BranchOptions
-from covopt.certify.relaxation.repair import _with_rounding, clip, prove
+from covopt.certify.relaxation.repair import clip, prove
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.oracles.arrangement import ArrangementOracle
@@ -191,15 +191,13 @@ def test_invariance_of_the_proof() -> None:
 def test_damaged_trees_are_refused() -> None:
     Xt, Lambda, activation = gaussian(4, 3, seed=1), gaussian(4, 2, seed=2), Activation(0.0)
     good = garbage(4, 0)
+    damaged = [dataclasses.replace(good, values=good.values[:-1]), dataclasses.replace(good, walls=good.walls[:0])]
     for splits in ([0, -1], [-1, -1], [9, -1, -1], [-3, -1, -1], [0, -1, -1], []):
         stages = torch.tensor([int(split == -1) for split in splits]).long()
-        tree = dataclasses.replace(good, splits=torch.tensor(splits).long(), stages=stages)
+        damaged.append(dataclasses.replace(good, splits=torch.tensor(splits).long(), stages=stages))
+    for tree in damaged:
         with pytest.raises(ProblemError, match="certify the run again"):
             check_maximum(Xt, activation, Lambda, tree)
-    with pytest.raises(ProblemError, match="certify the run again"):
-        check_maximum(Xt, activation, Lambda, dataclasses.replace(good, values=good.values[:-1]))
-    with pytest.raises(ProblemError, match="certify the run again"):
-        check_maximum(Xt, activation, Lambda, dataclasses.replace(good, walls=good.walls[:0]))
     with pytest.raises(ProblemError, match="NaN"):
         check_maximum(Xt, activation, Lambda / 0.0, good)
 
@@ -308,15 +306,6 @@ def test_inputs_beyond_single_precision_have_a_bound(power: int) -> None:
     assert 0.0 <= found.lower <= float(problem.loss_at(torch.zeros_like(problem.Y)))
 
 
-def test_a_sample_that_the_row_space_does_not_see_is_paid_for() -> None:
-    """Rank 3 by the rank rule, and Lambda on the fourth sample alone: 1e-11 along it is all that there is."""
-    turn = 0.5 * torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], dtype=torch.float64)
-    Xt = torch.tensor([[1.0], [1.0], [1.0], [1e-11]], dtype=torch.float64) * turn
-    ground, Lambda = make_ground(Xt, Activation(0.0)), torch.eye(4, dtype=torch.float64)[:, 3:]
-    assert whole_maximum(ground, Lambda, 0.0) >= 1e-11
-    assert check_maximum(Xt, Activation(0.0), Lambda, Multipliers.root(ground)) >= 1e-11
-
-
 def test_pairs_that_say_nothing_have_no_multipliers() -> None:
     ground, Lambda = make_ground(gaussian(3, 3, seed=1), Activation(0.0)), gaussian(3, 2, seed=2)
     heights = torch.tensor([0.5, 2.0], dtype=torch.float64)
@@ -337,25 +326,15 @@ def test_a_height_that_its_stage_does_not_prove_is_refused() -> None:
         check_maximum(Xt, Activation(0.0), Lambda, forged)
 
 
-def test_the_sides_of_a_wall_are_opposite() -> None:
-    states, none, wall = torch.zeros(2, dtype=torch.int64), gaussian(0, 3, seed=0), gaussian(1, 3, seed=1)[0]
-    first, second = (side(states, none, WALL, wall, other)[1] for other in (False, True))
+def test_the_sides_of_a_split() -> None:
+    """Of a wall, opposite; of a free sample, positive and negative; of a positive one, strictly so and its kink."""
+    none, wall = gaussian(0, 3, seed=0), gaussian(1, 3, seed=1)[0]
+    first, second = (side(torch.zeros(2).long(), none, WALL, wall, other)[1] for other in (False, True))
     assert torch.equal(first, -second)
-
-
-def test_the_sides_of_a_sample_are_its_two_signs() -> None:
-    """A free sample is positive or negative; one that was taken for positive is strictly so, or at its kink."""
-    none = gaussian(0, 3, seed=0)
     for state, sides in ((FREE, (POSITIVE, NEGATIVE)), (POSITIVE, (STRICT, KINK))):
         states = torch.full((3,), state)
         assert tuple(int(side(states, none, 1, None, other)[0][1]) for other in (False, True)) == sides
         assert int(states[1]) == state
-
-
-def test_no_number_is_proved_that_leaves_the_matrix_indefinite() -> None:
-    """[[tau - 1, 1/2], [1/2, 1]] is positive semi-definite from tau = 5/4 on; the start is too low."""
-    S = torch.tensor([[-1.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
-    assert 1.25 <= _with_rounding(S, 1, 1.2, 0.0) <= 1.3
 
 
 def test_dependent_samples_span_nothing_that_is_known() -> None:

@@ -36,35 +36,23 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Candidate:
-    """One direction.
+    """One direction."""
 
-    Attributes:
-        w: the unit direction (2,); d: Lambda^T sigma(X' w), a unit vector (m,).
-        phi: sigma(X' w) (N,).
-        turned: a bound on how far w may be from that of the optimum; pulled: the same of d.
-        inside: whether it lies inside an arc; blurred: whether it may be there, or at the arc's end.
-    """
-
-    w: NDArray[np.float64]
-    d: NDArray[np.float64]
-    phi: NDArray[np.float64]
-    turned: float
-    pulled: float
-    inside: bool = False
-    blurred: bool = False
+    w: NDArray[np.float64]  # the unit direction (2,)
+    d: NDArray[np.float64]  # Lambda^T sigma(X' w), a unit vector (m,)
+    phi: NDArray[np.float64]  # sigma(X' w) (N,)
+    turned: float  # a bound on how far w may be from that of the optimum
+    pulled: float  # the same of d
+    inside: bool = False  # whether it lies inside an arc
+    blurred: bool = False  # whether it may be there, or at the arc's end
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """Estimates that hold for every optimum.
+    """Estimates that hold for every optimum."""
 
-    Attributes:
-        delta: as in the module's text.
-        outputs: what its hidden neurons add to F' (N m,), up to `off` in norm.
-    """
-
-    delta: float
-    outputs: NDArray[np.float64]
+    delta: float  # as in the module's text
+    outputs: NDArray[np.float64]  # what its hidden neurons add to F' (N m,), up to `off` in norm
     off: float
 
 
@@ -85,15 +73,10 @@ def optimum(plane: Plane, Lambda: Whole, scale: int, excess: float) -> Optimum:
 
 @dataclass(frozen=True)
 class Found:
-    """The directions and arcs where the neurons of an optimum can be.
+    """The directions and arcs where the neurons of an optimum can be."""
 
-    Attributes:
-        single: directions, one by one, those at the ends of whole arcs left out.
-        whole: arcs on which h may be 1 throughout, no two of them with a common end.
-    """
-
-    single: list[Candidate]
-    whole: list[Arc]
+    single: list[Candidate]  # directions, one by one, those at the ends of whole arcs left out
+    whole: list[Arc]  # arcs on which h may be 1 throughout, no two of them with a common end
 
 
 def find(circle: Circle, Lambda: Whole, scale: int, delta: float) -> Found | None:

@@ -35,16 +35,11 @@ from covopt.runtime.errors import counted
 
 @dataclass(frozen=True)
 class Cone:
-    """One whole arc.
+    """One whole arc."""
 
-    Attributes:
-        ends: n_1 and n_2 in columns (2, 2).
-        phi: D X' n_1 and D X' n_2 in columns (N, 2); d: A n_1 and A n_2 (m, 2).
-    """
-
-    ends: NDArray[np.float64]
-    phi: NDArray[np.float64]
-    d: NDArray[np.float64]
+    ends: NDArray[np.float64]  # n_1 and n_2 in columns (2, 2)
+    phi: NDArray[np.float64]  # D X' n_1 and D X' n_2 in columns (N, 2)
+    d: NDArray[np.float64]  # A n_1 and A n_2 (m, 2)
 
     @staticmethod
     def of(circle: Circle, arc: Arc) -> Cone:
@@ -80,12 +75,10 @@ class Cone:
 
 
 def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Optimum) -> Examined | None:
-    """Prove that infinitely many networks are optimal; return None without a proof.
+    """Prove that infinitely many networks are optimal, by neurons next to an optimum; return None without a proof.
 
-    Args:
-        neurons: a network next to an optimum.
-        candidates: where neurons can be, from a dual point with |A|_op <= 1 on all whole arcs.
-        estimate: of every optimum, and of every minimiser of the convex problem.
+    Candidates are where neurons can be, from a dual point with |A|_op <= 1 on all whole arcs. The estimate is of every
+    optimum, and of every minimiser of the convex problem.
     """
     cones = [Cone.of(circle, arc) for arc in candidates.whole]
     W, sizes = units(neurons)

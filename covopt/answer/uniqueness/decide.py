@@ -38,20 +38,15 @@ UNCLEAR = (
     "On an arc of directions the dual point is too close to constant, or its maximum too close to a kink, to tell which"
     " neurons an optimum can have."
 )
-POLISHED = 1e-18
-"""A relative gap above this is too wide to list the candidates."""
+POLISHED = 1e-18  # a relative gap above this is too wide to list the candidates
 
 
 def decide(problem: Problem, weights: Weights) -> Uniqueness:
-    """Decide whether the optimal network of a problem is the only one.
+    """Decide whether the optimal network of a two-layer problem is the only one, from one that is next to it.
 
     Source: derived, MATH.md section 4, "The set of all optima"; the set of optima as a polytope is from Mishkin and
     Pilanci, Optimal Sets and Solution Paths of ReLU Networks (arXiv 2306.00119), and Kim and Pilanci (arXiv
     2411.07729).
-
-    Args:
-        problem: of two layers.
-        weights: W_1 (n, n_0 + 1) and W_2 (n_2, n + 1) of a network next to the optimum.
     """
     return examine(problem, weights).uniqueness
 
@@ -195,11 +190,7 @@ def mixed(one: Weights, other: Weights, t: float) -> list[Float[Tensor, "_ _"]]:
 
 
 def inner(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
-    """Return an optimum inside the set of all optima, or the network if it is the only one.
-
-    Raises:
-        ProblemError: it is not decided whether there are others.
-    """
+    """Return an optimum inside the set of all optima, or the only one; raise a ProblemError if that is not decided."""
     facts = examine(problem, weights)
     if facts.uniqueness.verdict == UNDECIDED:
         raise ProblemError(
@@ -217,11 +208,7 @@ def inner(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
 
 
 def segment(problem: Problem, weights: Weights, other: Weights | None, steps: int) -> list[list[Tensor]]:
-    """Return `steps` networks from one to `other`, or to an optimum inside the set of all.
-
-    Raises:
-        ProblemError: another depth than two, fewer than two steps, or weights that do not fit the problem.
-    """
+    """Return at least two networks of two layers from one to `other`, or to an optimum inside the set of all."""
     if problem.depth != 2:
         raise ProblemError(
             f"Mixtures are of networks of two layers, and these have {problem.depth}; ask this of depth 2."

@@ -28,36 +28,27 @@ from numpy.typing import NDArray
 
 from covopt.model.problem import Problem
 
-Whole = NDArray[Any]
-"""An array of Python's whole numbers, which have no largest one."""
-Exact = NDArray[Any]
-"""An array of fractions."""
+Whole = NDArray[Any]  # an array of Python's whole numbers, which have no largest one
+Exact = NDArray[Any]  # an array of fractions
 BITS = 320
 """Numbers of a network and of a dual point have this number of binary digits, counted from that of the largest one."""
 
 
 @dataclass(frozen=True)
 class Plane:
-    """The problem in whole numbers and fractions.
+    """The problem in whole numbers and fractions."""
 
-    Attributes:
-        X: X' times 2^inputs (N, 2), in whole numbers; Y: Y' (N, m).
-        shares: q (N,).
-        kappa, lam, beta: as in the module's text; slope: of the activation, `steep` over 2^fine.
-        units: s / t, by which output weights are multiplied on the way in; size: t.
-    """
-
-    X: Whole
+    X: Whole  # X' times 2^inputs (N, 2), in whole numbers
     inputs: int
-    Y: Exact
-    shares: Exact
-    kappa: Fraction
+    Y: Exact  # Y' (N, m)
+    shares: Exact  # q (N,)
+    kappa: Fraction  # as in the module's text, like lam and beta
     lam: Fraction
     beta: Fraction
-    steep: int
+    steep: int  # the slope of the activation is this over 2^fine
     fine: int
-    units: Fraction
-    size: Fraction
+    units: Fraction  # s / t, by which output weights are multiplied on the way in
+    size: Fraction  # t
 
     @staticmethod
     def of(problem: Problem) -> Plane:

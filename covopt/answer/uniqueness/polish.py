@@ -24,17 +24,11 @@ from covopt.answer.uniqueness.plane import BITS, Plane, Whole, unit
 
 @dataclass
 class Neurons:
-    """The neurons of a network in the plane.
+    """The neurons of a network in the plane."""
 
-    Attributes:
-        fixed: whether w_k is the normal of a sample (K,).
-        directions: w_k in whole numbers of any length (K, 2).
-        V: v'_k times 2^BITS for directions of that length (K, m).
-    """
-
-    fixed: NDArray[np.bool_]
-    directions: Whole
-    V: Whole
+    fixed: NDArray[np.bool_]  # whether w_k is the normal of a sample (K,)
+    directions: Whole  # w_k in whole numbers of any length (K, 2)
+    V: Whole  # v'_k times 2^BITS for directions of that length (K, m)
 
     @property
     def amounts(self) -> NDArray[np.float64]:

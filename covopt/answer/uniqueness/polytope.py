@@ -37,13 +37,9 @@ from covopt.answer.uniqueness.uniqueness import SEVERAL, Examined, Uniqueness
 
 
 def no_fewer(M: NDArray[np.float64], B: NDArray[np.float64], e: NDArray[np.float64], tolerance: float) -> bool:
-    """Return True if it is proved that no optimum has fewer than J + k neurons.
+    """Return True if it is proved that no optimum has fewer than J + k neurons, because no combination comes near 0.
 
-    No combination comes near 0.
-
-    Args:
-        M: m_j in columns (k, J), J > k = 2 m; B (k,); e (J,).
-        tolerance: up to which n^T (B - sum_j s_j e_j m_j) is known for unit n.
+    The columns of M are m_j (k, J), J > k = 2 m; n^T (B - sum_j s_j e_j m_j) is known up to `tolerance` for unit n.
     """
     k, J = M.shape
     remaining = J - k + 1

@@ -52,17 +52,12 @@ from covopt.model.activation import Activation
 
 
 class Bounded(NamedTuple):
-    """The bounds of B cones.
+    """The bounds of B cones."""
 
-    Attributes:
-        upper: proved bounds (B,) on max h over each cone and the ball.
-        theta: the maximiser of the relaxation (B, r), in coordinates of the generators.
-        gaps: the cost, at the midpoint of each edge, of samples that change sign on it (B, r (r - 1) / 2), edges in the
-            order of `triu_indices`; 0 if the first bound was enough.
-    """
-
-    upper: Float[Tensor, " B"]
-    theta: Float[Tensor, "B r"]
+    upper: Float[Tensor, " B"]  # proved bounds (B,) on max h over each cone and the ball
+    theta: Float[Tensor, "B r"]  # the maximiser of the relaxation, in coordinates of the generators
+    # the cost, at the midpoint of each edge, of samples that change sign on it (B, r (r - 1) / 2), edges in the order
+    # of `triu_indices`; 0 if the first bound was enough
     gaps: Float[Tensor, "B e"]
 
 
@@ -78,15 +73,12 @@ class _Terms(NamedTuple):
 
 
 class ConeBounds:
-    """Bounds for one P (N, r), one activation and one Lambda (N, m), float64; scale both to about 1 first.
+    """Bounds for one P (N, r), one activation and one Lambda (N, m), float64; scale both to about 1 first."""
 
-    Attributes:
-        steps, boundary: of the programmes at a node, on whose accuracy no proof depends: interior-point steps for t,
-            and the largest step as a fraction of the distance to the boundary.
-        regularisation: added to the Gram matrices of generators.
-    """
-
-    steps, boundary, regularisation = 10, 0.99, 1e-14
+    # Of the programmes at a node, on whose accuracy no proof depends:
+    steps = 10  # interior-point steps for t
+    boundary = 0.99  # the largest step as a fraction of the distance to the boundary
+    regularisation = 1e-14  # added to the Gram matrices of generators
 
     def __init__(self, P: Float[Tensor, "N r"], activation: Activation, Lambda: Float[Tensor, "N m"]) -> None:
         self.P, self.activation, self.Lambda = P, activation, Lambda

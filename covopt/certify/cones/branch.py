@@ -56,33 +56,22 @@ AGAIN = 2.0**-23
 
 @dataclass(frozen=True)
 class BranchOptions:
-    """The shape of the search.
+    """The shape of the search."""
 
-    Attributes:
-        batch: the maximum number of cones cut in one round, whatever the number of cores, so that the tree is the same.
-        slack: if a direction has a value above the target, the aim is (1 + slack) times that value.
-        most_cones: the maximum size of the tree.
-        worth: stop if doubling the time is expected to close less than this part of the distance between the bound and
-            the target (`runtime.pace`); 0: never.
-    """
-
-    batch: int = 512
-    slack: float = 1e-4
-    most_cones: int = 20_000_000
+    batch: int = 512  # cones cut in one round at most, for any number of cores, so that the tree is the same
+    slack: float = 1e-4  # if a direction has a value above the target, the aim is (1 + slack) times that value
+    most_cones: int = 20_000_000  # the maximum size of the tree
+    # stop if doubling the time is expected to close less than this part of the distance between the bound and the
+    # target (`runtime.pace`); 0: never
     worth: float = 0.0
 
 
 @dataclass(frozen=True)
 class BranchAnswer(Answer):
-    """The result of branch and bound; the solver can start from its directions.
+    """The result of branch and bound; the solver can start from its directions."""
 
-    Attributes:
-        tree: the proof of `upper_bound` for `replay`: a code for each cone that was bounded.
-        counts: how many of the codes each view of the inputs has, where there are several (V,).
-    """
-
-    tree: UInt8[np.ndarray, " n"] = field(kw_only=True)
-    counts: Int[np.ndarray, " V"] | None = None
+    tree: UInt8[np.ndarray, " n"] = field(kw_only=True)  # a code for each cone that was bounded, for `replay`
+    counts: Int[np.ndarray, " V"] | None = None  # the number of codes of each view of the inputs, if there are several
 
 
 def branch_and_bound(
@@ -97,14 +86,9 @@ def branch_and_bound(
 ) -> BranchAnswer:
     """Lower a proved bound on max_w h(w), worst cone first, until it reaches `target` or the time is over.
 
-    Args:
-        Xt: inputs with their bias column, of rank at most `LARGEST_RANK`; beyond 6, or 8 with one output, expect no
-            tight bound.
-        target: a bound that is low enough, such as 1 + eps.
-        starts: good directions of any length; they only show early that `target` cannot be reached.
-
-    Raises:
-        ProblemError: the rank is above `LARGEST_RANK`, the target negative or NaN, or Lambda not finite.
+    Beyond rank 6, or 8 with one output, expect no tight bound. `starts` are good directions of any length; they only
+    show early that `target` cannot be reached. A rank above `LARGEST_RANK`, a target that is negative or NaN, and a
+    Lambda that is not finite raise a ProblemError.
     """
     if not target >= 0.0:
         raise ProblemError(f"The target of branch and bound is {target}; give a number >= 0.")
@@ -131,10 +115,8 @@ def replay(
     """Return the bound on max_w h(w) that the leaves of a stored tree prove, from its codes alone.
 
     The cones between root and leaf are bounded too, because a leaf inherits its parent's bound. `claimed` decides for
-    which cones the first, cheap bound is enough; it cannot make the result wrong.
-
-    Raises:
-        ProblemError: the codes are not those of a tree over these roots.
+    which cones the first, cheap bound is enough; it cannot make the result wrong. Codes that are not those of a tree
+    over these roots raise a ProblemError.
     """
     frame = _Frame(Xt, Lambda)
     bounds = ConeBounds(frame.P, activation, frame.Lambda)
@@ -296,12 +278,9 @@ class _Search:
 
 
 def trees(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target, aim: float) -> BranchAnswer:
-    """Grow a tree on each view of the inputs until it proves `aim`; the neurons are rows of weights.
+    """Grow a tree on each view of the inputs until it proves that h is at most `aim`; the neurons are rows of weights.
 
-    Args:
-        Lambda: a dual point that is orthogonal to what is free.
-        target: the time for all trees, its `starts` and what a proof is `worth`.
-        aim: of the bound on h.
+    Lambda is orthogonal to what is free, and the target has the time for all trees.
     """
     deadline, options = time.perf_counter() + target.time_limit, BranchOptions(worth=target.worth)
     X, count = problem.X.double(), problem.biases.number_of_views(problem.samples)
@@ -326,15 +305,10 @@ def trees(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target, aim: f
 
 @dataclass(frozen=True)
 class ConeTree(DualProof):
-    """A bound from a dual point, and a tree over cones of directions for each view of the inputs, which bound h there.
+    """A bound from a dual point, and trees over cones of directions, one for each view of the inputs, that bound h."""
 
-    Attributes:
-        tree: the codes of `cones.tree`, one tree after the other.
-        counts: how many codes each tree has; None where there is one.
-    """
-
-    tree: UInt8[np.ndarray, " _"]
-    counts: Int[np.ndarray, " _"] | None = None
+    tree: UInt8[np.ndarray, " _"]  # the codes of `cones.tree`, one tree after the other
+    counts: Int[np.ndarray, " _"] | None = None  # how many codes each tree has; None where there is one
 
     kind: ClassVar[Certificate] = Certificate.BRANCH_AND_BOUND
     biases: ClassVar[tuple[type, ...]] = (Penalised, Free)

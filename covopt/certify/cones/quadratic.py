@@ -62,14 +62,8 @@ def least_multiple(
 ) -> Float[Tensor, " B"]:
     """Return an upper bound, at most `upper`, on the smallest M that makes C copositive; try `enough` first.
 
-    Args:
-        Gram: the Gram matrices of the generators.
-        stretch: a proved S with sum_j theta_j <= S |q| on the cone.
-        d: vertex values.
-        gaps: E_jl of the edges.
-        rounding: the error of a vertex value.
-        enough: a bound that is low enough.
-        upper: a proved bound on f over the cone and the ball.
+    S = `stretch` is proved, with sum_j theta_j <= S |q| on the cone. The vertex values d are off by `rounding`, and
+    `gaps` are E_jl of the edges. `upper` is a proved bound on f over the cone and the ball.
     """
     r = d.shape[1]
     first, second = torch.triu_indices(r, r, 1, device=d.device)

@@ -33,13 +33,9 @@ CHARGED = 2.0**-50
 
 @dataclass(frozen=True)
 class Angle(DeepProof):
-    """A bound from the angle between two samples.
+    """A bound from the angle between two samples."""
 
-    Attributes:
-        pair: the two samples (2,).
-    """
-
-    pair: Int[np.ndarray, " _"]
+    pair: Int[np.ndarray, " _"]  # the two samples (2,)
 
     kind: ClassVar[Certificate] = Certificate.ANGLE
     missing: ClassVar[str] = "The stored pair is missing or does not fit the data; certify the run again."
@@ -87,10 +83,7 @@ def best_pair(problem: Problem) -> tuple[int, int]:
 def parallelograms(
     u: Float[Tensor, "#M n"], v: Float[Tensor, "M n"]
 ) -> tuple[Float[Tensor, " M"], Float[Tensor, " M"], Float[Tensor, " M"]]:
-    """Return |u| |v|, the area of the parallelogram and u . v, row by row.
-
-    The area is |u| times the norm of the part of v that is orthogonal to u.
-    """
+    """Return |u| |v|, the area of the parallelogram and u . v, row by row."""
     lengths, product = u.norm(dim=1) * v.norm(dim=1), (u * v).sum(dim=1)
     orthogonal = v - (product / u.square().sum(dim=1).clamp_min(1e-300))[:, None] * u
     return lengths, u.norm(dim=1) * orthogonal.norm(dim=1), product

@@ -49,13 +49,9 @@ else:
 
 @dataclass(frozen=True)
 class Convexity(DeepProof):
-    """A bound from multipliers of one sign in each column.
+    """A bound from multipliers of one sign in each column."""
 
-    Attributes:
-        multipliers: Lambda (N, m).
-    """
-
-    multipliers: Float[Tensor, "_ _"]
+    multipliers: Float[Tensor, "_ _"]  # Lambda (N, m)
 
     kind: ClassVar[Certificate] = Certificate.CONVEXITY
     effort: ClassVar[int] = 2
@@ -163,15 +159,10 @@ def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float
 
 @dataclass(frozen=True)
 class Growth:
-    """A table of T_L, the largest signal for a budget.
+    """A table of T_L, the largest signal for a budget."""
 
-    Attributes:
-        budgets: B, ascending from 0.
-        signals: upper bounds on T_L(B); the chords between them are upper bounds, too.
-    """
-
-    budgets: Float[np.ndarray, " P"]
-    signals: Float[np.ndarray, " P"]
+    budgets: Float[np.ndarray, " P"]  # B, ascending from 0
+    signals: Float[np.ndarray, " P"]  # upper bounds on T_L(B); the chords between them are upper bounds, too
 
     def least(self, signal: float) -> float:
         """Return a lower bound on the budget of this signal."""
@@ -187,11 +178,7 @@ class Growth:
 
 
 def growth(depth: int, first: float, added: float, signal: float) -> Growth:
-    """Return the table of T_L for budgets up to one that reaches `signal`.
-
-    Args:
-        depth: L; first: M^2 > 0; added: q >= 0; signal: t > 0.
-    """
+    """Return the table of T_L for budgets that reach `signal`, with M^2 = `first` > 0 and q = `added` >= 0."""
     most = depth * (signal / first) ** (1.0 / depth)
     most = (min(most, signal / added) if added > 0.0 else most) * (1.0 + 1e-9)
     # Chords between this number of points are above T by about L^2 / (8 points^2), relative.

@@ -30,15 +30,10 @@ MOST_CROSSINGS = 40_000
 
 @dataclass(frozen=True)
 class Edges:
-    """Pairs of samples, and their entries in the rows of B.
+    """Pairs of samples, and their entries in the rows of B."""
 
-    Attributes:
-        pairs: samples i and j of each edge (E, 2).
-        sizes: s and s' (E, 2), in [0, 1].
-    """
-
-    pairs: Int[Tensor, "_ _"]
-    sizes: Float[Tensor, "_ _"]
+    pairs: Int[Tensor, "_ _"]  # samples i and j of each edge (E, 2)
+    sizes: Float[Tensor, "_ _"]  # s and s' (E, 2), in [0, 1]
 
     def fits(self, problem: Problem) -> bool:
         """Return True if these are edges between the problem's samples, with s = s' if it has a bias."""
@@ -66,6 +61,17 @@ class Edges:
         out.index_add_(0, self.pairs[:, 0], self.sizes[:, :1] * flow)
         return out.index_add_(0, self.pairs[:, 1], -self.sizes[:, 1:] * flow)
 
+    def absolute_rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
+        """Return |B| |A|."""
+        return self.sizes[:, :1] * A[self.pairs[:, 0]].abs() + self.sizes[:, 1:] * A[self.pairs[:, 1]].abs()
+
+    def absolute_scattered(self, flow: Float[Tensor, "E m"], samples: int) -> Float[Tensor, "N m"]:
+        """Return |B|^T |W|."""
+        out = flow.new_zeros(samples, flow.shape[1])
+        for k in (0, 1):
+            out.index_add_(0, self.pairs[:, k], self.sizes[:, k, None] * flow.abs())
+        return out
+
     def dense(self, samples: int) -> Float[Tensor, "E N"]:
         """Return B."""
         return self.rows(torch.eye(samples, dtype=torch.float64))
@@ -74,7 +80,7 @@ class Edges:
         """Return B A, and a bound on its rounding and on that of its singular values."""
         differences = self.rows(A)
         s, t = self.sizes[:, :1], self.sizes[:, 1:]
-        terms = torch.where(s == t, 0.0, s * A[self.pairs[:, 0]].abs() + t * A[self.pairs[:, 1]].abs())
+        terms = torch.where(s == t, 0.0, self.absolute_rows(A))
         moved = max(differences.shape) * CHARGED * float(differences.norm()) + CHARGED * float(terms.norm())
         return differences, moved
 

@@ -48,17 +48,11 @@ Flow = Float[Tensor, "E m"]
 
 @dataclass(frozen=True)
 class Incidence:
-    """The linear map B: the edges of a problem, and the added rows of cross_entropy.
-
-    Attributes:
-        problem: the problem.
-        edges: the weighted edges.
-        spread: eta; 0 for mse.
-    """
+    """The linear map B: the edges of a problem, and the added rows of cross_entropy."""
 
     problem: Problem
     edges: Edges
-    spread: float = 0.0
+    spread: float = 0.0  # eta; 0 for mse
 
     @property
     def entropy(self) -> bool:
@@ -115,7 +109,7 @@ class Incidence:
         terms = self._absolute(flow)
         linear, square = flow * ends, point.square()
         lost = (flow.numel() + Y.numel() + 32) * 2.0**-52
-        moved = float(linear.abs().sum() + (flow.abs() * self._absolute_rows(Y)).sum())
+        moved = float(linear.abs().sum() + (flow.abs() * self.edges.absolute_rows(Y)).sum())
         inverse = self.problem.inverse_shares
         moved += 0.5 * float(inverse @ (terms * (point.abs() + terms)).sum(dim=1))
         base = float(linear.sum()) - 0.25 * float(inverse @ square.sum(dim=1)) - lost * moved
@@ -137,17 +131,11 @@ class Incidence:
     def _absolute(self, flow: Flow) -> Float[Tensor, "N m"]:
         """Return an upper bound on |B|^T |W|."""
         count = len(self.edges.pairs)
-        out = flow.new_zeros(self.problem.samples, flow.shape[1])
-        for k in (0, 1):
-            out.index_add_(0, self.edges.pairs[:, k], self.edges.sizes[:, k, None] * flow[:count].abs())
+        out = self.edges.absolute_scattered(flow[:count], self.problem.samples)
         if not self.spread:
             return out
         added = flow[count:].abs()
         return out + self.spread * (added + added.mean(dim=0))
-
-    def _absolute_rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
-        pairs, sizes = self.edges.pairs, self.edges.sizes
-        return sizes[:, :1] * A[pairs[:, 0]].abs() + sizes[:, 1:] * A[pairs[:, 1]].abs()
 
 
 def incidence_of(problem: Problem, edges: Edges) -> Incidence:
@@ -178,19 +166,12 @@ def _penalty(problem: Problem) -> Callable[[Tensor], Tensor]:
 
 @dataclass
 class Family:
-    """The map from theta to the line of the best flow with |W|_op <= theta that a first-order method finds.
+    """The map from theta to the line of the best flow with |W|_op <= theta that a first-order method finds."""
 
-    Attributes:
-        incidence: B.
-        reach: a.
-        flows: the flow and the line of each theta so far.
-        steps: the number of steps for each flow.
-    """
-
-    incidence: Incidence
-    reach: float
-    flows: dict[float, tuple[Flow, Line]] = field(default_factory=dict)
-    steps: ClassVar[int] = 120
+    incidence: Incidence  # B
+    reach: float  # a
+    flows: dict[float, tuple[Flow, Line]] = field(default_factory=dict)  # the flow and the line of each theta so far
+    steps: ClassVar[int] = 120  # the number of steps for each flow
     _last: tuple[Tensor, Tensor] | None = None
 
     def steepest(self) -> float:
@@ -217,10 +198,7 @@ class Family:
     def _norm(self, ease: Float[Tensor, " N"] | float = 1.0) -> float:
         """Return an upper bound on |B diag(ease)^(1/2)|_op^2."""
         edges = self.incidence.edges
-        degrees = torch.zeros(self.incidence.problem.samples).double()
-        both = edges.sizes.sum(dim=1)
-        for k in (0, 1):
-            degrees.index_add_(0, edges.pairs[:, k], edges.sizes[:, k] * both)
+        degrees = edges.absolute_scattered(edges.sizes.sum(dim=1, keepdim=True), self.incidence.problem.samples)[:, 0]
         return float((ease * (degrees + self.incidence.spread**2)).max())
 
     def _parabola(self, theta: float) -> Flow:
@@ -297,17 +275,11 @@ def best_flows(
 
 @dataclass(frozen=True)
 class Laplacian(DeepProof):
-    """A bound from edges between samples, for every network of the problem's depth.
+    """A bound from edges between samples, for every network of the problem's depth."""
 
-    Attributes:
-        edges: the edges and their sizes.
-        flows: flows on them (K, E, m), each of which gives a line below the loss; None where the ranks prove more.
-        spread: eta, the size of the rows added for cross_entropy (1,); None without flows.
-    """
-
-    edges: Edges
-    flows: Float[Tensor, "_ _ _"] | None = None
-    spread: Float[np.ndarray, " _"] | None = None
+    edges: Edges  # the edges and their sizes
+    flows: Float[Tensor, "_ _ _"] | None = None  # (K, E, m), each for a line below the loss; None if ranks prove more
+    spread: Float[np.ndarray, " _"] | None = None  # eta, the size of the rows added for cross_entropy (1,)
 
     kind: ClassVar[Certificate] = Certificate.LAPLACIAN
     effort: ClassVar[int] = 1

@@ -48,15 +48,10 @@ CHARGED = 2.0**-44
 
 @dataclass(frozen=True)
 class Loop(DeepProof):
-    """A bound from a closed polygon of samples and a plane of the outputs in which it is convex.
+    """A bound from a closed polygon of samples and a plane of the outputs in which it is convex."""
 
-    Attributes:
-        loop: the samples in order (m,).
-        plane: two directions of the outputs (2, n_L), orthonormal up to rounding.
-    """
-
-    loop: Int[Tensor, " _"]
-    plane: Float[Tensor, "_ _"]
+    loop: Int[Tensor, " _"]  # the samples in order (m,)
+    plane: Float[Tensor, "_ _"]  # two directions of the outputs (2, n_L), orthonormal up to rounding
 
     kind: ClassVar[Certificate] = Certificate.LOOP
     missing: ClassVar[str] = "The stored loop is missing or does not fit the data; certify the run again."
@@ -83,11 +78,7 @@ class Loop(DeepProof):
 
 
 def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loop | None:
-    """Return the best hull of the outputs in planes of two of the first principal components, or None.
-
-    Args:
-        problem: an exact fit.
-    """
+    """Return the best hull of an exact fit's outputs in planes of two of the first principal components, or None."""
     Y, _ = to_unit_scale(problem.Y.double())
     centred = Y - Y.mean(dim=0)
     directions = torch.linalg.svd(centred, full_matrices=False).Vh[:4]
@@ -110,22 +101,16 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
 
 @dataclass(frozen=True)
 class _Figure:
-    """The polygon of outputs, scaled to size 1.
+    """The polygon of outputs, scaled to size 1."""
 
-    Attributes:
-        points: corners of pi(y) (m, 2); steps: |x_i - x_{i+1}|, at most; rises: |y_i - y_{i+1}|, at least.
-        missed: how far a corner may be from its target; area: A, at most; steepest: a lower bound on lam.
-        unit: what lam is multiplied by in the user's units; depth: L.
-    """
-
-    points: Float[np.ndarray, "m 2"]
-    steps: Float[np.ndarray, " m"]
-    rises: Float[np.ndarray, " m"]
-    missed: float
-    area: float
-    steepest: float
-    unit: float
-    depth: int
+    points: Float[np.ndarray, "m 2"]  # corners of pi(y)
+    steps: Float[np.ndarray, " m"]  # |x_i - x_{i+1}|, at most
+    rises: Float[np.ndarray, " m"]  # |y_i - y_{i+1}|, at least
+    missed: float  # how far a corner may be from its target
+    area: float  # A, at most
+    steepest: float  # a lower bound on lam
+    unit: float  # what lam is multiplied by in the user's units
+    depth: int  # L
 
     @staticmethod
     def of(problem: Problem, loop: Loop) -> _Figure | None:

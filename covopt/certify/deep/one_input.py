@@ -32,8 +32,7 @@ from covopt.model.units import Units
 from covopt.runtime.loop import Certificate
 
 UNIT = 2.0**-53
-CHARGED = 2.0**-47
-"""An upper bound on the rounding of a few sums of products, relative to their absolute terms."""
+CHARGED = 2.0**-47  # an upper bound on the rounding of a few sums of products, relative to their absolute terms
 Numbers = Float[np.ndarray, "*cells"]
 
 
@@ -68,27 +67,16 @@ class OneInput(DeepProof):
 
 @dataclass(frozen=True)
 class Sides:
-    """A problem of one input as one of two samples, x = 1 and x = -1, in units in which the data have size 1.
+    """A problem of one input as one of two samples, x = 1 and x = -1, in units in which the data have size 1."""
 
-    Attributes:
-        targets: of the two samples, in a plane that contains both (2, 2).
-        plane: a basis of it (2, m).
-        ridge: lam / sum_i q_i x_i^2 over the samples of each side; 0 for exact fits (2,).
-        misfit: what no network fits, over lam.
-        moved: how far the exact targets, or a network that counts as an exact fit, may be from `targets` (2,).
-        lost: the rounding of `misfit`.
-        unit: the value of a unit of |W|^2 in the user's cost.
-        weights: the value of a unit of the weights in the user's.
-    """
-
-    targets: Float[np.ndarray, "2 2"]
-    plane: Float[np.ndarray, "2 _"]
-    ridge: Float[np.ndarray, " 2"]
-    misfit: float
-    moved: Float[np.ndarray, " 2"]
-    lost: float
-    unit: float
-    weights: float
+    targets: Float[np.ndarray, "2 2"]  # of the two samples, in a plane that contains both
+    plane: Float[np.ndarray, "2 _"]  # a basis of it (2, m)
+    ridge: Float[np.ndarray, " 2"]  # lam / sum_i q_i x_i^2 over the samples of each side; 0 for exact fits
+    misfit: float  # what no network fits, over lam
+    moved: Float[np.ndarray, " 2"]  # how far exact targets, or a network that counts as an exact fit, may be from them
+    lost: float  # the rounding of `misfit`
+    unit: float  # the value of a unit of |W|^2 in the user's cost
+    weights: float  # the value of a unit of the weights in the user's
 
     @staticmethod
     def of(problem: Problem) -> Sides:
@@ -179,9 +167,8 @@ class Sides:
     def least(self, precision: float = 1e-7, most: int = 20_000) -> tuple[float, float, float]:
         """Return a proved lower bound in units of |W|^2, and the lengths rho and tau of the network of lowest cost.
 
-        Args:
-            precision: relative, of the bound; the misfit of an exact fit and rounding may leave more.
-            most: rectangles at most.
+        The precision is relative, and the misfit of an exact fit and rounding may leave more; `most` limits the
+        rectangles.
         """
         lengths = np.linalg.norm(self.targets, axis=1) ** (2.0 / 3.0)
         factors = np.append(0.0, 2.0 * 0.5 ** np.arange(32))

@@ -34,44 +34,27 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 Triangles = Float[Tensor, "K 3 2"]
-Form = tuple[Tensor, Tensor]
-"""The symmetric matrices (1/2) [[u + Re z, Im z], [Im z, u - Re z]] as (u, z)."""
+Form = tuple[Tensor, Tensor]  # the symmetric matrices (1/2) [[u + Re z, Im z], [Im z, u - Re z]] as (u, z)
 
 
 @dataclass(frozen=True)
 class Plane:
-    """The edges' differences of the targets in the plane of their two largest singular values.
+    """The edges' differences of the targets in the plane of their two largest singular values."""
 
-    Attributes:
-        f: these singular values f_1 >= f_2.
-        moments: sum_e |p_e|^2 exp(2 i k theta_e), k = 0, 1, 2, 3.
-        missed: an upper bound on |F' - F|_F / f_2 over all F' that a fit may have.
-        shares: (a, b) over (1 + gamma) (x, y), where gamma is the smaller over the larger eigenvalue of G.
-        tangents: the places on the way to the middle of the disc at which tangents are taken.
-        near: the relative accuracy of the minimum. The points of a circle, the hardest case, take 0.1 s.
-        most: the largest number of triangles at once; a circle needs 700.
-        thinnest: the smallest f_2 / f_1. At 0.1 this proves 0.5 % more than ranks.py, at 0.06 no more (random rows).
-        smallest: singular values below it, or above its inverse, are left to ranks.py, because their squares underflow.
-    """
-
-    f: tuple[float, float]
-    moments: Complex[Tensor, " 4"]
-    missed: float
+    f: tuple[float, float]  # these singular values f_1 >= f_2
+    moments: Complex[Tensor, " 4"]  # sum_e |p_e|^2 exp(2 i k theta_e), k = 0, 1, 2, 3
+    missed: float  # an upper bound on |F' - F|_F / f_2 over all F' that a fit may have
+    # (a, b) over (1 + gamma) (x, y), where gamma is the smaller over the larger eigenvalue of G
     shares: ClassVar[tuple[float, ...]] = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-    tangents: ClassVar[tuple[float, ...]] = (1.0, 0.9, 0.7)
-    near: ClassVar[float] = 2e-3
-    most: ClassVar[int] = 100_000
-    thinnest: ClassVar[float] = 0.05
-    smallest: ClassVar[float] = 1e-60
+    tangents: ClassVar[tuple[float, ...]] = (1.0, 0.9, 0.7)  # where they are taken on the way to the middle of the disc
+    near: ClassVar[float] = 2e-3  # the relative accuracy of the minimum; a circle, the hardest case, takes 0.1 s
+    most: ClassVar[int] = 100_000  # the largest number of triangles at once; a circle needs 700
+    thinnest: ClassVar[float] = 0.05  # the least f_2 / f_1: at 0.1 it proves 0.5 % more than ranks.py, at 0.06 no more
+    smallest: ClassVar[float] = 1e-60  # smaller f, and larger than the inverse, are left to ranks.py: squares underflow
 
     @classmethod
     def of(cls, F: Float[Tensor, "E m"], missed: float) -> Plane | None:
-        """Return the plane of F, or None if F is too near to rank one.
-
-        Args:
-            F: B Y.
-            missed: an upper bound on |F' - F|_F over all F' that a fit may have, and on the rounding of F.
-        """
+        """Return the plane of F = B Y, whose rounding is in `missed` too, or None if F is too near to rank one."""
         P, f, _ = torch.linalg.svd(F, full_matrices=False)
         if len(f) < 2 or not cls.smallest < cls.thinnest * float(f[0]) < float(f[1]) < 1.0 / cls.smallest:
             return None

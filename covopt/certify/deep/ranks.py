@@ -34,8 +34,7 @@ from covopt.certify.spectral import SLACK
 from covopt.model.loss import Interpolation, MeanSquaredError
 from covopt.model.problem import Problem
 
-LEAST_U, MOST_U = 1e-9, 1e30
-"""Between these u_1 is searched; what is below and above is bounded at once."""
+LEAST_U, MOST_U = 1e-9, 1e30  # between these u_1 is searched; what is below and above is bounded at once
 NEAR = 1e-4
 """The relative accuracy of the minimum. At rank 8 and depths 3, 4, 9 it takes 1, 6, 3 ms; at 1e-5 2, 90, 25 ms."""
 ROUNDS, MOST_ENTRIES = 16, 4_000_000

@@ -54,18 +54,12 @@ def product(Q: Float[Tensor, "N N"], values: Float[Tensor, " m"], log_reach: Ten
 
 @dataclass(frozen=True)
 class Ridge:
-    """The logarithm of the bound for mse.
-
-    Attributes:
-        depth, lam: L and lam.
-        log_unit: the logarithm of the unit in which the singular values and the reach are given.
-        inverse_shares: 1 / q_i (N,).
-    """
+    """The logarithm of the bound for mse."""
 
     depth: int
     lam: float
-    log_unit: float
-    inverse_shares: Float[Tensor, " N"]
+    log_unit: float  # the logarithm of the unit in which the singular values and the reach are given
+    inverse_shares: Float[Tensor, " N"]  # 1 / q_i
 
     def __call__(self, Q: Float[Tensor, "N N"], values: Float[Tensor, " m"], log_reach: Tensor, norm: int) -> Tensor:
         """Return the logarithm of the bound at its u, which is held."""
@@ -87,27 +81,17 @@ def _log_largest(values: Float[Tensor, " n"], norm: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Task:
-    """The optimisation as arrays, in coordinates in which inputs and targets have full rank and size 1.
+    """The optimisation as arrays, in coordinates in which inputs and targets have full rank and size 1."""
 
-    Attributes:
-        X: inputs (N, d) for the eigenvalues, or values of neurons (N, K).
-        T: targets (N, m).
-        pairs: the candidate edges (E, 2).
-        scaled: True without a bias: row scales and weights of single samples are optimised as well.
-        log_size: the logarithm of the size of X in units of the targets'.
-        aim: what is maximised.
-        one_by_one: True if X holds neurons, whose largest x^T Q x counts instead of the eigenvalues of X^T Q X.
-        norms: the p of the p-norms, in order; the last one is within 0.02 % of the maximum.
-    """
-
-    X: Float[Tensor, "N d"]
-    T: Float[Tensor, "N m"]
-    pairs: Int[Tensor, "E 2"]
-    scaled: bool
-    log_size: float = 0.0
-    aim: Aim = nuclear
+    X: Float[Tensor, "N d"]  # inputs (N, d) for the eigenvalues, or values of neurons (N, K)
+    T: Float[Tensor, "N m"]  # targets
+    pairs: Int[Tensor, "E 2"]  # the candidate edges
+    scaled: bool  # True without a bias: row scales and weights of single samples are optimised as well
+    log_size: float = 0.0  # the logarithm of the size of X in units of the targets'
+    aim: Aim = nuclear  # what is maximised
+    # True if X holds neurons, whose largest x^T Q x counts instead of the eigenvalues of X^T Q X
     one_by_one: bool = False
-    norms: ClassVar[tuple[int, ...]] = (8, 32, 128, 512, 2048)
+    norms: ClassVar[tuple[int, ...]] = (8, 32, 128, 512, 2048)  # p of p-norms; the last is within 0.02 % of the maximum
 
     def form(self, u: Float[Tensor, " p"]) -> Float[Tensor, "N N"]:
         """Return Q for u: roots of the edges' weights, then of the samples' weights, and logarithms of row scales."""
@@ -174,9 +158,7 @@ class _Task:
 def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: False) -> list[Edges]:
     """Return edges with a large |B T|_* / a(B) for these targets, and those with a large bound by ranks.py, if any.
 
-    Args:
-        problem: its inputs, bias, activation and loss are used.
-        targets: T, the problem's targets or a network's outputs.
+    T are the problem's targets or a network's outputs; of the problem, its inputs, bias, activation and loss are used.
     """
     # Only the first rows, because their pairs are dense matrices.
     rows, centred = min(2000, problem.samples), problem.beta != 0.0

@@ -17,25 +17,17 @@ from torch import Tensor
 
 from covopt.certify.shares.dictionary import CHARGED, Dictionary
 
-ENTRIES = 1 << 22
-"""Numbers of the products that are held at a time."""
+ENTRIES = 1 << 22  # numbers of the products that are held at a time
 
 
 @dataclass(frozen=True)
 class Body:
-    """The pre-activations of second-layer neurons.
+    """The pre-activations of second-layer neurons."""
 
-    Attributes:
-        atoms: the first layer's neurons.
-        bias: the entry of the bias column, 0 without biases.
-        price: r, at least 0; it does not matter without biases.
-        chosen: the neurons of the dictionary that a search looks at; None for all.
-    """
-
-    atoms: Dictionary
-    bias: float
-    price: float
-    chosen: Int[np.ndarray, " _"] | None = None
+    atoms: Dictionary  # the first layer's neurons
+    bias: float  # the entry of the bias column, 0 without biases
+    price: float  # r, at least 0; it does not matter without biases
+    chosen: Int[np.ndarray, " _"] | None = None  # the neurons of the dictionary that a search looks at; None for all
 
     @cached_property
     def corners(self) -> Float[Tensor, "N J"]:
@@ -50,11 +42,8 @@ class Body:
     ) -> tuple[Float[np.ndarray, " B"], Int[np.ndarray, " B"]]:
         """Return an upper bound on <c, h> over all h of nonnegative weights, at least 0, rounding included.
 
-        The second array says at which neuron of the dictionary it is the largest.
-
-        Args:
-            prices: c.
-            charged: an upper bound on the error of an entry of c.
+        The second array says at which neuron of the dictionary it is the largest. An entry of c, the prices, is off by
+        at most what is `charged`.
         """
         atoms, rows = self.atoms, max(1, ENTRIES // self.atoms.values.shape[1])
         most, where = np.zeros(len(prices)), np.zeros(len(prices), dtype=int)
@@ -72,15 +61,10 @@ class Body:
 
 @dataclass(frozen=True)
 class Directions:
-    """Unit vectors u_k of the outputs with |v| <= secant max_k <u_k, v> for every v.
-
-    Attributes:
-        vectors: (K, m).
-        secant: at least 1.
-    """
+    """Unit vectors u_k of the outputs with |v| <= secant max_k <u_k, v> for every v."""
 
     vectors: Float[np.ndarray, "K m"]
-    secant: float
+    secant: float  # at least 1
 
     @staticmethod
     def of(outputs: int, count: int) -> Directions:

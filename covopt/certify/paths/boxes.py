@@ -28,17 +28,12 @@ class Boxes:
     """The boxes of a batch of nodes.
 
     A node has four kinds of rows, which are at least 0: t - o_j - <c, a_j>, t + <c, a_j>, c_i - low_i and high_i - c_i.
-
-    Attributes:
-        low, high: the ends, which may be infinite (B, N).
-        varies: the entries of c that are chosen; the others are 0 (B, N).
-        offsets: o (B, J).
     """
 
-    low: Float[Tensor, "B N"]
-    high: Float[Tensor, "B N"]
-    varies: Bool[Tensor, "B N"]
-    offsets: Float[Tensor, "B J"]
+    low: Float[Tensor, "B N"]  # its lower ends, which may be infinite
+    high: Float[Tensor, "B N"]  # its upper ends
+    varies: Bool[Tensor, "B N"]  # the entries of c that are chosen; the others are 0
+    offsets: Float[Tensor, "B J"]  # o
 
     def only(self, keep: Tensor) -> Boxes:
         """Return the boxes of some of the nodes."""
@@ -64,20 +59,13 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Settled:
-    """Bounds and prices of each node.
+    """Bounds and prices of each node."""
 
-    Attributes:
-        prices: the best c (B, N).
-        above: the maximum at c, an upper bound on the minimum (B,).
-        below: a lower bound on it (B,).
-        plus, minus: the multipliers of both kinds of rows, which add up to 1 (B, J).
-    """
-
-    prices: Float[Tensor, "B N"]
-    above: Float[Tensor, " B"]
-    below: Float[Tensor, " B"]
-    plus: Float[Tensor, "B J"]
-    minus: Float[Tensor, "B J"]
+    prices: Float[Tensor, "B N"]  # the best c
+    above: Float[Tensor, " B"]  # the maximum at c, an upper bound on the minimum
+    below: Float[Tensor, " B"]  # a lower bound on it
+    plus: Float[Tensor, "B J"]  # multipliers of the rows of either kind: they add up
+    minus: Float[Tensor, "B J"]  # to 1 together
 
     def improve(self, where: Tensor, state: _State, A: Float[Tensor, "N J"]) -> None:
         """Take over what an iterate says of these nodes."""
@@ -142,12 +130,7 @@ class _Step(NamedTuple):
 
 
 class _Newton:
-    """The linearised conditions at an iterate, with a factorised matrix.
-
-    Attributes:
-        rows: those that each node has (B, R).
-        mean: the mean product of slack and multiplier (B,).
-    """
+    """The linearised conditions at an iterate, with a factorised matrix."""
 
     def __init__(self, state: _State, A: Float[Tensor, "N J"], squares: Float[Tensor, "J N*N"]) -> None:
         boxes, N, J = state.boxes, *A.shape
@@ -204,13 +187,8 @@ def settle(
 ) -> Settled:
     """Return prices of each node: the best up to the tolerance, unless they prove the goal, or none is worth a proof.
 
-    Args:
-        A: outputs of neurons on the samples, at least 0.
-        boxes: of the nodes.
-        goal: a node ends once its prices prove this.
-        hopeless: a node ends once no prices can prove this.
-        tolerance: relative.
-        iterations: at most.
+    A are outputs of neurons on the samples, at least 0. A node ends once its prices prove `goal`, or once no prices can
+    prove what is `hopeless`; the tolerance is relative.
     """
     (B, N), J = boxes.low.shape, A.shape[1]
     settled = Settled(

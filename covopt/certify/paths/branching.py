@@ -28,15 +28,10 @@ LEAF = -1
 
 @dataclass(frozen=True)
 class Tree:
-    """Trees of the signs, one for each direction, one after the other.
+    """Trees of the signs, one for each direction, one after the other."""
 
-    Attributes:
-        cuts: the sample whose sign a node decides, or LEAF, in preorder; the half with h_i >= 0 comes first (n,).
-        prices: c of each leaf (l, N).
-    """
-
-    cuts: Int[np.ndarray, " n"]
-    prices: Float[np.ndarray, "l N"]
+    cuts: Int[np.ndarray, " n"]  # the sample whose sign a node decides, or LEAF, in preorder; h_i >= 0 first
+    prices: Float[np.ndarray, "l N"]  # c of each leaf
 
     def leaves(self, directions: int, samples: int) -> tuple[Int[np.ndarray, " l"], Int[np.ndarray, "l N"]] | None:
         """Return the direction of each leaf and the signs that it decided; None if the cuts are no such trees."""
@@ -91,17 +86,11 @@ class Tree:
 
 @dataclass(frozen=True)
 class Neurons:
-    """Neurons of the second layer that a search met.
+    """Neurons of the second layer that a search met."""
 
-    Attributes:
-        values: sigma(h) (C, N).
-        weights: |m|_1 (C,).
-        biases: |b| (C,).
-    """
-
-    values: Float[np.ndarray, "C N"]
-    weights: Float[np.ndarray, " C"]
-    biases: Float[np.ndarray, " C"]
+    values: Float[np.ndarray, "C N"]  # sigma(h)
+    weights: Float[np.ndarray, " C"]  # |m|_1
+    biases: Float[np.ndarray, " C"]  # |b|
 
     def __getitem__(self, rows: np.ndarray) -> Neurons:
         return Neurons(self.values[rows], self.weights[rows], self.biases[rows])
@@ -118,24 +107,15 @@ class Branching:
 
     Nodes keep their prices from one Lambda to the next. Only leaves whose prices prove too little get better ones, and
     are halved where these prove too little as well.
-
-    Attributes:
-        directions: of the outputs, a tree for each (K, m).
-        of: the direction of each node; the root of a tree is its first node (n,).
-        signs: the signs that it decided (n, N).
-        cuts: the sample whose sign it decides next, or LEAF (n,).
-        halves: the first of its two halves, which follow each other; any number for a leaf (n,).
-        prices: c (n, N).
-        batch: leaves that are looked at together.
     """
 
-    directions: Float[np.ndarray, "K m"]
-    of: Int[np.ndarray, " n"]
-    signs: Int[np.ndarray, "n N"]
-    cuts: Int[np.ndarray, " n"]
-    halves: Int[np.ndarray, " n"]
-    prices: Float[np.ndarray, "n N"]
-    batch: int = 256
+    directions: Float[np.ndarray, "K m"]  # of the outputs, a tree for each
+    of: Int[np.ndarray, " n"]  # the direction of each node; the root of a tree is its first node
+    signs: Int[np.ndarray, "n N"]  # the signs that it decided
+    cuts: Int[np.ndarray, " n"]  # the sample whose sign it decides next, or LEAF
+    halves: Int[np.ndarray, " n"]  # the first of its two halves, which follow each other; any number for a leaf
+    prices: Float[np.ndarray, "n N"]  # c
+    batch: int = 256  # leaves that are looked at together
 
     @staticmethod
     def roots(directions: Float[np.ndarray, "K m"], samples: int) -> Branching:
@@ -164,18 +144,11 @@ class Branching:
         stop: Callable[[], bool] = lambda: False,
         most: int = 1_000_000,
     ) -> tuple[bool, Neurons]:
-        """Improve the trees until they prove the goal, or the largest value that is met, up to the precision.
+        """Improve the trees until they prove the goal, or the largest value that is met, up to the relative precision.
 
-        Returns:
-            True if they do, and the neurons with the largest values that were met.
-
-        Args:
-            body: the neurons.
-            multipliers: Lambda.
-            goal: the value that no neuron should exceed.
-            precision: relative.
-            stop: called between batches; the search ends once it returns True.
-            most: it ends with more nodes than that.
+        Return True if they do, and the neurons with the largest values that were met. The goal is the value that no
+        neuron should exceed. The search ends earlier where `stop`, called between batches, returns True, and with more
+        than `most` nodes.
         """
         slopes, leaves = self.directions @ multipliers.T, np.flatnonzero(self.cuts == LEAF)
         above, best = np.full(len(self.of), -math.inf), 0.0

@@ -27,7 +27,7 @@ from torch import Tensor
 from covopt.certify.paths.body import Body, Directions
 from covopt.certify.paths.boxes import TINY
 from covopt.certify.paths.branching import Branching, Neurons, Tree, best_with_signs
-from covopt.certify.paths.programme import Best, Programme
+from covopt.certify.paths.programme import Best, best_multipliers
 from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.certify.shares.dictionary import has_dictionary
 from covopt.certify.shares.prices import Instance, Multipliers
@@ -43,23 +43,15 @@ STEP = 0.05
 
 @dataclass(frozen=True)
 class PathNorm(DeepProof):
-    """A bound from the path norm.
+    """A bound from the path norm."""
 
-    Attributes:
-        step: the largest angle between neighbours in the dictionary of the first layer.
-        directions: the number of directions of two outputs.
-        multipliers: Lambda of each point; at each |W_3|^2 the best of the points counts (p, N, m).
-        bias_prices: r of each point (p,).
-        cuts: of the nodes in preorder, a tree for each point and direction: a sample, or -1 for a leaf (n,).
-        prices: c of each leaf (l, N).
-    """
-
-    step: float
-    directions: float
+    step: float  # the largest angle between neighbours in the dictionary of the first layer
+    directions: float  # the number of directions of two outputs
+    # Lambda of each point; at each |W_3|^2 the best of the points counts (p, N, m)
     multipliers: Float[np.ndarray, "_ _ _"]
-    bias_prices: Float[np.ndarray, " _"]
-    cuts: Int[np.ndarray, " _"]
-    prices: Float[np.ndarray, "_ _"]
+    bias_prices: Float[np.ndarray, " _"]  # r of each point (p,)
+    cuts: Int[np.ndarray, " _"]  # of the nodes in preorder, a tree for each point and direction: a sample, or LEAF (n,)
+    prices: Float[np.ndarray, "_ _"]  # c of each leaf (l, N)
 
     kind: ClassVar[Certificate] = Certificate.PATHS
     losses: ClassVar[tuple[type, ...]] = (Interpolation, MeanSquaredError)
@@ -123,17 +115,11 @@ class PathNorm(DeepProof):
 
 @dataclass(frozen=True)
 class Point:
-    """Multipliers and the tree that proves their prices.
+    """Multipliers and the tree that proves their prices."""
 
-    Attributes:
-        multipliers: Lambda (N, m).
-        bias: r, the price of a hidden bias relative to that of a path.
-        tree: over the signs, for each direction of the outputs.
-    """
-
-    multipliers: Float[np.ndarray, "N m"]
-    bias: float
-    tree: Tree
+    multipliers: Float[np.ndarray, "N m"]  # Lambda
+    bias: float  # r, the price of a hidden bias relative to that of a path
+    tree: Tree  # over the signs, for each direction of the outputs
 
     def priced(self, instance: Instance, directions: Directions) -> Multipliers:
         """Return the multipliers with the prices that the tree proves."""
@@ -149,32 +135,22 @@ class Search:
     A programme finds the multipliers that are best at one scale |W_3|^2 for the neurons met so far, and branching meets
     neurons for which they are too large, or proves that there are none. Where the points so far prove the least, the
     next one is looked for.
-
-    Attributes:
-        instance: the problem.
-        goal: the bound that is enough.
-        stop: called between steps; the search ends once it returns True.
-        worth: end where less than this part of what the bound lacks could still be proved; 0: never.
-        levels: how far multipliers may be from feasible, and the bound from the programme's value, with the number of
-            directions of two outputs: at first, so that there is a bound soon, and then.
-        points: at most.
-        improved: neurons whose signs are tried first: the best neurons with signs that are known are met many times
-            sooner than by the trees, which have to find new signs and to prove that there are none.
-        most: nodes of the trees at most; with half of them they begin again.
-        rounds: programmes of a point at most.
-        held: neurons of a programme at most.
     """
 
     instance: Instance
-    goal: float
-    stop: Callable[[], bool]
-    worth: float = 0.0
+    goal: float  # the bound that is enough
+    stop: Callable[[], bool]  # called between steps; the search ends once it returns True
+    worth: float = 0.0  # end where less than this part of what the bound lacks could still be proved; 0: never
+    # how far multipliers may be from feasible, and the bound from the programme's value, with the number of directions
+    # of two outputs: at first, so that there is a bound soon, and then
     levels: tuple[tuple[float, int], ...] = ((0.02, 12), (0.004, 48), (5e-4, 96))
-    points: int = 8
+    points: int = 8  # at most
+    # neurons whose signs are tried first: the best neurons with signs that are known are met many times sooner than by
+    # the trees, which have to find new signs and to prove that there are none
     improved: int = 128
-    most: int = 100_000
-    rounds: int = 1_000
-    held: int = 1_500
+    most: int = 100_000  # nodes of the trees at most; with half of them they begin again
+    rounds: int = 1_000  # programmes of a point at most
+    held: int = 1_500  # neurons of a programme at most
     neurons: Neurons = field(init=False)
     chosen: Int[np.ndarray, " _"] = field(init=False)
     value: float = field(init=False)
@@ -185,8 +161,7 @@ class Search:
     def run(self, network: list[Tensor]) -> tuple[int, list[Point]]:
         """Return the number of directions, and the points that prove the best bound; none if there was no time for one.
 
-        Args:
-            network: near the minimum, in the units of the instance; its neurons are the first of the programme.
+        The neurons of the network, near the minimum and in the units of the instance, are the first of the programme.
         """
         self.chosen = self._coarse()
         scale, self.neurons = self._start(network)
@@ -224,15 +199,13 @@ class Search:
         return [points[k] for k in needed], lower, scale
 
     def _point(self, scale: float, moving: bool) -> Point | None:
-        """Return the best multipliers at a scale with their tree; None if they were not found in time.
+        """Return the best multipliers at a scale |W_3|^2 with their tree; None if they were not found in time.
 
-        Args:
-            scale: |W_3|^2.
-            moving: the scale moves to where the multipliers prove the least.
+        A `moving` scale goes to where the multipliers prove the least.
         """
         instance, reach = self.instance, 0.5
         for _ in range(self.rounds):
-            if self.stop() or (best := Programme(instance).solve(self.neurons, scale)) is None:
+            if self.stop() or (best := best_multipliers(instance, self.neurons, scale)) is None:
                 break
             self.value = best.value
             goal = 1.0 if instance.is_homogeneous else 1.0 / math.sqrt(scale)

@@ -189,10 +189,7 @@ class FixedLambda:
 
 
 class FreeLambda:
-    """g = C(F) / lam + tr U_ww + tr U_vv + |b|^2 on the whole sphere; Z over (w, y, v).
-
-    `newton` is the number of Newton steps of cross_entropy's proximal map.
-    """
+    """g = C(F) / lam + tr U_ww + tr U_vv + |b|^2 on the whole sphere; Z over (w, y, v)."""
 
     def __init__(self, problem: Problem, piece: Piece, newton: int) -> None:
         ground = piece.ground
@@ -238,7 +235,7 @@ class FreeLambda:
         strength, bias = 2.0 * self.problem.lam * self.problem.inverse_shares[:, None], self.problem.beta**2
         eye = torch.eye(m, dtype=F0.dtype, device=F0.device)
         F, t = self.F, self.Lambda.sum(dim=0)
-        for _ in range(self.newton):
+        for _ in range(self.newton):  # a few steps: F starts from the last one
             p = torch.softmax(F, dim=1)
             Lambda = (self.Y - p) / strength
             slope = (torch.diag_embed(p) - p[:, :, None] * p[:, None, :]) / strength[:, :, None]

@@ -35,19 +35,14 @@ from covopt.runtime.loop import Budget, Certificate
 from covopt.runtime.pace import FAIR, Pace
 from covopt.runtime.threads import fitted
 
-Watch = Callable[[float, float], None]
-"""A function of the seconds and the best proved bound so far."""
+Watch = Callable[[float, float], None]  # a function of the seconds and the best proved bound so far
 
 
 @dataclass(frozen=True)
 class Relaxation(DualProof):
-    """A bound from a dual point, with multipliers of the relaxation that bound its h.
+    """A bound from a dual point, with multipliers of the relaxation that bound its h."""
 
-    Attributes:
-        multipliers: the multipliers of a single piece, or of the leaves of a tree of signs.
-    """
-
-    multipliers: Multipliers
+    multipliers: Multipliers  # the multipliers of a single piece, or of the leaves of a tree of signs
 
     kind: ClassVar[Certificate] = Certificate.RELAXATION
     alternates: ClassVar[bool] = True
@@ -96,29 +91,19 @@ class SignBranching(Relaxation):
 
 @dataclass(frozen=True)
 class RelaxedBound(Proved):
-    """A proof by the relaxation, and where to continue from.
-
-    Attributes:
-        seconds: time taken.
-        relaxed: the last dual point of the first part, scaled to be feasible (N, m).
-        direction, value: the unit w, bias last, with the largest h(w) found at Lambda0, and h(w); 0 without Lambda0.
-    """
+    """A proof by the relaxation, and where to continue from."""
 
     proof: Relaxation
     seconds: float = 0.0
-    relaxed: Float[Tensor, "N m"] = field(kw_only=True)
-    direction: Float[Tensor, " d"] = field(kw_only=True)
-    value: float = 0.0
+    relaxed: Float[Tensor, "N m"] = field(kw_only=True)  # the last dual point of the first part, scaled to be feasible
+    direction: Float[Tensor, " d"] = field(kw_only=True)  # the unit w, bias last, with the largest h found at Lambda0
+    value: float = 0.0  # h there; 0 without Lambda0
 
 
 def relaxed_maximum(
     Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], target: float, budget: Budget
 ) -> float:
-    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w; a tree grows until M <= target, or time is over.
-
-    Raises:
-        ProblemError: Lambda does not fit or is not finite.
-    """
+    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w, by a tree that grows until M <= target."""
     ground, Lambda = enter(Xt, activation, Lambda)
     tree = SignBranch(ground, Lambda)
     tree.grow(target / ground.size, budget)
@@ -141,10 +126,7 @@ def relaxed_bound(
     """Return the best bound found in `time_limit` seconds, or the first that reaches `target`.
 
     Args:
-        problem: a problem of depth 2.
         Lambda0: the dual point of a good network, -grad C(F) / (2 lam); without it there is no second part.
-        time_limit: seconds.
-        target: a bound that is good enough.
         refuted: end once a direction with h(w) above this is found at Lambda0, whose network is then not the best.
         start: an earlier result for the same problem, which replaces the first part.
         callback: called with (seconds, best bound).
@@ -175,23 +157,16 @@ class _Work:
     """The best proof so far, and the two ways to a better one.
 
     At the end the proof is made again from its multipliers, for which time is reserved.
-
-    Attributes:
-        check: the number of steps between two proofs of the first part, at first.
-        patience: it ends after this number of proofs in a row that barely raise the bound.
-        newton: the number of Newton steps of cross_entropy's proximal map.
-        stall: the relative gain below which a proof counts as no progress.
-        mixtures: the shares for which the second part grows trees at share * Lambda0 + (1 - share) * the first part's
-            Lambda: Lambda0 is best in the end, but the gaps of the others close sooner.
-        reserve: the time reserved to prove a tree again, relative to its estimate.
     """
 
-    check: ClassVar[int] = 50
-    patience: ClassVar[int] = 3
-    newton: ClassVar[int] = 4
-    stall: ClassVar[float] = 2e-5
+    check: ClassVar[int] = 50  # the number of steps between two proofs of the first part, at first
+    patience: ClassVar[int] = 3  # it ends after this number of proofs in a row that barely raise the bound
+    newton: ClassVar[int] = 4  # the number of Newton steps of cross_entropy's proximal map
+    stall: ClassVar[float] = 2e-5  # the relative gain below which a proof counts as no progress
+    # the shares for which the second part grows trees at share * Lambda0 + (1 - share) * the first part's Lambda:
+    # Lambda0 is best in the end, but the gaps of the others close sooner
     mixtures: ClassVar[tuple[float, ...]] = (1.0, 0.75, 0.5, 0.25)
-    reserve: ClassVar[float] = 1.25
+    reserve: ClassVar[float] = 1.25  # the time reserved to prove a tree again, relative to its estimate
 
     def __init__(self, problem: Problem, worth: float, budget: Budget, target: float, callback: Watch | None) -> None:
         self.problem, self.worth, self.budget = problem, worth, budget

@@ -40,27 +40,16 @@ FREE, POSITIVE, NEGATIVE, STRICT, KINK = 0, 1, -1, 2, 3
 
 @dataclass(frozen=True)
 class Ground:
-    """The inputs in the coordinates of their row space, at unit scale.
+    """The inputs in the coordinates of their row space, at unit scale."""
 
-    Attributes:
-        P: rows x_i (N, r), Xt / size in an orthonormal basis of its row space; rows that count as zero are zero.
-        basis: the orthonormal rows of that basis, in input coordinates (r, d).
-        length: |x_i|, and 1 for zero rows (N,).
-        zero: the rows that are zero (N,).
-        size: the power of two that Xt was divided by.
-        neglected: a bound on the Frobenius norm of what P omits of Xt / size.
-        stretch: a bound on the norm of the projection on the basis.
-        slope: the activation's a.
-    """
-
-    P: Float[Tensor, "N r"]
-    basis: Float[Tensor, "r d"]
-    length: Float[Tensor, " N"]
-    zero: Bool[Tensor, " N"]
-    size: float
-    neglected: float
-    stretch: float
-    slope: float
+    P: Float[Tensor, "N r"]  # the rows x_i of Xt / size in an orthonormal basis; those that count as zero are zero
+    basis: Float[Tensor, "r d"]  # the orthonormal rows of that basis, in input coordinates
+    length: Float[Tensor, " N"]  # |x_i|, and 1 for zero rows
+    zero: Bool[Tensor, " N"]  # the rows that are zero
+    size: float  # the power of two that Xt was divided by
+    neglected: float  # a bound on the Frobenius norm of what P omits of Xt / size
+    stretch: float  # a bound on the norm of the projection on the basis
+    slope: float  # the activation's a
 
     @property
     def samples(self) -> int:
@@ -86,25 +75,15 @@ def make_ground(Xt: Float[Tensor, "N d"], activation: Activation) -> Ground:
 
 @dataclass(frozen=True)
 class Span:
-    """The subspace that the maximisers in a piece lie in.
+    """The subspace that the maximisers in a piece lie in."""
 
-    Attributes:
-        basis: Q, orthonormal rows (k, r).
-        error: eta, a bound on what Q omits of a unit w; 0 for the whole space.
-        stretch: a bound on |Q w|^2 for unit w.
-        members: A, the samples that are not negative, if they are independent; else None.
-        dual: maps the coordinates Q w to g_A (|A|, k); None if `members` is None.
-        dual_error: a bound on the error of g_A for unit w.
-        dual_size: a bound on |g_A| for unit w.
-    """
-
-    basis: Float[Tensor, "k r"]
-    error: float = 0.0
-    stretch: float = 1.0
-    members: Int[Tensor, " A"] | None = None
-    dual: Float[Tensor, "A k"] | None = None
-    dual_error: float = 0.0
-    dual_size: float = 0.0
+    basis: Float[Tensor, "k r"]  # Q, orthonormal rows
+    error: float = 0.0  # eta, a bound on what Q omits of a unit w; 0 for the whole space
+    stretch: float = 1.0  # a bound on |Q w|^2 for unit w
+    members: Int[Tensor, " A"] | None = None  # A, the samples that are not negative, if they are independent; else None
+    dual: Float[Tensor, "A k"] | None = None  # maps the coordinates Q w to g_A (|A|, k); None if `members` is None
+    dual_error: float = 0.0  # a bound on the error of g_A for unit w
+    dual_size: float = 0.0  # a bound on |g_A| for unit w
 
 
 def make_span(ground: Ground, states: Int[Tensor, " N"]) -> Span:

@@ -39,11 +39,7 @@ DESCENT = DescentOptions(iterations=600, slow=1e-4)
 
 @dataclass(frozen=True)
 class Grouped(DualProof):
-    """A bound from a dual point, with multipliers that groups of samples share, which bound its h.
-
-    Attributes:
-        groups: the multipliers.
-    """
+    """A bound from a dual point, with multipliers that groups of samples share, which bound its h."""
 
     groups: Groups
 
@@ -78,14 +74,10 @@ class Grouped(DualProof):
 
 @dataclass(frozen=True)
 class GroupedBound(Proved):
-    """A proof by shared multipliers.
-
-    Attributes:
-        done: True if more time would not improve it.
-    """
+    """A proof by shared multipliers."""
 
     proof: Grouped
-    done: bool = False
+    done: bool = False  # True if more time would not improve it
 
 
 def check_groups(problem: Problem, Lambda: Float[Tensor, "N m"], groups: Groups) -> float:
@@ -104,14 +96,7 @@ def grouped_bound(
     most: int = 256,
     callback: Callable[[float, float], None] | None = None,
 ) -> GroupedBound:
-    """Return the best lower bound found in `time_limit` seconds, or the first that reaches `target`.
-
-    Args:
-        target: a bound that is good enough.
-
-    Raises:
-        ProblemError: for another depth.
-    """
+    """Return the best lower bound found in `time_limit` seconds, or the first that reaches `target`; for two layers."""
     if problem.depth != 2:
         raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
     budget, search = Budget(time_limit), _Search(problem)

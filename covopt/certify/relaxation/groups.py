@@ -47,17 +47,11 @@ UNDERFLOW = 2.0**-960  # a bound on the sum of all underflows, at unit scale
 
 @dataclass(frozen=True)
 class Groups:
-    """The multipliers, for Lambda at unit scale (`to_unit_scale`); any numbers give a valid bound.
+    """The multipliers, for Lambda at unit scale (`to_unit_scale`); any numbers give a valid bound."""
 
-    Attributes:
-        diagonal: c (N,).
-        labels: the group of each sample, 0 ... k - 1 (N,).
-        shared: M_pp, M_nn and M_pn (3, k, k).
-    """
-
-    diagonal: Float[Tensor, " _"]
-    labels: Int[Tensor, " _"]
-    shared: Float[Tensor, "_ _ _"]
+    diagonal: Float[Tensor, " _"]  # c (N,)
+    labels: Int[Tensor, " _"]  # the group of each sample, 0 ... k - 1 (N,)
+    shared: Float[Tensor, "_ _ _"]  # M_pp, M_nn and M_pn (3, k, k)
 
     def checked(self, samples: int) -> Groups:
         """Return the same in float64; raise a ProblemError unless they fit each other and the samples."""
@@ -129,10 +123,7 @@ def scaled(q: Quadratic, by: Float[Tensor, " n"]) -> Quadratic:
 
 
 def prove_groups(ground: Ground, Lambda: Float[Tensor, "N m"], groups: Groups) -> float:
-    """Return a proved bound on max |Lambda^T sigma(P w)| over unit w, in units of `ground`, from any multipliers.
-
-    It is infinite if they prove nothing.
-    """
+    """Bound max |Lambda^T sigma(P w)| over unit w, in units of `ground`, by any multipliers; infinity if they fail."""
     Lambda, size = to_unit_scale(Lambda)  # the scale of all rows, for which `Groups` are made
     Lambda = torch.where(ground.zero[:, None], 0.0, Lambda)
     admissible = Groups(groups.diagonal, groups.labels, groups.shared.clamp_min(0.0))

@@ -33,28 +33,17 @@ PAIRS = 6  # the number of SIGNED pairs per unknown
 
 @dataclass
 class Barrier:
-    """The problems of a batch; smaller ones are padded.
+    """The problems of a batch; smaller ones are padded."""
 
-    Attributes:
-        B: rows of y, a row of zeros last (b, K, q).
-        inside: the diagonal of E (b, q).
-        fixed: S0, 1 on the padded diagonal (b, q, q).
-        rows, columns: the pairs (b, n); padded ones have the last row.
-        weight: 1/2 for pairs of a row with itself, else 1.
-        signed: True for each x that must be >= 0 (b, n).
-        order: q + the number of these (b,).
-        tau, x, mu: the current point.
-    """
-
-    B: Float[Tensor, "b K q"]
-    inside: Float[Tensor, "b q"]
-    fixed: Float[Tensor, "b q q"]
-    rows: Int[Tensor, "b n"]
-    columns: Int[Tensor, "b n"]
-    weight: Float[Tensor, "b n"]
-    signed: Bool[Tensor, "b n"]
-    order: Float[Tensor, " b"]
-    tau: Float[Tensor, " b"]
+    B: Float[Tensor, "b K q"]  # rows of y, a row of zeros last
+    inside: Float[Tensor, "b q"]  # the diagonal of E
+    fixed: Float[Tensor, "b q q"]  # S0, 1 on the padded diagonal
+    rows: Int[Tensor, "b n"]  # of the pairs; padded ones have the last row
+    columns: Int[Tensor, "b n"]  # of the same
+    weight: Float[Tensor, "b n"]  # 1/2 for pairs of a row with itself, else 1
+    signed: Bool[Tensor, "b n"]  # True for each x that must be >= 0
+    order: Float[Tensor, " b"]  # q + the number of these
+    tau: Float[Tensor, " b"]  # the current point, with x and mu
     x: Float[Tensor, "b n"]
     mu: Float[Tensor, " b"]
 

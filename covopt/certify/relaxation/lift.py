@@ -48,51 +48,32 @@ from covopt.linalg.rounding import UNIT_ROUNDOFF
 SIGNED, EQUAL, NONE = 1, 0, -1
 """A pair of rows has y_i y_j >= 0 (multiplier >= 0), y_i y_j = 0 (any multiplier), or no relation (none)."""
 
-P, N, G, ALPHA, BETA, WALL = range(6)
-"""The kinds of rows."""
+P, N, G, ALPHA, BETA, WALL = range(6)  # the kinds of rows
 
 
 @dataclass(frozen=True)
 class Stationarity:
-    """The data of the stationarity conditions.
+    """The data of the stationarity conditions."""
 
-    Attributes:
-        Lambda: the dual point (N, m), in units of the ground.
-        floor: f0; maximisers with h^2 < f0 are ignored.
-        ceiling: f1, a proved bound on h^2; infinite if there is none.
-    """
-
-    Lambda: Float[Tensor, "N m"]
-    floor: float
-    ceiling: float
+    Lambda: Float[Tensor, "N m"]  # the dual point, in units of the ground
+    floor: float  # f0; maximisers with h^2 < f0 are ignored
+    ceiling: float  # f1, a proved bound on h^2; infinite if there is none
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The lifted cone of one piece of the sphere.
-
-    Attributes:
-        ground: the inputs.
-        states: the states of the samples (N,).
-        span: the subspace of w.
-        B: rows y from u = (w, p_F) (K, q), q = k + |F|; w in the coordinates of the span.
-        kind: the kind of each row: P, N, G, ALPHA, BETA or WALL (K,).
-        sample: the sample of each row, or the number of the wall (K,).
-        sign: -1 for the rows of kinks, which are -g and -alpha (K,).
-        rule: SIGNED, EQUAL or NONE for every pair of rows (K, K).
-        reach, slip: bounds on |y_j| and on its error in B u, for unit w (K,).
-    """
+    """The lifted cone of one piece of the sphere."""
 
     ground: Ground
-    states: Int[Tensor, " N"]
-    span: Span
-    B: Float[Tensor, "K q"]
-    kind: Int[Tensor, " K"]
-    sample: Int[Tensor, " K"]
-    sign: Float[Tensor, " K"]
-    rule: Int[Tensor, "K K"]
-    reach: Float[Tensor, " K"]
-    slip: Float[Tensor, " K"]
+    states: Int[Tensor, " N"]  # the states of the samples
+    span: Span  # the subspace of w
+    B: Float[Tensor, "K q"]  # rows y from u = (w, p_F), q = k + |F|; w in the coordinates of the span
+    kind: Int[Tensor, " K"]  # the kind of each row: P, N, G, ALPHA, BETA or WALL
+    sample: Int[Tensor, " K"]  # the sample of each row, or the number of the wall
+    sign: Float[Tensor, " K"]  # -1 for the rows of kinks, which are -g and -alpha
+    rule: Int[Tensor, "K K"]  # SIGNED, EQUAL or NONE for every pair of rows
+    reach: Float[Tensor, " K"]  # a bound on |y_j| for unit w
+    slip: Float[Tensor, " K"]  # a bound on its error in B u
 
     @property
     def gauge(self) -> Float[Tensor, " K"]:

@@ -33,21 +33,14 @@ LEAF, WALL = -1, -2
 
 @dataclass(frozen=True)
 class Multipliers:
-    """A proof of a bound on h: a tree of splits in preorder (node, first side, second side), and Pi at its leaves.
+    """A proof of a bound on h: a tree of splits in preorder (node, first side, second side), and Pi at its leaves."""
 
-    Attributes:
-        splits: for each node, the sample it is split at, -1 for a leaf, -2 for a wall.
-        stages: for each node, the stage in which it was split; for a leaf, the last stage plus 1.
-        heights: sqrt(f0), and sqrt(f1) of each stage after the first (S,), which the stage before must prove.
-        walls: normals a of the walls, in input coordinates, in the order of their nodes (W, d).
-        values: for each leaf of any stage, in the order of the nodes, Pi at the pairs of rows of its piece that may
-            have multipliers, the upper triangle row by row.
-    """
-
-    splits: Int[Tensor, " _"]
-    stages: Int[Tensor, " _"]
-    heights: Float[Tensor, " _"]
-    walls: Float[Tensor, "_ _"]
+    splits: Int[Tensor, " _"]  # for each node, the sample it is split at, -1 for a leaf, -2 for a wall
+    stages: Int[Tensor, " _"]  # for each node, the stage in which it was split; for a leaf, the last stage plus 1
+    heights: Float[Tensor, " _"]  # sqrt(f0), and sqrt(f1) of each later stage (S,), which the stage before must prove
+    walls: Float[Tensor, "_ _"]  # normals a of the walls, in input coordinates, in the order of their nodes (W, d)
+    # for each leaf of any stage, in the order of the nodes, Pi at the pairs of rows of its piece that may have
+    # multipliers, the upper triangle row by row
     values: Float[Tensor, " _"]
 
     @classmethod
@@ -107,9 +100,8 @@ def make_stationarity(Lambda: Float[Tensor, "N m"], heights: Float[Tensor, " S"]
 def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Multipliers) -> float:
     """Return a proved bound on max |Lambda^T sigma(P w)| over |w| <= 1, in units of `ground`.
 
-    Raises:
-        ProblemError: the arrays are not a tree of splits with multipliers at its leaves, or a stage does not prove the
-            height that the next one uses.
+    Arrays that are not a tree of splits with multipliers at its leaves, and a stage that does not prove the height that
+    the next one uses, raise a ProblemError.
     """
     heights = multipliers.heights.double()
     if not _are_bounds(heights):
@@ -135,11 +127,7 @@ def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Mu
 def check_maximum(
     Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], multipliers: Multipliers
 ) -> float:
-    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w, from any multipliers.
-
-    Raises:
-        ProblemError: the arrays are not a tree of splits, or Lambda does not fit or is not finite.
-    """
+    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w, with errors as in `enter` and `proved_maximum`."""
     ground, Lambda = enter(Xt, activation, Lambda)
     return whole_maximum(ground, Lambda, proved_maximum(ground, Lambda, multipliers))
 
@@ -147,11 +135,7 @@ def check_maximum(
 def enter(
     Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"]
 ) -> tuple[Ground, Float[Tensor, "N m"]]:
-    """Return the inputs in their row space, and Lambda in double precision.
-
-    Raises:
-        ProblemError: when Lambda does not fit or is not finite.
-    """
+    """Return the inputs in their row space, and Lambda in float64; raise a ProblemError unless Lambda fits."""
     if Lambda.ndim != 2 or len(Lambda) != len(Xt):
         raise ProblemError(f"Lambda has shape {tuple(Lambda.shape)}; give one row for each of the {len(Xt)} samples.")
     if not bool(torch.isfinite(Lambda).all()):

@@ -25,43 +25,27 @@ from covopt.runtime.loop import Budget
 
 @dataclass(frozen=True)
 class BranchOptions:
-    """The effort at a node; no proof depends on it.
+    """The effort at a node; no proof depends on it."""
 
-    Attributes:
-        check: first-order steps between two proofs at a node.
-        root_checks: the maximum number of proofs at the root.
-        node_checks: the maximum number of proofs at any other node.
-        batch: nodes that are split together, as one piece of work.
-    """
-
-    check: int = 25
-    root_checks: int = 120
-    node_checks: int = 8
-    batch: int = 4
+    check: int = 25  # first-order steps between two proofs at a node
+    root_checks: int = 120  # the maximum number of proofs at the root
+    node_checks: int = 8  # the maximum number of proofs at any other node
+    batch: int = 4  # nodes that are split together, as one piece of work
 
 
 @dataclass
 class Node:
-    """A piece, its bound on h^2, and the state of its solver; or, once it is split, its children.
+    """A piece, its bound on h^2, and the state of its solver; or, once it is split, its children."""
 
-    Attributes:
-        states, walls: the piece.
-        bound: a proved bound on h^2.
-        made: the stage in which it was made.
-        entries: its multipliers, packed.
-        moments: E[(w, p) (w, p)^T], w in the coordinates of the ground and p of all samples.
-        split, wall, stage: where it was split, and in which stage.
-    """
-
-    states: Int[Tensor, " N"]
-    walls: Float[Tensor, "k r"]
-    bound: float
-    made: int = 0
-    entries: Tensor | None = None
-    moments: Tensor | None = None
-    split: int = LEAF
-    wall: Tensor | None = None
-    stage: int = 0
+    states: Int[Tensor, " N"]  # those of the samples
+    walls: Float[Tensor, "k r"]  # the normals of the walls
+    bound: float  # a proved bound on h^2
+    made: int = 0  # the stage in which it was made
+    entries: Tensor | None = None  # its multipliers, packed
+    moments: Tensor | None = None  # E[(w, p) (w, p)^T], w in the coordinates of the ground and p of all samples
+    split: int = LEAF  # the sample at which it was split, or WALL
+    wall: Tensor | None = None  # the normal of the wall, if it is one
+    stage: int = 0  # in which it was split
     children: list[Node] = field(default_factory=list)
 
     def walk(self) -> Iterator[Node]:
@@ -78,38 +62,25 @@ Sides = tuple[int, Tensor | None, list[Node]]
 
 
 class Split(NamedTuple):
-    """The result of splitting nodes: their sides, the largest h found with its direction, and the last rho.
-
-    `proving` is the time in seconds of one proof for each child.
-    """
+    """The result of splitting nodes."""
 
     sides: list[Sides]
-    value: float
-    where: Tensor
-    rho: float
-    proving: float
+    value: float  # the largest h found
+    where: Tensor  # its direction
+    rho: float  # the last one
+    proving: float  # the seconds of one proof for each child
 
 
 @dataclass(frozen=True)
 class NodeWork:
-    """The work on the nodes of a round.
-
-    Attributes:
-        ground: the inputs.
-        Lambda: the dual point, scaled so that h is about 1.
-        heights: sqrt(f0), and sqrt(f1) of each stage so far.
-        options: the effort.
-        rho: the first rho.
-        goal: a bound on h^2 that is good enough.
-        budget: the remaining time.
-    """
+    """The work on the nodes of a round."""
 
     ground: Ground
-    Lambda: Float[Tensor, "N m"]
-    heights: Float[Tensor, " S"]
+    Lambda: Float[Tensor, "N m"]  # the dual point, scaled so that h is about 1
+    heights: Float[Tensor, " S"]  # sqrt(f0), and sqrt(f1) of each stage so far
     options: BranchOptions
-    rho: float
-    goal: float
+    rho: float  # the first rho
+    goal: float  # a bound on h^2 that is good enough
     budget: Budget
 
     def __call__(self, nodes: list[Node]) -> Split:

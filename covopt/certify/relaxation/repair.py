@@ -53,12 +53,9 @@ def prove(piece: Piece, Lambda: Float[Tensor, "N m"], multipliers: Float[Tensor,
     k, Pi = piece.rank, clip(piece, multipliers)
     if k == 0:  # no unit w at all
         return _off_the_span(piece, Lambda, Pi, 0.0, 0.0)
-    B, H = piece.B, piece.outputs(Lambda)
-    S = -(H @ H.T) - B.T @ Pi @ B
-    S = 0.5 * (S + S.T)
+    S, half = _forms(piece, Lambda, Pi)
     if not bool(torch.isfinite(S).all()):
         return math.inf
-    half = 0.5 * piece.B[_off_rows(piece), :k]
     shift, tau = _cheapest_shift(S, k, half)
     if not math.isfinite(tau):
         return math.inf
@@ -70,17 +67,18 @@ def prove(piece: Piece, Lambda: Float[Tensor, "N m"], multipliers: Float[Tensor,
 
 def cheapest_shift(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, "K K"]) -> tuple[float, float]:
     """Return (c, tau(c)) near the minimum of tau, not rounded, for admissible multipliers of a piece with k > 0."""
-    H, k = piece.outputs(Lambda), piece.rank
+    S, half = _forms(piece, Lambda, Pi)
+    return _cheapest_shift(S, piece.rank, half)
+
+
+def _forms(piece: Piece, Lambda: Tensor, Pi: Tensor) -> tuple[Float[Tensor, "q q"], Float[Tensor, "F k"]]:
+    """Return S at tau = 0, and half of the rows n_i of the free samples in w."""
+    H = piece.outputs(Lambda)
     S = -(H @ H.T) - piece.B.T @ Pi @ piece.B
-    return _cheapest_shift(0.5 * (S + S.T), k, 0.5 * piece.B[_off_rows(piece), :k])
-
-
-def _off_rows(piece: Piece) -> Tensor:
-    """Return the rows n_i of the free samples, in their order."""
     at = piece.sample.new_full((piece.ground.samples,), -1)
     rows = (piece.kind == N).nonzero()[:, 0]
     at[piece.sample[rows]] = rows
-    return at[piece.undecided]
+    return 0.5 * (S + S.T), 0.5 * piece.B[at[piece.undecided], : piece.rank]
 
 
 def _off_the_span(piece: Piece, Lambda: Tensor, Pi: Tensor, shift: float, bound: float) -> float:

@@ -19,38 +19,26 @@ from jaxtyping import Bool, Float, Int
 
 # Codes of cuts in the place of a feature: the interval of a split, the scale, and none (a leaf).
 INTERVAL, SCALE, LEAF = -1, -2, -3
-MOST_SPLITS = 8
-"""A cell has at most 2^8 corners."""
+MOST_SPLITS = 8  # a cell has at most 2^8 corners
 
 
 class Kinds:
-    """All kinds of neurons on N samples that are active somewhere.
-
-    Attributes:
-        signs: of the output weights, 1 or -1 (P,).
-        active: the samples on which a neuron is active (P, N).
-        features: (N + 1, P): positive output; active on each sample.
-    """
+    """All kinds of neurons on N samples that are active somewhere."""
 
     def __init__(self, samples: int) -> None:
         patterns = np.array(list(itertools.product((False, True), repeat=samples))[1:])
-        self.active: Bool[np.ndarray, "P N"] = np.vstack([patterns, patterns])
-        self.signs: Float[np.ndarray, " P"] = np.repeat([1.0, -1.0], len(patterns))
+        self.active: Bool[np.ndarray, "P N"] = np.vstack([patterns, patterns])  # the samples of each
+        self.signs: Float[np.ndarray, " P"] = np.repeat([1.0, -1.0], len(patterns))  # of output weights
+        # Positive output; active on each sample.
         self.features: Bool[np.ndarray, "_ P"] = np.vstack([self.signs > 0.0, self.active.T])
 
 
 class Cut(NamedTuple):
-    """A cut of a cell in two.
+    """A cut of a cell in two."""
 
-    Attributes:
-        place: the class that is divided, or the split whose interval is cut.
-        feature: that divides the class; INTERVAL, SCALE or LEAF.
-        at: where.
-    """
-
-    place: int
-    feature: int
-    at: float
+    place: int  # the class that is divided, or the split whose interval is cut
+    feature: int  # that divides the class; INTERVAL, SCALE or LEAF
+    at: float  # where
 
 
 class Split(NamedTuple):
@@ -64,15 +52,10 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """Networks whose classes have shares in a box of parts, and whose |W_3|^2 is in an interval.
+    """Networks whose classes have shares in a box of parts, and whose |W_3|^2 is in an interval."""
 
-    Attributes:
-        splits: the k-th of them makes class k; class 0 is there from the start.
-        scale: the interval of |W_3|^2 without the bias of the output.
-    """
-
-    splits: tuple[Split, ...] = ()
-    scale: tuple[float, float] = (0.0, math.inf)
+    splits: tuple[Split, ...] = ()  # the k-th of them makes class k; class 0 is there from the start
+    scale: tuple[float, float] = (0.0, math.inf)  # the interval of |W_3|^2 without the bias of the output
 
     @property
     def classes(self) -> int:

@@ -28,8 +28,7 @@ from covopt.linalg.row_space import RowSpace
 CHARGED = 2.0**-48
 FINEST = 0.1
 """The smallest step on a sphere. It costs step^2 / 9 of an exact fit's bound, with 5,000 to 13,000 directions."""
-APART = 0.98
-"""The largest cosine between two neurons that are added together."""
+APART = 0.98  # the largest cosine between two neurons that are added together
 
 
 @dataclass(frozen=True)
@@ -38,30 +37,20 @@ class Dictionary:
 
     For every unit w there are a few neurons j and a_j >= 0 with sum_j a_j <= `secant` such that each sigma(x_i w)
     differs from sum_j a_j S_ij by at most sum_j a_j missed_ij + neglected.
-
-    Attributes:
-        directions: of the neurons, in the space of the inputs (J, d).
-        values: S (N, J).
-        missed: (N, J).
-        secant: a bound on the sum of the weights.
-        neglected: what lies outside the space of the directions.
-        on_circle: the directions are in a plane, in order.
     """
 
-    directions: Float[np.ndarray, "J d"]
-    values: Float[np.ndarray, "N J"]
+    directions: Float[np.ndarray, "J d"]  # of the neurons, in the space of the inputs
+    values: Float[np.ndarray, "N J"]  # S
     missed: Float[np.ndarray, "N J"]
-    secant: float
-    neglected: float
-    on_circle: bool = True
+    secant: float  # a bound on the sum of the weights
+    neglected: float  # what lies outside the space of the directions
+    on_circle: bool = True  # the directions are in a plane, in order
 
     @staticmethod
     def of(X: Float[Tensor, "N d"], step: float) -> Dictionary:
-        """Return the dictionary of inputs of rank 3 at most, of size about 1.
+        """Return the dictionary of inputs of rank 3 at most, of size about 1, with their bias column if they have one.
 
-        Args:
-            X: the inputs, with their bias column if they have one.
-            step: the largest angle between neighbours, at most 1; at rank 3 FINEST takes the place of a smaller one.
+        The angle between neighbours is at most `step`, at most 1; at rank 3 FINEST takes the place of a smaller one.
         """
         space = RowSpace.of(X, least=1, whole=2)
         P = space.size * space.P[:, :3].numpy()

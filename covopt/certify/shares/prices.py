@@ -35,29 +35,18 @@ from covopt.model.units import Units
 
 
 class Prices(NamedTuple):
-    """The multipliers and prices that prove the bound of one cell.
+    """The multipliers and prices that prove the bound of one cell."""
 
-    Attributes:
-        multipliers: L (N,).
-        prices: Z (P, N), a row for each kind.
-    """
-
-    multipliers: Float[np.ndarray, " N"]
-    prices: Float[np.ndarray, "P N"]
+    multipliers: Float[np.ndarray, " N"]  # L
+    prices: Float[np.ndarray, "P N"]  # Z, a row for each kind
 
 
 class Multipliers(NamedTuple):
-    """Multipliers of the outputs, and the prices that a network's paths and biases have with them.
+    """Multipliers of the outputs, and the prices that a network's paths and biases have with them."""
 
-    Attributes:
-        values: L (N, m).
-        most: M, the price of a path.
-        biased: omega before it is divided by M, the price of a hidden bias.
-    """
-
-    values: Float[np.ndarray, "N m"]
-    most: float
-    biased: float
+    values: Float[np.ndarray, "N m"]  # L
+    most: float  # M, the price of a path
+    biased: float  # omega before it is divided by M, the price of a hidden bias
 
 
 @dataclass(frozen=True)
@@ -65,27 +54,17 @@ class Instance:
     """A problem of three layers in units in which the solver and the check compute.
 
     Data have size 1, and without biases so has each sample's input: a network is then homogeneous in each sample.
-
-    Attributes:
-        targets: Y (N, m).
-        missed: the misfit that is allowed (N,).
-        curvature: lam / q_i, 0 for exact fits (N,).
-        atoms: the first layer.
-        hidden_bias, output_bias: the entries of the bias columns of the second and third layer.
-        unit: the value of a unit of |W|^2 in the user's cost.
-        weights: the value of a unit of the weights in the user's.
-        is_homogeneous: True for exact fits without biases, for which the scale of the output layer does not matter.
     """
 
-    targets: Float[np.ndarray, "N m"]
-    missed: Float[np.ndarray, " N"]
-    curvature: Float[np.ndarray, " N"]
-    atoms: Dictionary
-    hidden_bias: float
-    output_bias: float
-    unit: float
-    weights: float
-    is_homogeneous: bool
+    targets: Float[np.ndarray, "N m"]  # Y
+    missed: Float[np.ndarray, " N"]  # the misfit that is allowed
+    curvature: Float[np.ndarray, " N"]  # lam / q_i, 0 for exact fits
+    atoms: Dictionary  # the first layer
+    hidden_bias: float  # the entry of the second layer's bias column
+    output_bias: float  # the entry of the third layer's
+    unit: float  # the value of a unit of |W|^2 in the user's cost
+    weights: float  # the value of a unit of the weights in the user's
+    is_homogeneous: bool  # True for exact fits without biases, for which the scale of the output layer does not matter
 
     @cached_property
     def kinds(self) -> Kinds:
@@ -149,11 +128,8 @@ class Instance:
     ) -> float:
         """Return the bound of multipliers whose paths have prices, in units of |W|^2; 0 if nothing is proved.
 
-        Args:
-            multipliers: L.
-            most: M, the price of a path.
-            biased: omega before it is divided by M, the price of a hidden bias.
-            scale: an interval of |W_3|^2 without the bias of the output.
+        The price of a path is M = `most`, and `biased` is omega before it is divided by M, the price of a hidden bias.
+        The scale is an interval of |W_3|^2 without the bias of the output.
         """
         size = np.abs(multipliers).sum(axis=1)
         signal = float((multipliers * self.targets).sum())

@@ -21,12 +21,9 @@ from covopt.runtime.lazy import lazy
 
 clarabel: Any = lazy("clarabel")
 
-OFF, ON, EITHER = 0, 1, 2
-"""On one sample: not active, active, and a price for both."""
-NO_WEIGHT = 1e-6
-"""Paths below this part of the largest are 0, which a solver reaches only approximately."""
-NEAR = 0.95
-"""Rows that are this part of the largest, or more, may be tight."""
+OFF, ON, EITHER = 0, 1, 2  # on one sample: not active, active, and a price for both
+NO_WEIGHT = 1e-6  # paths below this part of the largest are 0, which a solver reaches only approximately
+NEAR = 0.95  # rows that are this part of the largest, or more, may be tight
 PULL = 0.1
 """Prices that all change by their size cost half of this part of the objective. Without it a cell takes 2 to 7
 solutions instead of 1 to 2; with 0.3 the paths change so much that the cuts are worse on 5 samples."""
@@ -34,19 +31,12 @@ solutions instead of 1 to 2; with 0.3 the paths change so much that the cuts are
 
 @dataclass(frozen=True)
 class Merged:
-    """Kinds with one price vector each.
+    """Kinds with one price vector each."""
 
-    Attributes:
-        signs: of their output weights (R,).
-        states: OFF, ON or EITHER on each sample (R, N).
-        labels: their classes (R,).
-        members: the merged kind of each kind (P,).
-    """
-
-    signs: Float[np.ndarray, " R"]
-    states: Int[np.ndarray, "R N"]
-    labels: Int[np.ndarray, " R"]
-    members: Int[np.ndarray, " P"]
+    signs: Float[np.ndarray, " R"]  # of their output weights
+    states: Int[np.ndarray, "R N"]  # OFF, ON or EITHER on each sample
+    labels: Int[np.ndarray, " R"]  # their classes
+    members: Int[np.ndarray, " P"]  # the merged kind of each kind
 
     @staticmethod
     def of(instance: Instance, cell: Cell, signs: Float[np.ndarray, " N"]) -> Merged:
@@ -65,15 +55,10 @@ class Merged:
 
 @dataclass(frozen=True)
 class Paths:
-    """The network that the multipliers of a programme describe.
+    """The network that the multipliers of a programme describe."""
 
-    Attributes:
-        merged: the kinds of its hidden neurons.
-        weights: m, from all neurons of the dictionary and the bias to each kind (R, J + 1).
-    """
-
-    merged: Merged
-    weights: Float[np.ndarray, "R _"]
+    merged: Merged  # the kinds of its hidden neurons
+    weights: Float[np.ndarray, "R _"]  # m, from all neurons of the dictionary and the bias to each kind (R, J + 1)
 
     def network(self, directions: Float[np.ndarray, "J d"]) -> list[Float[np.ndarray, "_ _"]]:
         """Return W_1, W_2 and W_3, without neurons of no weight, for these directions of the dictionary."""

@@ -37,22 +37,15 @@ FEW = 8
 
 @dataclass(frozen=True)
 class Shares(DeepProof):
-    """A bound from a tree over the shares of the hidden neurons.
+    """A bound from a tree over the shares of the hidden neurons."""
 
-    Attributes:
-        step: the largest angle between neighbours in the dictionary of the first layer.
-        cuts: of the tree's nodes in preorder: the class or the split that is cut, and the feature, or what else is cut
-            (`cells.Cut`) (n, 2).
-        places: where they are cut (n,).
-        multipliers: L of each leaf (l, N).
-        prices: Z of each leaf, a row for each kind of neuron (l, P, N).
-    """
-
-    step: float
+    step: float  # the largest angle between neighbours in the dictionary of the first layer
+    # of the tree's nodes in preorder: the class or the split that is cut, and the feature, or what else is cut
+    # (`cells.Cut`) (n, 2)
     cuts: Int[np.ndarray, "_ _"]
-    places: Float[np.ndarray, " _"]
-    multipliers: Float[np.ndarray, "_ _"]
-    prices: Float[np.ndarray, "_ _ _"]
+    places: Float[np.ndarray, " _"]  # where they are cut (n,)
+    multipliers: Float[np.ndarray, "_ _"]  # L of each leaf (l, N)
+    prices: Float[np.ndarray, "_ _ _"]  # Z of each leaf, a row for each kind of neuron (l, P, N)
 
     kind: ClassVar[Certificate] = Certificate.SHARES
     effort: ClassVar[int] = 3

@@ -14,17 +14,11 @@ from jaxtyping import Float, Int
 
 GAP = 2.0**-34
 """A bound on the distance of any unit vector from the triangles: above the rounding of cuts, and of equal corners."""
-ON_CIRCLE = 1e-12
-"""Corners as near as that to a great circle are on it."""
+ON_CIRCLE = 1e-12  # corners as near as that to a great circle are on it
 
 
 def cover(normals: Float[np.ndarray, "N 3"], step: float) -> tuple[Float[np.ndarray, "J 3"], Int[np.ndarray, "T 3"]]:
-    """Return unit vectors and triangles of them.
-
-    Args:
-        normals: of the great circles; zeros are ignored.
-        step: the longest chord of an edge.
-    """
+    """Return unit vectors and triangles of them, with chords up to `step`, cut by great circles with these normals."""
     signs = np.array(list(itertools.product((1.0, -1.0), repeat=3)))
     triangles = signs[:, :, None] * np.eye(3)
     for normal in normals:

@@ -26,23 +26,14 @@ CUTS, LIKELY, ENOUGH = 4, 0.3, 0.5
 
 @dataclass
 class Node:
-    """A cell, the best prices that are known for it, and its halves if it was cut.
-
-    Attributes:
-        cell: the cell.
-        bound: that its prices prove, at least that of the cell it came from.
-        prices: its own, or those of the cell it came from.
-        paths: the network of its programme; None if that was not solved, or the cell is cut.
-        held: the rows of its programme that its halves begin with; None like `paths`.
-        cut: where it was cut; halves: the two cells.
-    """
+    """A cell, the best prices that are known for it, and its halves if it was cut."""
 
     cell: Cell
-    bound: float
-    prices: Prices
-    paths: Paths | None = None
-    held: Held | None = None
-    cut: Cut | None = None
+    bound: float  # that its prices prove, at least that of the cell it came from
+    prices: Prices  # its own, or those of the cell it came from
+    paths: Paths | None = None  # the network of its programme; None if that was not solved, or the cell is cut
+    held: Held | None = None  # the rows of its programme that its halves begin with; None like `paths`
+    cut: Cut | None = None  # where it was cut
     halves: tuple[Node, ...] = ()
 
     def preorder(self) -> Iterator[Node]:
@@ -54,31 +45,21 @@ class Node:
 
 @dataclass
 class Search:
-    """The search for a proof.
-
-    Attributes:
-        instance: the problem.
-        precision: the relative accuracy of a cell's prices.
-        worth: end where twice the nodes would take less than this part off what the bound lacks; 0: never.
-        most: nodes at most.
-        meet: takes the network of the lowest bound, at the start, and again after four times the nodes and at least
-            `between` rows of programmes for each sample and each of its calls, as long as a call takes with 2 to 5
-            samples (1 to 2 s); returns the goal.
-        stop: end where it returns True.
-        splits: of a cell, at most.
-        neurons: of the dictionary that programmes held so far.
-        rows: of all programmes so far, each time that they were solved.
-    """
+    """The search for a proof."""
 
     instance: Instance
-    precision: float
-    worth: float
-    most: int
+    precision: float  # the relative accuracy of a cell's prices
+    worth: float  # end where twice the nodes would take less than this part off what the bound lacks; 0: never
+    most: int  # nodes at most
+    # takes the network of the lowest bound, at the start, and again after four times the nodes and at least `between`
+    # rows of programmes for each sample and each of its calls, as long as a call takes with 2 to 5 samples (1 to 2 s);
+    # returns the goal
     meet: Callable[[Paths], float] = lambda _: math.inf
-    stop: Callable[[], bool] = lambda: False
-    splits: int = 6
+    stop: Callable[[], bool] = lambda: False  # end where it returns True
+    splits: int = 6  # of a cell, at most
+    # neurons of the dictionary that programmes held so far
     neurons: Int[np.ndarray, " _"] = field(default_factory=lambda: np.zeros(0, dtype=int))
-    rows: int = 0
+    rows: int = 0  # of all programmes so far, each time that they were solved
     between: int = 20_000
 
     def __post_init__(self) -> None:
