@@ -73,13 +73,21 @@ def different(stated: object, recomputed: object, rounding: float, place: str = 
 
 @dataclass(frozen=True)
 class Verification:
-    """The verdict on a stored run's files."""
+    """The verdict on a stored run's files.
 
-    passed: bool  # whether they prove what the run states and what is checked
-    message: str  # one sentence
-    cost: float  # recomputed from the stored weights
-    lower: float | None  # the bound that the stored certificate proves; None where none is stated, or it is not proved
-    unchecked: list[str] = field(default_factory=list)  # entries and files of the run that nothing in its files proves
+    Attributes:
+        passed: whether they prove what the run states and what is checked.
+        message: one sentence.
+        cost: recomputed from the stored weights.
+        lower: the bound that the stored certificate proves; None where none is stated, or it is not proved.
+        unchecked: entries and files of the run that nothing in its files proves.
+    """
+
+    passed: bool
+    message: str
+    cost: float
+    lower: float | None
+    unchecked: list[str] = field(default_factory=list)
 
 
 def of_study(

@@ -26,15 +26,23 @@ class Uniqueness:
 
     Neurons whose incoming weights are positive multiples of each other count as one, since they can be merged at no
     cost; an optimal network is balanced.
+
+    Attributes:
+        verdict: unique, not unique or undecided; the first two are proved.
+        reason: why, in a sentence.
+        candidates: how many directions the neurons of an optimum can have at most; None where that is not known.
+        fewest: proved ends for the fewest neurons that an optimum has; most: the same for the most.
+        dimension: of the polytope of all optima, 0 where there is only one.
+        independence: the smallest singular value of a matrix whose columns the proof needs to be independent.
     """
 
-    verdict: str  # unique, not unique or undecided; the first two are proved
-    reason: str  # why, in a sentence
-    candidates: int | None = None  # directions that the neurons of an optimum can have, at most; None if unknown
-    fewest: tuple[int, int] | None = None  # proved ends for the fewest neurons that an optimum has
-    most: tuple[int, int] | None = None  # the same for the most
-    dimension: int | None = None  # of the polytope of all optima, 0 where there is only one
-    independence: float | None = None  # the smallest singular value of a matrix whose columns are to be independent
+    verdict: str
+    reason: str
+    candidates: int | None = None
+    fewest: tuple[int, int] | None = None
+    most: tuple[int, int] | None = None
+    dimension: int | None = None
+    independence: float | None = None
 
     def summary(self) -> dict[str, object]:
         """Return the verdict for JSON."""
