@@ -215,7 +215,8 @@ def _least(now: Kept, r: Float[Tensor, " q"]) -> list[Tensor]:
     would leave out. An eigendecomposition of J J^T would take 20 times as long as the Cholesky factor (3,000 rows).
     """
     K, x = now.gram(), now.transposed_times(torch.zeros_like(r))
-    scale = K.diagonal().clamp_min(torch.finfo(K.dtype).tiny).rsqrt()
+    squares = K.diagonal().clone()
+    scale = torch.where(squares > 0.0, squares.rsqrt(), 0.0)
     K *= scale[:, None] * scale
     for shift in (1e-14, 1e-12, 1e-10, 1e-8):
         K.diagonal().fill_(1.0 + shift)
