@@ -117,7 +117,7 @@ class DeepSolver:
             self._keep(state, start)
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self._enough and self.options.starts:
-            self._training = first_training(self.problem, budget.time_limit)
+            self._training = first_training(self.problem, budget.time_limit, self._max_width)
             if not self._together(budget, 0):
                 starts, batch = self.options.starts, self.options.batch
                 self._early = self._training.early(self.problem, budget.time_limit, starts, batch)
