@@ -358,7 +358,7 @@ def test_a_directory_that_vanishes_costs_no_answer(
         Path("out").touch()
         deliver(*asked)
 
-    for name in ("options", "cprank", "sweep"):
+    for name in ("options", "sweep"):
         monkeypatch.setattr(f"covopt.app.{name}.deliver", late)
     code, out, err = run(*COMMANDS[command].split(), *(["--json"] if as_json else []))
     assert code == 2, err

@@ -95,18 +95,21 @@ class Built(NamedTuple):
     weights: list[Tensor]
 
 
-def ends_first(problem: Problem, ranks: Sequence[int], width: int, seed: int, stop: Callable[[], bool]) -> list[Built]:
+def ends_first(
+    problem: Problem, ranks: Sequence[int], width: int, seed: int, stop: Callable[[], bool], *, of_each: bool = False
+) -> list[Built]:
     """Build networks of these ranks, outer layers first; return them lowest cost first.
 
     The depth is at least 4, and `width` that of the hidden layers at both ends. An exact fit is ranked by its penalised
-    problem.
+    problem. `of_each` refines the most promising start of each rank, instead of the most promising ones of all.
     """
     short = at_depth(problem, ENDS)
     smooth = explored_problem(short)
     owners = [k for k in ranks for _ in range(DRAWN)]
     draws = [initial(smooth, [width, k, width], seed + number, 1.0) for number, k in enumerate(owners)]
     explored = descend(smooth, draws, EXPLORING, stop)
-    most = sorted(range(len(draws)), key=lambda number: _promise(problem, short, explored[number]))[:REFINED]
+    order = sorted(range(len(draws)), key=lambda number: _promise(problem, short, explored[number]))
+    most = [next(n for n in order if owners[n] == k) for k in dict.fromkeys(ranks)] if of_each else order[:REFINED]
     refined = descend(smooth, [explored[number] for number in most], REFINING, stop)
     built = [
         Built(owners[number], network)

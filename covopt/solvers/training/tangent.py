@@ -120,7 +120,7 @@ def kept(problem: Problem, weights: Weights, kinks: Kinks) -> Kept:
     for layer in range(problem.depth - 1, 0, -1):
         z, (held, neurons) = Z[layer - 1], kinks[layer - 1].nonzero(as_tuple=True)
         B = (B @ weights[layer][:, :-1]) * problem.activation.derivative(z[samples])
-        B = torch.cat([B, torch.nn.functional.one_hot(neurons, z.shape[1]).to(z)])
+        B = torch.cat([B, torch.eye(z.shape[1]).to(z)[neurons]])
         samples = torch.cat([samples, held])
         slopes.append(B)
         off.append(-z[held, neurons])
