@@ -299,7 +299,7 @@ def say(axes: Axes, text: str) -> None:
 class Line:
     """A curve, or dots."""
 
-    name: str  # for the legend; empty for none
+    name: str  # its text in the legend; empty for none
     x: Float[np.ndarray, " k"]
     y: Float[np.ndarray, " k"]
     style: str = "-"  # matplotlib's, `-` or `o` say
@@ -313,12 +313,12 @@ class Panel:
     title: str  # in a few words
     across: str  # what the axes are
     up: str
-    lines: Sequence[Line]  # what is drawn, in this order
+    lines: Sequence[Line]  # the lines, in the order in which they are drawn
     regions: Float[np.ndarray, "r c"] | None = None  # the class at each point of a grid, the first row below; or none
     extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)  # left, right, bottom and top of that grid
     logarithmic: str = ""  # the axes that are, of `x` and `y`
     counted: str = ""  # those of whole numbers
-    alike: bool = False  # whether both axes have one scale
+    alike: bool = False  # True if both axes have one scale
 
 
 def through(name: str, points: Float[np.ndarray, "k 2"], style: str, color: int) -> Line:

@@ -33,7 +33,7 @@ class ForcesPicture:
     attraction: Float[np.ndarray, "N n"]  # the derivative of the loss, within Im Zs_{l-1}; the arrow points against it
     repulsion: Float[np.ndarray, "N n"]  # the same
     labels: NDArray  # each sample's class, or its first target (N,)
-    classes: bool  # whether the labels are classes
+    classes: bool  # True if the labels are classes
 
 
 def draw_forces(picture: ForcesPicture, path: Path) -> None:

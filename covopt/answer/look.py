@@ -34,7 +34,7 @@ class Look:
     problem: Problem
     weights: Weights
     columns: tuple[str, ...] | None  # names of the inputs; None where they have none
-    names: tuple[str, ...]  # of the outputs or classes
+    names: tuple[str, ...]  # the names of the outputs or classes
     labels: NDArray[np.int64] | None  # the class of each sample (N,); None where the targets are numbers
 
     @property

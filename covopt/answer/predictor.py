@@ -42,7 +42,7 @@ else:
 class Predictor(Answer):
     """A network with the problem that it was solved for."""
 
-    problem: Problem  # what was solved
+    problem: Problem  # the problem that was solved
     weights: list[Tensor]  # W_1 ... W_L
     history: list[Progress]  # cost, bound and width over time
     columns: tuple[str, ...] | None  # names of the inputs, where they are known

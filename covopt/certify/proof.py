@@ -34,14 +34,14 @@ class Target:
     """The bound that a solver asks for, and the time that the proof may take."""
 
     Lambda: Float[Tensor, "N m"] | None = None  # the solver's dual point; None where a proof needs the data alone
-    cost: float = math.inf  # of the best network
+    cost: float = math.inf  # the cost of the best network
     gap: float = 0.0  # the relative gap that the bound should reach
     time_limit: float = math.inf  # seconds; a proof that ends early has a lower bound that is proved like any other
     starts: Float[Tensor, "S d"] | None = None  # the active neurons' directions (S, n_0 + 1)
     network: list[Tensor] | None = None  # the best network, of three layers and more
     refuted: float = math.inf  # the proof may end at a direction with a higher h: the network is not the best
     worth: float = 0.0  # end when as much time again would take less than this part off what the bound lacks; 0: never
-    steps: int = 1  # of a proof that goes on step by step, at most
+    steps: int = 1  # the maximum number of steps of a proof that is continued
     meet: Callable[[list[Tensor]], float] = lambda _: math.inf  # gets a network met on the way; returns a known cost
     on_bound: Callable[[float, float], None] | None = None  # called with the elapsed seconds and the best bound
     stop: Callable[[], bool] = lambda: False  # proofs from the data alone end once it is True

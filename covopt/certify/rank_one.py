@@ -49,9 +49,9 @@ class RankOne:
     """Bounds on networks that pass one dimension."""
 
     multipliers: Float[np.ndarray, " n"]  # p of the different targets, in the order of their rows; for the lower end
-    order: Int[np.ndarray, " n"]  # of a path through them
-    lower: float  # of the length of a shortest path through the targets
-    upper: float | None  # of the same; None where not all rows were looked at
+    order: Int[np.ndarray, " n"]  # the order of a path through them
+    lower: float  # a lower bound on the length of a shortest path through the targets
+    upper: float | None  # an upper bound on it; None where not all rows were examined
     charged: float  # a lower end for outputs that may miss their targets by what is allowed
     diameter: float  # at least that of the inputs of these rows
     rows: int  # how many were looked at, the first ones

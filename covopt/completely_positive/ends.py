@@ -125,7 +125,7 @@ class ByOrder:
 class ByTheorem:
     """A theorem on every completely positive matrix of A's order and at most this rank."""
 
-    rank: int  # of A; with a factor, of B^T B
+    rank: int  # the rank of A; with a factor, of B^T B
     # the factor that makes B^T B the matrix of the theorem; None: it is A, completely positive by another proof
     B: Float[np.ndarray, "r n"] | None = None
 

@@ -21,6 +21,8 @@ from covopt.runtime.errors import ProblemError
 class RankRule:
     """The rule for which singular values count, and whether a Tikhonov inverse is used."""
 
+    single = 1e-5  # the same as `double`, in float32
+
     double: float = 1e-10  # in float64, singular values of a factor above this part of the largest count
     # t >= 0; with t > 0, (B + t I)^{-1} replaces B^+, and inverses use no rank. Ranges and projections still follow
     # the rank rule
@@ -33,8 +35,8 @@ class RankRule:
             raise ProblemError(f"tikhonov is {self.tikhonov:g}; give 0 for the pseudo-inverse, or a number above 0.")
 
     def relative(self, dtype: torch.dtype) -> float:
-        """Return the tolerance relative to the largest singular value; 1e-5 in float32."""
-        return 1e-5 if dtype == torch.float32 else self.double
+        """Return the tolerance relative to the largest singular value."""
+        return self.single if dtype == torch.float32 else self.double
 
     def keeps(self, s: Float[Tensor, "*b k"]) -> Bool[Tensor, "*b k"]:
         """Return True for the singular values of a factor that count as non-zero."""

@@ -33,7 +33,7 @@ class RowSpace:
     size: float  # a power of two
     Q: Float[Tensor, "k d"]  # orthonormal rows (k, d), and rows of zeros up to the requested number of coordinates
     P: Float[Tensor, "N k"]  # X Q^T (N, k)
-    rank: int  # of X, by the rank rule; at most k
+    rank: int  # the rank of X, by the rank rule; at most k
     neglected: float  # a bound on |X - P Q|_F
     stretch: float  # a bound on the norm of Q
 

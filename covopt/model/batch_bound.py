@@ -36,7 +36,7 @@ class BatchBound:
     # |grad L_S^lam| / (2 lam |W|), as in the paper: at 1 and above it says nothing. None for lam = 0
     theorem: float | None
     gradient_rank: int  # rank of the gradient, by the house's rule
-    rank_bound: int  # what it is at most: B, and `total_ranks`
+    rank_bound: int  # its upper bound: B, and `total_ranks`
 
     def summary(self) -> dict[str, float | None]:
         """Return the chain for JSON."""

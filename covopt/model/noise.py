@@ -36,7 +36,7 @@ class Noise:
     gradient: float  # |grad L^lam|, of all samples
     rms: float  # (mean_S |grad L_S^lam|^2)^(1/2)
     spread: float  # (mean_S |grad L_S^lam - grad L^lam|^2)^(1/2), what batches move: rms^2 = gradient^2 + spread^2
-    floor: float  # what the rms cannot fall below at weights of this norm and these inputs
+    floor: float  # a lower bound on the rms at weights of this norm and these inputs
     deviation: float  # (tr Sigma)^(1/2), of the gradients of single samples
     decay: float  # 2 lam |W|, the part of a step that is weight decay, the unit in which the others are reported
 

@@ -30,10 +30,10 @@ class Samples:
 
     Xt: Float[Tensor, "N d"]  # inputs with their bias column (N, d), or without it (N, d - 1)
     Y: Float[Tensor, "N m"]  # targets (N, m)
-    weight: Weight = None  # of the rows, of mean 1 over those of all processes; None where all are equal
+    weight: Weight = None  # of the rows, with mean 1 over all processes; None where all are equal
     chunk: int = 4096  # rows taken at once
-    spread: Alone = ALONE  # of the processes that hold the rows
-    beta: float | None = None  # what the bias column of each chunk is to hold; None where Xt has it
+    spread: Alone = ALONE  # the processes that hold the rows
+    beta: float | None = None  # the bias column of each chunk; None where Xt has it
 
     def total(self, part: Callable[[Tensor, Tensor, Weight], tuple[Tensor, ...]]) -> list[Tensor]:
         """Return the sums of part(Xt, Y, weight) over chunks and processes, tensor by tensor."""

@@ -48,7 +48,7 @@ class Problem:
     taper: float = 1.0
     # of the samples, positive and of mean 1 (N,); None where all are equal, and for `interpolate`
     weight: Weight = None
-    # whether the penalty is on them: without them it is sum_l |A_l|_F^2, W_l = [A_l, b_l], and beta is 1; with a
+    # True if the penalty is on them: without them it is sum_l |A_l|_F^2, W_l = [A_l, b_l], and beta is 1; with a
     # skip, W_L = [A_L, S, b_L] acts on Zs_{L-1} = [sigma(Z_{L-1}), X, 1], and S is free too
     biases: Biases = PENALISED
     # of processes that each hold rows of X and Y of their own: N and C are of all rows, arrays over samples of these

@@ -10,7 +10,7 @@ FREE = "free"  # the amount of bias of networks whose biases are not penalised
 class Wording(NamedTuple):
     """A kind of certificate in words."""
 
-    short: str  # what proves the bound, in a line
+    short: str  # the proof of the bound, in a line
     proof: str  # the same in sentences, and what it means
     way: str = ""  # that it applies, for problems where it could be proved and was not; empty if this is never printed
 

@@ -24,8 +24,8 @@ PROSE = 30
 class Table:
     """Rows under named columns."""
 
-    caption: str  # what it lists
-    columns: Sequence[str]  # their names
+    caption: str  # a sentence on the rows
+    columns: Sequence[str]  # the names of the columns
     rows: Sequence[Sequence[object]]  # the cells; numbers are shortened, None is a dash
 
     @property

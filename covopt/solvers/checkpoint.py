@@ -35,10 +35,10 @@ class Saved:
     """The contents of a checkpoint file."""
 
     path: Path  # the file
-    stage: str  # of the solve
+    stage: str  # the stage of the solve
     seconds: float  # since its start
     facts: Facts  # numbers, and lists of them, by name
-    arrays: dict[str, NDArray]  # by name
+    arrays: dict[str, NDArray]  # the arrays by their names
 
     @contextmanager
     def understood(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ class Attempt:
     """The result of one search."""
 
     weights: list[Tensor]  # the best network
-    status: Status  # what ended the search
+    status: Status  # the reason why the search ended
     history: list[Progress]  # cost, bound and width over time
     proof: Proof | None = None  # the best bound; None without one
     starts: list[float] = field(default_factory=list)  # the lowest cost reached from each start
@@ -34,12 +34,12 @@ class Incumbent:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.weights: list[Tensor] = []  # of the best network; empty before the first one
+        self.weights: list[Tensor] = []  # the weights of the best network; empty before the first one
         self.cost = math.inf  # its loss, infinite while none fits
         self.proof: Proof | None = None  # the best bound
         self.history: list[Progress] = []  # cost, bound and width over time, the stages numbered on
         self.starts: list[float] = []  # the lowest cost reached from each start
-        self.status = Status.UNSOLVED  # what ended the last stage
+        self.status = Status.UNSOLVED  # the reason why the last stage ended
         self.layers: list[Layer] = []  # each hidden layer on its own, for depth >= 3
 
     @property

@@ -31,7 +31,7 @@ _USES = {
 class Thrift:
     """The savings by which a solve stays within a memory limit."""
 
-    entries: int = ENTRIES  # of the arrays of a search, at most
+    entries: int = ENTRIES  # the maximum number of entries of a search's arrays
     batches_alone: bool = False  # two layers are trained on random batches, and there are no rounds on all samples
     draws: int = DRAWS_TOGETHER  # networks of more layers that are explored together, at most
 
@@ -45,15 +45,15 @@ class SolveOptions:
     certify: str = "auto"  # none, fast, full or auto
     gap: float = 1e-4  # proved relative gap to stop at
     tol: float | None = None  # relative gain of the rounds of `cone` below which they end; None: they continue
-    seed: int = 0  # of every random choice
+    seed: int = 0  # the seed of every random choice
     init: Weights | None = None  # weights to start from
     width: int | None = None  # hidden width of `hidden` and `train`; None lets them choose
-    max_width: int | None = None  # of the deep solver's hidden layers
+    max_width: int | None = None  # the maximum width of hidden layers; the deep solver alone uses it
     starts: int | None = None  # how many; None lets the method choose
     callback: Callback | None = None  # gets a `Progress` after each round
-    checkpoint: Checkpoint | None = None  # where the state is kept; None: nowhere
-    memory_limit: float | None = None  # of each process, in GB (1e9 bytes); None: there is none
-    thrift: Thrift = Thrift()  # what is done without, to stay within it
+    checkpoint: Checkpoint | None = None  # the file for the state; None: it is not saved
+    memory_limit: float | None = None  # the limit for each process, in GB (1e9 bytes); None: no limit
+    thrift: Thrift = Thrift()  # the savings that keep a solve within it
 
     @property
     def saved(self) -> Saved | None:

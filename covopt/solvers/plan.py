@@ -39,9 +39,9 @@ GIGABYTE = 1e9
 class Need:
     """Bytes of memory."""
 
-    data: float  # of inputs and targets
-    held: float  # by the process before the solve, the data included
-    phases: Mapping[str, float]  # what each phase takes besides, at most; they follow one another
+    data: float  # bytes of inputs and targets
+    held: float  # bytes that the process has before the solve, the data included
+    phases: Mapping[str, float]  # the most further bytes of each phase; phases follow one another
 
     @property
     def total(self) -> float:

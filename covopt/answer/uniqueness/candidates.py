@@ -43,8 +43,8 @@ class Candidate:
     phi: NDArray[np.float64]  # sigma(X' w) (N,)
     turned: float  # a bound on how far w may be from that of the optimum
     pulled: float  # the same of d
-    inside: bool = False  # whether it lies inside an arc
-    blurred: bool = False  # whether it may be there, or at the arc's end
+    inside: bool = False  # True if it lies inside an arc
+    blurred: bool = False  # True if it may be there, or at the arc's end
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from covopt.answer.uniqueness.plane import BITS, Plane, Whole, unit
 class Neurons:
     """The neurons of a network in the plane."""
 
-    fixed: NDArray[np.bool_]  # whether w_k is the normal of a sample (K,)
+    fixed: NDArray[np.bool_]  # True if w_k is the normal of a sample (K,)
     directions: Whole  # w_k in whole numbers of any length (K, 2)
     V: Whole  # v'_k times 2^BITS for directions of that length (K, m)
 

@@ -82,7 +82,7 @@ class Examined:
     uniqueness: Uniqueness
     directions: NDArray[np.float64] | None = None  # unit w_k (K, 2), in the coordinates of `two_columns`
     outputs: NDArray[np.float64] | None = None  # |w_k| v_k for them, in the units of the problem (K, m)
-    bias: NDArray[np.float64] | None = None  # of the output (m,)
+    bias: NDArray[np.float64] | None = None  # the bias of the output (m,)
 
 
 def undecided(reason: str, **facts: Any) -> Examined:

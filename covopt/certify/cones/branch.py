@@ -49,8 +49,9 @@ from covopt.runtime.pace import FAIR, Pace
 
 LARGEST_RANK = 12  # 2^r orthants to start from, and r (r - 1) / 2 < 255 edges
 DEEPEST = 2000  # the maximum number of cuts above a cone; bounds include the rounding of all of them
-# A stored tree may bound its cones worse at the scaled point by this, relative: rounding moves the steps to each bound.
-# 1e-11 was measured on 40 random trees; the stated bound is proved again.
+# At the scaled dual point, which is stored, the tree may prove a maximum that is larger by this, relative, because the
+# interior-point steps in a cone round differently. 1e-11 was measured on 40 random trees. The stated bound is proved
+# again.
 AGAIN = 2.0**-23
 
 

@@ -109,7 +109,7 @@ class _Figure:
     missed: float  # how far a corner may be from its target
     area: float  # A, at most
     steepest: float  # a lower bound on lam
-    unit: float  # what lam is multiplied by in the user's units
+    unit: float  # the factor of lam in the user's units
     depth: int  # L
 
     @staticmethod

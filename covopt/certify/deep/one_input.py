@@ -69,10 +69,10 @@ class OneInput(DeepProof):
 class Sides:
     """A problem of one input as one of two samples, x = 1 and x = -1, in units in which the data have size 1."""
 
-    targets: Float[np.ndarray, "2 2"]  # of the two samples, in a plane that contains both
+    targets: Float[np.ndarray, "2 2"]  # the targets of the two samples, in a plane that contains both
     plane: Float[np.ndarray, "2 _"]  # a basis of it (2, m)
     ridge: Float[np.ndarray, " 2"]  # lam / sum_i q_i x_i^2 over the samples of each side; 0 for exact fits
-    misfit: float  # what no network fits, over lam
+    misfit: float  # the loss that no network avoids, divided by lam
     moved: Float[np.ndarray, " 2"]  # how far exact targets, or a network that counts as an exact fit, may be from them
     lost: float  # the rounding of `misfit`
     unit: float  # the value of a unit of |W|^2 in the user's cost

@@ -88,7 +88,7 @@ class _Task:
     pairs: Int[Tensor, "E 2"]  # the candidate edges
     scaled: bool  # True without a bias: row scales and weights of single samples are optimised as well
     log_size: float = 0.0  # the logarithm of the size of X in units of the targets'
-    aim: Aim = nuclear  # what is maximised
+    aim: Aim = nuclear  # the function that is maximised
     # True if X holds neurons, whose largest x^T Q x counts instead of the eigenvalues of X^T Q X
     one_by_one: bool = False
     norms: ClassVar[tuple[int, ...]] = (8, 32, 128, 512, 2048)  # p of p-norms; the last is within 0.02 % of the maximum

@@ -50,7 +50,7 @@ class PathNorm(DeepProof):
     # Lambda of each point; at each |W_3|^2 the best of the points counts (p, N, m)
     multipliers: Float[np.ndarray, "_ _ _"]
     bias_prices: Float[np.ndarray, " _"]  # r of each point (p,)
-    cuts: Int[np.ndarray, " _"]  # of the nodes in preorder, a tree for each point and direction: a sample, or LEAF (n,)
+    cuts: Int[np.ndarray, " _"]  # a sample or LEAF for each node in preorder, a tree for each point and direction (n,)
     prices: Float[np.ndarray, "_ _"]  # c of each leaf (l, N)
 
     kind: ClassVar[Certificate] = Certificate.PATHS

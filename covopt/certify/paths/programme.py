@@ -22,9 +22,9 @@ CURVED = 1e-10  # a curvature that keeps multipliers finite which no neuron boun
 class Best(NamedTuple):
     """The solution of a programme."""
 
-    value: float  # of the programme: no multipliers prove more at this scale, as far as the solver is exact
+    value: float  # the programme's value: no multipliers prove more at this scale, if the solver is exact
     multipliers: Float[np.ndarray, "N m"]  # L
-    price: float  # of a hidden bias, relative to that of a path
+    price: float  # the price of a hidden bias, relative to that of a path
     used: Float[np.ndarray, " C"]  # how much each neuron binds
 
 

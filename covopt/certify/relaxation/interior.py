@@ -38,8 +38,8 @@ class Barrier:
     B: Float[Tensor, "b K q"]  # rows of y, a row of zeros last
     inside: Float[Tensor, "b q"]  # the diagonal of E
     fixed: Float[Tensor, "b q q"]  # S0, 1 on the padded diagonal
-    rows: Int[Tensor, "b n"]  # of the pairs; padded ones have the last row
-    columns: Int[Tensor, "b n"]  # of the same
+    rows: Int[Tensor, "b n"]  # the first rows of the pairs; padded pairs have the last row
+    columns: Int[Tensor, "b n"]  # the second rows
     weight: Float[Tensor, "b n"]  # 1/2 for pairs of a row with itself, else 1
     signed: Bool[Tensor, "b n"]  # True for each x that must be >= 0
     order: Float[Tensor, " b"]  # q + the number of these

@@ -28,7 +28,7 @@ class Kinds:
     def __init__(self, samples: int) -> None:
         patterns = np.array(list(itertools.product((False, True), repeat=samples))[1:])
         self.active: Bool[np.ndarray, "P N"] = np.vstack([patterns, patterns])  # the samples of each
-        self.signs: Float[np.ndarray, " P"] = np.repeat([1.0, -1.0], len(patterns))  # of output weights
+        self.signs: Float[np.ndarray, " P"] = np.repeat([1.0, -1.0], len(patterns))  # the signs of the output weights
         # Positive output; active on each sample.
         self.features: Bool[np.ndarray, "_ P"] = np.vstack([self.signs > 0.0, self.active.T])
 
@@ -37,7 +37,7 @@ class Cut(NamedTuple):
     """A cut of a cell in two."""
 
     place: int  # the class that is divided, or the split whose interval is cut
-    feature: int  # that divides the class; INTERVAL, SCALE or LEAF
+    feature: int  # the feature that divides the class; INTERVAL, SCALE or LEAF
     at: float  # where
 
 

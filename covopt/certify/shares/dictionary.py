@@ -39,11 +39,11 @@ class Dictionary:
     differs from sum_j a_j S_ij by at most sum_j a_j missed_ij + neglected.
     """
 
-    directions: Float[np.ndarray, "J d"]  # of the neurons, in the space of the inputs
+    directions: Float[np.ndarray, "J d"]  # the neurons' directions, in the space of the inputs
     values: Float[np.ndarray, "N J"]  # S
     missed: Float[np.ndarray, "N J"]
     secant: float  # a bound on the sum of the weights
-    neglected: float  # what lies outside the space of the directions
+    neglected: float  # a bound on the part outside the space of the directions
     on_circle: bool = True  # the directions are in a plane, in order
 
     @staticmethod

@@ -33,7 +33,7 @@ solutions instead of 1 to 2; with 0.3 the paths change so much that the cuts are
 class Merged:
     """Kinds with one price vector each."""
 
-    signs: Float[np.ndarray, " R"]  # of their output weights
+    signs: Float[np.ndarray, " R"]  # the signs of the output weights
     states: Int[np.ndarray, "R N"]  # OFF, ON or EITHER on each sample
     labels: Int[np.ndarray, " R"]  # their classes
     members: Int[np.ndarray, " P"]  # the merged kind of each kind

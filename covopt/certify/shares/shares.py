@@ -43,7 +43,7 @@ class Shares(DeepProof):
     # of the tree's nodes in preorder: the class or the split that is cut, and the feature, or what else is cut
     # (`cells.Cut`) (n, 2)
     cuts: Int[np.ndarray, "_ _"]
-    places: Float[np.ndarray, " _"]  # where they are cut (n,)
+    places: Float[np.ndarray, " _"]  # the places of the cuts (n,)
     multipliers: Float[np.ndarray, "_ _"]  # L of each leaf (l, N)
     prices: Float[np.ndarray, "_ _ _"]  # Z of each leaf, a row for each kind of neuron (l, P, N)
 

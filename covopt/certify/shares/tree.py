@@ -29,7 +29,7 @@ class Node:
     """A cell, the best prices that are known for it, and its halves if it was cut."""
 
     cell: Cell
-    bound: float  # that its prices prove, at least that of the cell it came from
+    bound: float  # the bound that its prices prove, at least that of its parent
     prices: Prices  # its own, or those of the cell it came from
     paths: Paths | None = None  # the network of its programme; None if that was not solved, or the cell is cut
     held: Held | None = None  # the rows of its programme that its halves begin with; None like `paths`
@@ -56,10 +56,10 @@ class Search:
     # returns the goal
     meet: Callable[[Paths], float] = lambda _: math.inf
     stop: Callable[[], bool] = lambda: False  # end where it returns True
-    splits: int = 6  # of a cell, at most
+    splits: int = 6  # the maximum number of splits of a cell
     # neurons of the dictionary that programmes held so far
     neurons: Int[np.ndarray, " _"] = field(default_factory=lambda: np.zeros(0, dtype=int))
-    rows: int = 0  # of all programmes so far, each time that they were solved
+    rows: int = 0  # the rows of all programmes that were solved so far
     between: int = 20_000
 
     def __post_init__(self) -> None:

@@ -35,10 +35,9 @@ from covopt.runtime.errors import ProblemError, counted, shown
 
 @dataclass(frozen=True)
 class Bias:
-    """The biases of a layer, with a column of `amount` = beta >= 0; the penalty does not count free ones."""
+    """Biases that the penalty counts like every weight, with a column of `amount` = beta >= 0."""
 
     amount: float
-    free: bool = False
 
     @property
     def column(self) -> str:
@@ -46,38 +45,55 @@ class Bias:
         return f", {self.amount:g}" if self.amount else ""
 
     def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
-        """Return what penalised weights must produce of a layer's outputs A: with free biases H A.
-
-        Columns of H A that are constant up to rounding become 0.
-        """
-        if not self.free:
-            return A
-        centred = A - A.mean(dim=-2, keepdim=True)
-        rounding = 4.0 * torch.finfo(A.dtype).eps * A.detach().abs().amax(dim=-2, keepdim=True)
-        return torch.where(centred.detach().abs().amax(dim=-2, keepdim=True) > rounding, centred, 0.0)
+        """Return the part of a layer's outputs that penalised weights must produce."""
+        return A
 
     def inputs(self, S: Float[Tensor, "... N d"]) -> Float[Tensor, "... N k"]:
-        """Return what the penalised weights act on."""
-        return self.reduce(S) if self.free else with_bias(S, self.amount)
+        """Return the inputs on which the penalised weights act."""
+        return with_bias(S, self.amount)
 
     def reduce_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
-        """Return the covariance of `reduce(Z)` for K = Z Z^T, and of `inputs(S)` for K = Ks: with free biases H K H."""
-        if not self.free:
-            return K
-        half = K - K.mean(dim=-2, keepdim=True)
-        return half - half.mean(dim=-1, keepdim=True)
+        """Return the covariance of `reduce(Z)` for K = Z Z^T, and of `inputs(S)` for K = Ks."""
+        return K
 
     def penalised(self, W: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b n k2"]:
         """Return the columns of W that the penalty counts."""
-        return W[..., :-1] if self.free else W
+        return W
 
     def weights(
         self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule
     ) -> Float[Tensor, "... n k"]:
         """Return the lightest W that maps S to Z, or to the nearest outputs where no W gives Z."""
+        return least_squares(self.inputs(S), Z, rule).mT
+
+
+@dataclass(frozen=True)
+class FreeBias(Bias):
+    """Biases that the penalty does not count; the column holds ones."""
+
+    amount: float = 1.0
+
+    def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
+        """Return H A; columns that are constant up to rounding become 0."""
+        centred = A - A.mean(dim=-2, keepdim=True)
+        rounding = 4.0 * torch.finfo(A.dtype).eps * A.detach().abs().amax(dim=-2, keepdim=True)
+        return torch.where(centred.detach().abs().amax(dim=-2, keepdim=True) > rounding, centred, 0.0)
+
+    def inputs(self, S: Float[Tensor, "... N d"]) -> Float[Tensor, "... N k"]:
+        return self.reduce(S)
+
+    def reduce_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
+        """Return H K H."""
+        half = K - K.mean(dim=-2, keepdim=True)
+        return half - half.mean(dim=-1, keepdim=True)
+
+    def penalised(self, W: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b n k2"]:
+        return W[..., :-1]
+
+    def weights(
+        self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule
+    ) -> Float[Tensor, "... n k"]:
         V = least_squares(self.inputs(S), self.reduce(Z), rule)
-        if not self.free:
-            return V.mT
         b = (Z - S @ V).mean(dim=-2, keepdim=True)
         return torch.cat([V, b], dim=-2).mT
 
@@ -204,7 +220,7 @@ def with_weights(bias: Bias, S: Float[Tensor, "... N d"], W: Float[Tensor, "*b n
 
 def read_bias(bias: object) -> Bias:
     """Read an amount of bias >= 0, or "free"."""
-    return Bias(1.0, free=True) if isinstance(bias, str) and bias == FREE else Bias(read_beta(bias))
+    return FreeBias() if isinstance(bias, str) and bias == FREE else Bias(read_beta(bias))
 
 
 def read_tikhonov(tikhonov: object) -> RankRule:

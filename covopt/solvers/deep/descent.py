@@ -33,9 +33,9 @@ SHORT = HomotopyOptions(factors=(0.0,), slow=1e-4, window=30, memory=20, iterati
 class Descent:
     """Descents of a penalised loss; no hidden layer gets wider than `widest`."""
 
-    deepened_first = False  # whether deepened networks descend before random starts are drawn
-    widens = True  # whether copies with more neurons descend besides
-    moves_in_turn = True  # whether the layers of the best network move in turn
+    deepened_first = False  # True if deepened networks descend before random starts are drawn
+    widens = True  # True if copies with more neurons descend besides
+    moves_in_turn = True  # True if the layers of the best network move in turn
 
     def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
         self.problem, self._widest = problem, widest

@@ -62,7 +62,7 @@ def by_soap(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
 class Cycle:
     """A part of the training of a first start, during which the rate falls once."""
 
-    steps: int  # their number
+    steps: int  # the number of steps
     penalty: float = 1.0  # lam during these steps, as a multiple of the problem's
 
 
@@ -112,10 +112,10 @@ class Exploration:
     speed: float = 4e9  # multiplications per second
     probe: int = 10  # number of steps that measure the time of a step
     method: Callable[[Batch, Tensor, AdamOptions], Adam] = by_adam  # the steps that train: `by_adam` or `by_soap`
-    cycles: tuple[Cycle, ...] = ()  # of the first start, where it has several; the last one is for later starts alone
+    cycles: tuple[Cycle, ...] = ()  # the first start trains in all but the last; later starts in the last one
     tuning: FineTuning = FineTuning()  # settings of `fine_tune`
-    # copies of lower rank of the best network are trained until this many in a row gain little. With 3 or 4 instead
-    # of 2, fine-tuning comes later and 200 digits end 0.3 to 1 % higher at five and six layers
+    # number of copies of lower rank in a row that gain little before no more are trained. With 3 or 4 instead of 2,
+    # fine-tuning comes later, and 200 digits end 0.3 to 1 % higher at five and six layers
     restarts: int = 0
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
@@ -163,7 +163,9 @@ class Exploration:
         return _at_penalty(problem, networks, cycle.penalty, lambda raised, starts: own.train(raised, starts, budget))
 
     def restart(self, problem: Problem, weights: Weights, generator: torch.Generator, budget: Budget) -> list[Tensor]:
-        """Train a copy of lower rank through all cycles of a first start."""
+        """Train a copy of lower rank through all cycles of a first start; return a zero network as it is."""
+        if not any(bool(W.any()) for W in weights):
+            return list(weights)  # the learning rate is relative to the size of the weights
         copies = [of_lower_rank(weights, generator)]
         for cycle in self.cycles[:-1]:
             copies = self.train_cycle(problem, copies, cycle, budget)
@@ -235,7 +237,10 @@ FIRST_OF_MORE_LAYERS = replace(
 
 
 def first_training(problem: Problem, seconds: float, max_width: int | None = None) -> Exploration:
-    """Return how first starts are trained: with a falling penalty at four layers and more, if all cycles fit."""
+    """Return how first starts are trained: with a falling penalty at four layers and more, if all cycles fit.
+
+    From five layers on, copies of lower rank follow, unless `max_width` is below the usual width.
+    """
     # A falling penalty ended 0.8 % higher on 30 samples, 0.9 % lower on 60. It never ended lower at 1.9 times the usual
     # lam and with cross-entropy, where costs after 1 s were 0.3 to 1.5 % and 9 % higher.
     suits = bool(problem.ridge) and problem.samples >= 50 and problem.lam < usual_penalty(problem)
@@ -244,8 +249,8 @@ def first_training(problem: Problem, seconds: float, max_width: int | None = Non
     fits = replace(FIRST_OF_MORE_LAYERS, fewest=(1, most)).count(problem, seconds, 1)
     if not (suits and fits):
         return FIRST
-    # At four layers, a copy of lower rank ends no lower than the network itself, trained again, and where widths are
-    # limited, other starts are worth more: 60 points, five layers of width 4, ended up to 16 % higher with copies.
+    # At four layers, training a copy of lower rank ends no lower than training the network itself again. If widths are
+    # limited, other starts gain more: with copies, 60 points and five layers of width 4 ended up to 16 % higher.
     wide = max_width is None or max_width >= usual_width(problem.samples, problem.Y.shape[1])
     return replace(FIRST_OF_MORE_LAYERS, restarts=2 if problem.depth > 4 and wide else 0)
 

@@ -40,9 +40,9 @@ class MissingNeuron:
     value: float
     direction: Float[Tensor, " d"]  # w, of unit length, bias coordinate last; a free bias is not counted in its length
     output: Float[Tensor, " m"]  # M_{l+1}^T s / |M_{l+1}^T s|
-    cost: float  # of the network with it at the best of the sizes tried; of the network itself where each raises it
-    size: float  # that best size, 0 where none lowers the cost
-    cut: bool = False  # whether the time ended the search
+    cost: float  # the cost with the neuron at the best size tried; without it where every size raises the cost
+    size: float  # the best size, 0 where none lowers the cost
+    cut: bool = False  # True if the time ended the search
 
     def network(self, problem: Problem, weights: Weights) -> list[Tensor]:
         """Add the neuron in its best size; for `interpolate` W_L is the smallest that fits again."""

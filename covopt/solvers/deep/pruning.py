@@ -161,7 +161,7 @@ def widened(
 
 def of_lower_rank(weights: Weights, generator: torch.Generator) -> list[Tensor]:
     """Return a copy whose middle layers lose the smaller half of their directions and get noise."""
-    significant, noise = 0.2, 0.25  # of the largest singular value; of the layer's root mean square
+    significant, noise = 0.2, 0.25  # relative to the largest singular value; to the layer's root mean square
     lower = list(weights)
     for layer, W in enumerate(weights[1:-1], start=1):
         A = W[:, :-1]

@@ -49,7 +49,7 @@ class DeepOptions:
     """Options of the effort."""
 
     starts: int = 48  # networks drawn in all; 0: the given network is improved, and there are no others
-    batch: int = DRAWS_TOGETHER  # of them, explored together
+    batch: int = DRAWS_TOGETHER  # the number of networks that are explored together
     # neurons added to each hidden layer of copies of the best network, and their strength; relative to the layer's
     # width and root mean square
     widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
@@ -64,20 +64,20 @@ class State:
 
     best: list[Tensor]  # the best network so far
     cost: float  # its cost
-    costs: list[float] = field(default_factory=list)  # of each start so far, the lowest that came of it
+    costs: list[float] = field(default_factory=list)  # the lowest cost that came from each start so far
     # networks at full depth that are still to descend, the most promising last
     waiting: list[list[Tensor]] = field(default_factory=list)
     ranks: range = range(0)  # the next ranks to be built outer layers first; none once that is over
     early: list[list[Tensor]] = field(default_factory=list)  # the starts in training
-    cycles: list[Cycle] = field(default_factory=list)  # those that still train them
+    cycles: list[Cycle] = field(default_factory=list)  # their remaining cycles
     early_end: float = math.inf  # the second by which these end
-    settled: int = 0  # how many of those that waited have descended
+    descended: int = 0  # the number of deepened networks that have descended
     pool: dict[int, list[Tensor]] = field(default_factory=dict)  # starts explored but not refined yet, by their numbers
-    trained: bool = False  # whether the last batch of starts was trained by Adam
-    stalled: bool = False  # whether the last pass over the blocks gained nothing
-    slow: bool = False  # whether that pass gained less than the tolerance
+    trained: bool = False  # True if the last batch of starts was trained by Adam
+    stalled: bool = False  # True if the last pass over the blocks gained nothing
+    slow: bool = False  # True if that pass gained less than the tolerance
     in_vain: int = 0  # how many copies of lower rank in a row gained little
-    due: bool = False  # whether the best network is improved before the next batch
+    due: bool = False  # True if the best network is improved before the next batch
 
 
 class DeepSolver:
@@ -169,7 +169,7 @@ class DeepSolver:
         few = self._early or self.problem.depth > ENDS
         if state.costs or not few or self._descents.deepened_first or not self._drawing(state):
             return False
-        return self.problem.depth <= 8 or state.settled > 0 or not (state.ranks or state.waiting)
+        return self.problem.depth <= 8 or state.descended > 0 or not (state.ranks or state.waiting)
 
     @property
     def _begins_late(self) -> bool:
@@ -274,7 +274,7 @@ class DeepSolver:
     def _settle(self, state: State, budget: Budget) -> None:
         """One of the waiting networks, down to where its descent ends."""
         self._keep_all(state, self._descents.descend([state.waiting.pop()], POLISHING, budget))
-        state.due, state.settled = True, state.settled + 1
+        state.due, state.descended = True, state.descended + 1
 
     def _refine(self, state: State, budget: Budget) -> None:
         """Descend from the pool's networks, down to the kinks."""

@@ -87,7 +87,7 @@ def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
 class Streamed:
     """The state of the cycles."""
 
-    weights: list[Tensor]  # of the last cycle
+    weights: list[Tensor]  # the weights after the last cycle
     best: list[Tensor]  # the best network so far
     cost: float  # its loss over all samples
     passes: int  # over the samples, of the next cycle
@@ -113,7 +113,7 @@ class DeepStream:
         self._max_width, self._init = max_width, init
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace = CyclePace()
-        self.cut = False  # whether the search on few samples, of any process, ended before it found no improvement
+        self.cut = False  # True if the search on few samples, of any process, ended before it found no improvement
 
     @cached_property
     def _single(self) -> Problem:

@@ -230,7 +230,7 @@ class ExactDatafit(MultiplierDatafit):
 class ConvexDatafit(Datafit):
     """cross_entropy, huber, logistic and custom losses: quadratic models at the outputs, a proximal Newton method."""
 
-    models = 12  # for each call, at most
+    models = 12  # the maximum number for each call
     floor = 1e-4
     """The smallest curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum has
     1 - p of about N lam, and below that nothing is gained."""

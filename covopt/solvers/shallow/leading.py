@@ -26,7 +26,7 @@ Basis = Float[Tensor, "k d"]
 class View:
     """The samples as cycles of training see them."""
 
-    basis: Basis | None  # of the directions that they see; None for all
+    basis: Basis | None  # a basis of the directions that they see; None for all
     exact: Samples  # the samples in the dtype of the data
     rough: Samples  # in float32
 

@@ -25,7 +25,7 @@ from covopt.solvers.shallow.rounds import State
 from covopt.solvers.shallow.solver import ShallowSolver
 from covopt.solvers.shallow.stream import Streamed, StreamSolver
 
-ROWS = "rows_"  # what the names of arrays begin with that have a row for each sample
+ROWS = "rows_"  # the prefix of the names of arrays with a row for each sample
 LINE = ("iteration", "seconds", "cost", "lower", "width")
 # Where in a state of the rounds the numbers and arrays are that files hold by these names.
 NUMBERS = {name: name for name in ("effort", "stalled", "slow", "smoothing_stage")}

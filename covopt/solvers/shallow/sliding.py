@@ -57,7 +57,7 @@ class SlideOptions:
     kinks: tuple[float, ...] = (0.1, 0.01, 1e-3)
     # a descent ends when a window of it gains less than this, relative; roundings of kinks below it are left out
     slow: float = 1e-5
-    entries: int = 2**12  # of X, above which descents in float32 come first; below, arithmetic takes little of the time
+    entries: int = 2**12  # entries of X above which descents in float32 come first; below, arithmetic takes little time
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Joint:
     curvature: Callable[[Float[Tensor, "N m"]], float]  # half of the mean diagonal of S's Hessian
     outputs: int  # m
     dtype: torch.dtype  # in which S is evaluated
-    spread: Alone = ALONE  # of the processes that hold the rows of X
+    spread: Alone = ALONE  # the processes that hold the rows of X
 
     def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
         """Return the x of a balanced network."""
@@ -129,7 +129,7 @@ class Eliminated:
     targets: Float[Tensor, "N m"]  # T
     mu: float  # > 0
     weight: Weight = None  # w_i, mu_i = mu / w_i (N,); None for 1
-    spread: Alone = ALONE  # of the processes that hold the rows of X and T
+    spread: Alone = ALONE  # the processes that hold the rows of X and T
 
     def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
         return U.flatten()

@@ -50,11 +50,11 @@ Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]
 class StreamOptions:
     """When data are streamed, and how."""
 
-    entries: int = 2**22  # of Xt, above which they are
-    neurons: int = 500  # of the network
+    entries: int = 2**22  # data are streamed above this number of entries of Xt
+    neurons: int = 500  # the number of neurons of the network
     batch: int = 512  # samples of a step; of each part, where rows are spread
     first: int = 2  # passes over the samples in the first cycle; each cycle has twice as many as the one before
-    directions: int = 64  # of the inputs that the first cycles see, where that is few enough
+    directions: int = 64  # the first cycles see this number of directions of the inputs, where these are few enough
 
 
 def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
@@ -148,12 +148,12 @@ class Streamed:
     parts: Parts  # U, V, b of the last cycle, in float32; U in the directions of `basis`
     best: Outward  # the best network so far, in the dtype of the data
     cost: float  # its loss over all samples
-    passes: int  # of the next cycle
+    passes: int  # the passes of the next cycle
     ended: Status | None = None  # why no other cycle is to follow; None while one is
     # of a cycle under way the number of steps, the first rate, and the state of Adam; None between two
     cycle: tuple[int, float, dict[str, Tensor]] | None = None
-    basis: Basis | None = None  # of the directions that the next cycle sees (k, d); None for all
-    opening: bool = False  # whether the next cycle is the first that sees all after some that did not
+    basis: Basis | None = None  # a basis of the directions that the next cycle sees (k, d); None for all
+    opening: bool = False  # True if the next cycle is the first that sees all directions
 
     def weights(self) -> list[Tensor]:
         """Return [W_1, W_2] of the best network."""

@@ -27,7 +27,7 @@ class Stage(ABC):
     """One stage of a plan."""
 
     name: ClassVar[str]  # in the table of the plan and in checkpoints
-    why: ClassVar[str]  # what it does for this problem, in one sentence
+    why: ClassVar[str]  # its purpose for this problem, in one sentence
     until: float = 1.0  # the part of the time limit after which it ends
 
     def __post_init__(self) -> None:

@@ -103,8 +103,8 @@ class Rounds(Stage):
     name = "rounds"
     why = "Frank-Wolfe over covariances finds the neurons, alternating with a proof of the bound if one is requested."
     again = "rounds from a simple network"  # what checkpoints call the second ones
-    neurons: int = 0  # of a network of batches that they begin with, at most; 0 without one
-    search: type[ShallowSolver] = ShallowSolver  # what the rounds do
+    neurons: int = 0  # the maximum width of a first network trained on batches; 0 without one
+    search: type[ShallowSolver] = ShallowSolver  # the class that carries out the rounds
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the needs of the search, of the descent or master before it, and of the proof."""

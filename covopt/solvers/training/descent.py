@@ -28,7 +28,7 @@ PATIENCE = 10  # trials of a line search after which any sufficient decrease is 
 class AdamOptions:
     """Settings of Adam [Kingma, Ba 2015] and SOAP."""
 
-    steps: int = 1000  # their number
+    steps: int = 1000  # the number of steps
     rate: float = 3e-3  # the first learning rate; it falls along a cosine
 
 

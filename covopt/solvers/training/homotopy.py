@@ -33,7 +33,7 @@ class HomotopyOptions:
     slow: float  # a network's descent ends when `window` iterations lower its loss by less than this, relative
     window: int = 20  # see `slow`
     iterations: int = 3000  # turns of each descent, at most
-    memory: int = 10  # of L-BFGS
+    memory: int = 10  # the pairs that L-BFGS stores
     single: bool = False  # descend in float32, which halves the time and is exact enough to explore
 
 

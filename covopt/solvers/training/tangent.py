@@ -33,26 +33,26 @@ LARGEST = 2e7  # the most entries of J J^T and B that are formed
 Kinks = list[Bool[Tensor, "N _"]]  # for each hidden layer, the pre-activations that are held at zero
 
 
-class Kept(NamedTuple):
-    """The held equations, and their derivative J in W_1 ... W_L: outputs first, then kinks from the last layer down."""
+class Equations(NamedTuple):
+    """The constraints and their derivative J in W_1 ... W_L: outputs first, then kinks from the last layer down."""
 
     samples: Int[Tensor, " q"]  # the sample of each equation
-    # of each layer l, the derivatives in Z_l of the first equations; the others do not depend on W_l
+    # the derivatives in Z_l, for each layer l, of the first equations; the others do not depend on W_l
     B: list[Float[Tensor, "_ _"]]
-    Zs: list[Float[Tensor, "N _"]]  # of each layer its inputs Zs_{l-1}
-    off: Float[Tensor, " q"]  # the errors
+    Zs: list[Float[Tensor, "N _"]]  # the inputs Zs_{l-1} of each layer
+    errors: Float[Tensor, " q"]
 
     def gram(self) -> Float[Tensor, "q q"]:
         """Return J J^T."""
-        K = self.off.new_zeros(len(self.off), len(self.off))
+        K = self.errors.new_zeros(len(self.errors), len(self.errors))
         for B, Zs in zip(self.B, self.Zs, strict=True):
             rows = self.samples[: len(B)]
-            K[: len(B), : len(B)] += (B @ B.T) * (Zs @ Zs.T)[rows][:, rows]
+            K[: len(B), : len(B)].addcmul_(B @ B.T, (Zs @ Zs.T)[rows][:, rows])
         return K
 
     def times(self, weights: Weights) -> Float[Tensor, " q"]:
         """Return J x, for x of the shapes of the weights."""
-        product = torch.zeros_like(self.off)
+        product = torch.zeros_like(self.errors)
         for W, B, Zs in zip(weights, self.B, self.Zs, strict=True):
             product[: len(B)] += ((B @ W) * Zs[self.samples[: len(B)]]).sum(dim=1)
         return product
@@ -61,6 +61,14 @@ class Kept(NamedTuple):
         """Return J^T y, in the shapes of the weights."""
         layers = zip(self.B, self.Zs, strict=True)
         return [(y[: len(B), None] * B).T @ Zs[self.samples[: len(B)]] for B, Zs in layers]
+
+
+class Step(NamedTuple):
+    """The result of a line search."""
+
+    weights: list[Tensor]  # the network after the step; before it, if no part of the step lowers the error
+    equations: Equations  # the equations there
+    refused: list[Tensor] | None  # the last network that was refused; None if more than an eighth was taken
 
 
 def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
@@ -111,21 +119,21 @@ def near_kinks(problem: Problem, weights: Weights, near: float) -> Kinks:
     return [z.abs() <= near * z.square().mean().sqrt() if z.numel() else z > 0.0 for z in Z]
 
 
-def kept(problem: Problem, weights: Weights, kinks: Kinks) -> Kept:
-    """Return the outputs and the pre-activations at kinks as equations."""
+def linearised(problem: Problem, weights: Weights, kinks: Kinks) -> Equations:
+    """Return the equations for the outputs and for the pre-activations at kinks, linearised at the network."""
     Z = preactivations(problem, weights)
     N, m = Z[-1].shape
     samples, B = torch.arange(N, device=Z[-1].device).repeat_interleave(m), torch.eye(m).to(Z[-1]).repeat(N, 1)
-    slopes, off = [B], [(problem.Y - Z[-1]).flatten()]
+    slopes, errors = [B], [(problem.Y - Z[-1]).flatten()]
     for layer in range(problem.depth - 1, 0, -1):
         z, (held, neurons) = Z[layer - 1], kinks[layer - 1].nonzero(as_tuple=True)
         B = (B @ weights[layer][:, :-1]) * problem.activation.derivative(z[samples])
         B = torch.cat([B, torch.eye(z.shape[1]).to(z)[neurons]])
         samples = torch.cat([samples, held])
         slopes.append(B)
-        off.append(-z[held, neurons])
+        errors.append(-z[held, neurons])
     Zs = [problem.Xt, *(problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1))]
-    return Kept(samples, slopes[::-1], Zs, torch.cat(off))
+    return Equations(samples, slopes[::-1], Zs, torch.cat(errors))
 
 
 def restored(
@@ -133,46 +141,38 @@ def restored(
 ) -> tuple[list[Tensor], Kinks]:
     """Take Gauss-Newton steps of least norm to an exact fit; return it and the held kinks.
 
-    The fit is as near as the steps get. Where an eighth of a step or less lowers the error, or no part of it does, the
-    next larger part crosses kinks: these are then held, too.
+    The fit is as near as the steps get. A step of which only an eighth or less lowers the error crosses kinks; these
+    are held from the next step on, too.
     """
     current, rounded = list(weights), 1e-13 * float(problem.Y.abs().max())
-    now = kept(problem, current, kinks)
+    equations = linearised(problem, current, kinks)
     for _ in range(steps):
-        misfit = float(now.off.abs().max())
+        misfit = float(equations.errors.abs().max())
         if misfit <= rounded or not math.isfinite(misfit) or stop():
             break
-        before, (trial, then, refused) = current, _shortened(problem, current, _least(now, now.off), kinks, now)
-        current, now = (current, now) if then is None else (trial, then)
-        if refused is None:
-            continue
-        crossed = _crossed(problem, before, refused)
-        more = [held | new for held, new in zip(kinks, crossed, strict=True)]
-        if all(torch.equal(held, new) for held, new in zip(kinks, more, strict=True)):
-            if then is None:
-                break
-            continue
-        kinks, now = more, kept(problem, current, more)
+        step = _shortened(problem, current, _least(equations, equations.errors), kinks, equations)
+        crossed = [] if step.refused is None else _crossed(problem, current, step.refused)
+        if any(bool((new & ~held).any()) for new, held in zip(crossed, kinks, strict=False)):
+            kinks = [held | new for held, new in zip(kinks, crossed, strict=True)]
+            current, equations = step.weights, linearised(problem, step.weights, kinks)
+        elif step.weights is current:
+            break
+        else:
+            current, equations = step.weights, step.equations
     return current, kinks
 
 
-def _shortened(
-    problem: Problem, weights: Weights, step: Weights, kinks: Kinks, now: Kept
-) -> tuple[list[Tensor], Kept | None, list[Tensor] | None]:
-    """Take the largest part of a step that lowers the error.
-
-    Returns:
-        The network there and its equations, None where no part lowers the error; and the last network that was refused,
-        None where more than an eighth of the step was taken.
-    """
-    length, refused, off = 1.0, None, float(now.off.norm())
+def _shortened(problem: Problem, weights: list[Tensor], step: Weights, kinks: Kinks, equations: Equations) -> Step:
+    """Take the largest part of a step that lowers the error."""
+    short, shortest = 0.125, 0.0625  # parts of the step
+    length, refused, error = 1.0, None, float(equations.errors.norm())
     while True:
         trial = [W + length * D for W, D in zip(weights, step, strict=True)]
-        then = kept(problem, trial, kinks)
-        if float(then.off.norm()) < (1.0 - 0.1 * length) * off:
-            return trial, then, refused if length <= 0.125 else None
-        if length < 0.0625:
-            return trial, None, trial
+        there = linearised(problem, trial, kinks)
+        if float(there.errors.norm()) < (1.0 - 0.1 * length) * error:
+            return Step(trial, there, refused if length <= short else None)
+        if length < shortest:
+            return Step(weights, equations, trial)
         length, refused = 0.5 * length, trial
 
 
@@ -191,8 +191,9 @@ def lightened(
     for _ in range(200):
         if stop():
             break
-        now = kept(problem, current, kinks)
-        step = [D - W for D, W in zip(_least(now, now.times(current) + now.off), current, strict=True)]
+        equations = linearised(problem, current, kinks)
+        lightest = _least(equations, equations.times(current) + equations.errors)
+        step = [D - W for D, W in zip(lightest, current, strict=True)]
         while length >= shortest:
             moved = [W + length * D for W, D in zip(current, step, strict=True)]
             trial = restored(problem, moved, kinks, stop, steps=6)[0]
@@ -208,13 +209,14 @@ def lightened(
     return current
 
 
-def _least(now: Kept, r: Float[Tensor, " q"]) -> list[Tensor]:
+def _least(equations: Equations, r: Float[Tensor, " q"]) -> list[Tensor]:
     """Return about J^+ r, by three steps x <- x + J^T (J J^T + shift)^-1 (r - J x); 0 if that overflows.
 
-    Rows of J are scaled to length 1: kinks of small neurons have short rows, which a shift relative to the longest ones
-    would leave out. An eigendecomposition of J J^T would take 20 times as long as the Cholesky factor (3,000 rows).
+    The rows of J are scaled to length 1. Kinks of small neurons have short rows, which would vanish beside a shift that
+    fits the longest ones. An eigendecomposition of J J^T would take 20 times as long as the Cholesky factor (3,000
+    rows).
     """
-    K, x = now.gram(), now.transposed_times(torch.zeros_like(r))
+    K, x = equations.gram(), equations.transposed_times(torch.zeros_like(r))
     squares = K.diagonal().clone()
     scale = torch.where(squares > 0.0, squares.rsqrt(), 0.0)
     K *= scale[:, None] * scale
@@ -223,8 +225,8 @@ def _least(now: Kept, r: Float[Tensor, " q"]) -> list[Tensor]:
         L, failed = torch.linalg.cholesky_ex(K)
         if not failed:
             for _ in range(3):
-                y = torch.cholesky_solve((scale * (r - now.times(x)))[:, None], L)[:, 0]
-                x = [D + E for D, E in zip(x, now.transposed_times(scale * y), strict=True)]
+                y = torch.cholesky_solve((scale * (r - equations.times(x)))[:, None], L)[:, 0]
+                x = [D + E for D, E in zip(x, equations.transposed_times(scale * y), strict=True)]
             return x
     return x
 

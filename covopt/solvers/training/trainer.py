@@ -47,7 +47,7 @@ class Training:
     """One trained network."""
 
     widths: list[int]  # n_1 ... n_{L-1}
-    seed: int | None  # of its random start; None where the start was given
+    seed: int | None  # the seed of its random start; None if the weights were given
     weights: list[Tensor]  # W_1 ... W_L, the best of its training
     cost: Cost  # recomputed from them in float64
     history: NDArray[np.float64]  # (seconds, lowest cost so far), shape (T, 2)

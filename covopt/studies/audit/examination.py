@@ -41,7 +41,7 @@ class LayerAudit:
     unbalanced: float  # | |W_l|^2 - |W_{l+1} without its bias column|^2 | / (their sum)
     unbalanced_neuron: float  # the same for the worst neuron, relative to the largest neuron
     grown: float | None = None  # the loss after further training with it; None if no size of the neuron lowers the loss
-    missing: bool = False  # whether that neuron lowers the loss, at first order and trained with it
+    missing: bool = False  # True if that neuron lowers the loss, at first order and trained with it
     dead: int = 0  # number of neurons of the network without effect on these data
     verdict: str = ""  # in words
 

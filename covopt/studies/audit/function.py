@@ -61,7 +61,7 @@ class FunctionAudit:
     """
 
     rows: int  # number of examined samples: all, or evenly spaced ones if there are many
-    elsewhere: bool  # whether they differ from those of the problem
+    elsewhere: bool  # True if they differ from those of the problem
     kinks: int  # number of samples on a kink, whose Jacobian is taken beside them
     jacobian_rank: dict[int, int]  # the number of samples by the numerical rank of their Jacobian
     jacobian_values: list[float] | None  # its largest singular values, each the median over the samples
@@ -74,7 +74,7 @@ class FunctionAudit:
     sharpness: float | None  # largest eigenvalue of the Gauss-Newton matrix of C on the data (mse for exact fits)
     stable_step: float | None
     layers: list[FunctionLayer] = field(default_factory=list)  # each layer of weights, from the first
-    statements: list[Statement] = field(default_factory=list)  # those of the papers on one network
+    statements: list[Statement] = field(default_factory=list)  # the statements of the papers on one network
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""

@@ -21,7 +21,7 @@ class Given:
     """A network that a user hands over."""
 
     weights: list[Tensor]  # W_1 ... W_L in float64, the bias column last
-    slope: float | None = None  # of the activation; None if it is unknown
+    slope: float | None = None  # the slope of the activation; None if it is unknown
     stored: torch.dtype = torch.float64  # the coarsest dtype in which the weights came
 
     def agreed(self, activation: str | Activation | None) -> Activation:

@@ -38,7 +38,7 @@ class Point:
     source: str  # the origin of the network
     slope: float | None  # the change of the cost per layer since the depth before; divided by lam with a penalty
     identity: float | None  # cost of the network one depth before with identity layers; the minimum here is no higher
-    shapes: list[LayerShape]  # of each hidden layer
+    shapes: list[LayerShape]  # the shape of each hidden layer
 
     @property
     def depth(self) -> int:
@@ -84,7 +84,7 @@ class Family:
     """The networks of lowest cost found with a hidden layer of at most `rank` neurons."""
 
     rank: int  # k
-    members: dict[int, Member]  # by depth
+    members: dict[int, Member]  # the members by their depths
 
     @property
     def curve(self) -> list[tuple[int, float]]:

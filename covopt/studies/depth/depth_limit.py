@@ -178,8 +178,8 @@ class Expansion:
     R0: int  # the integer that is not fitted
     R1: Band  # the estimate, with its band
     R2: Band  # the same
-    rms: float  # of the residuals
-    good: bool  # whether the expansion describes the range
+    rms: float  # the root mean square of the residuals
+    good: bool  # True if the expansion describes the range
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""

@@ -55,9 +55,9 @@ class Point:
     weights: list[Tensor]  # W_1 ... W_L of the best network found
     cost: Cost  # C(F) + lam |W|^2 and its parts, recomputed in float64
     lower: float | None  # the bound proved at this lam itself; None without one
-    certificate: Certificate  # what proves it
-    proof: Proof | None = None  # what proves `lower`
-    status: Status = Status.TIME_LIMIT  # of its last solve
+    certificate: Certificate  # the kind of its proof
+    proof: Proof | None = None  # the proof of `lower`
+    status: Status = Status.TIME_LIMIT  # the status of its last solve
 
     @staticmethod
     def of(result: Result) -> Point:

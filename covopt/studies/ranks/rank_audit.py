@@ -31,7 +31,7 @@ class LayerRanks:
     """The facts on the rank of one weight matrix; None if unknown or meaningless."""
 
     layer: int  # l = 1 ... L
-    shape: tuple[int, int]  # of W_l
+    shape: tuple[int, int]  # the shape of W_l
     values: Float[Tensor, " r"]  # singular values of W_l, descending
     rank: dict[float, int]  # tolerance -> #{s_i > tolerance |W|}
     stable_rank: float  # |W|^2 / s_1^2

@@ -37,7 +37,7 @@ class RankCell:
     steps: int | None  # the number taken; None if that is unknown
     diverged: bool  # the weights were no longer finite after these steps; then there is no audit
     course: Course | None  # the records of a network that was trained here
-    cost: Cost  # of the weights
+    cost: Cost  # the cost of the weights
     accuracy: float | None  # the share of samples in the right class, for cross-entropy
     layers: list[LayerRanks]  # the audit of the rank of each matrix
     samples: int  # N

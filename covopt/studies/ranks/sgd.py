@@ -66,7 +66,7 @@ class Setting:
     nesterov: bool = False  # Nesterov's form of it
     milestones: tuple[int, ...] = ()  # the steps after which the rate is multiplied by `gamma`
     gamma: float = 1.0
-    seed: int | None = None  # of the start
+    seed: int | None = None  # the seed of the start
 
     def decay(self, steps: int | None) -> Decay | StepwiseDecay | None:
         """Return the recursion by which the initial weights fade in these steps; None if the rate is unknown."""
@@ -82,12 +82,12 @@ class Setting:
 class Course:
     """The R records of one network, the start first, whose distance is 0."""
 
-    steps: list[int] = field(default_factory=list)  # of the records
+    steps: list[int] = field(default_factory=list)  # the steps of the records
     fits: list[float] = field(default_factory=list)  # C over all samples
     norms: list[float] = field(default_factory=list)  # |W|^2
     accuracies: list[float] = field(default_factory=list)  # the share of right samples
     distances: list[float] = field(default_factory=list)  # |W_{l,t} - W_{l,t-1}|_F of the last step, the layers' mean
-    test_accuracies: list[float] = field(default_factory=list)  # of held-out samples; empty without them
+    test_accuracies: list[float] = field(default_factory=list)  # accuracies on held-out samples; empty without them
     spectra: list[list[Tensor]] = field(default_factory=list)  # for each record and layer s_i(W_l), descending
 
 
@@ -97,7 +97,7 @@ class Descended:
 
     weights: list[Tensor]  # W_1 ... W_L at the last step; if it diverged, at its last record
     steps: int | None  # the number taken, None if unknown; fewer than requested if time ended, or if it diverged
-    diverged: bool = False  # whether the weights were no longer finite
+    diverged: bool = False  # True if the weights were no longer finite
     course: Course | None = None  # its records; None for a network that was trained elsewhere
 
 

@@ -52,7 +52,7 @@ class Grid:
     """The cells of a sweep, and their data; held-out data by the source of their data set and their own."""
 
     cells: dict[str, Options]  # the options of each cell by its key, a digest of them and of the data
-    datasets: dict[str, Dataset]  # by their source (`source_of`)
+    datasets: dict[str, Dataset]  # the data sets by their source (`source_of`)
     varied: tuple[str, ...]  # the options that differ between cells
     task: str = SOLVE  # solve or ranks
     tests: dict[tuple[str, object], Further | None] = field(default_factory=dict)

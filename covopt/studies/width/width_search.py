@@ -64,7 +64,7 @@ class Point:
     width: int  # n
     source: str  # solver, wider or narrower (the neighbour that it descends from), exchange or draw
     weights: list[Tensor]  # W_1 ... W_L
-    cost: float = math.inf  # of the weights in float64; of a start, before it is computed, infinite
+    cost: float = math.inf  # the cost of the weights in float64; infinite before it is computed
 
 
 class WidthSearch(Continuation[int, list[Point]]):

@@ -20,7 +20,7 @@ from covopt.solvers.deep.insertion import deepened, in_balance
 from covopt.solvers.deep.pruning import widened
 from covopt.solvers.deep.starts import ends_first, from_two_layers
 from covopt.solvers.training.simple import simple_networks
-from covopt.solvers.training.tangent import _least, exact_fit, kept, lightened, most_entries, near_kinks, restored
+from covopt.solvers.training.tangent import _least, exact_fit, lightened, linearised, most_entries, near_kinks, restored
 from covopt.solvers.training.trainer import initial
 
 CASES = cases("deep")
@@ -135,7 +135,7 @@ def near_a_kink(seed: int) -> tuple[Problem, list[torch.Tensor]]:
     return problem, [W + 1e-4 * gaussian(*W.shape, seed=100 + k) for k, W in enumerate(exact)]
 
 
-def test_what_is_kept_has_the_derivative_of_autograd() -> None:
+def test_the_equations_have_the_derivative_of_autograd() -> None:
     problem, weights = near_a_kink(0)
     kinks = near_kinks(problem, weights, 1e-2)
     assert int(kinks[0].sum()) >= 2
@@ -146,12 +146,12 @@ def test_what_is_kept_has_the_derivative_of_autograd() -> None:
         return torch.cat([Z[-1].flatten(), *held[::-1]])
 
     J = torch.cat([part.flatten(1) for part in torch.func.jacrev(values, (0, 1, 2))(*weights)], dim=1)
-    now, y = kept(problem, weights, kinks), gaussian(len(J), seed=1)
+    now, y = linearised(problem, weights, kinks), gaussian(len(J), seed=1)
     torch.testing.assert_close(now.gram(), J @ J.T, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(now.times(weights), J @ flattened(weights), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(flattened(now.transposed_times(y)), J.T @ y, rtol=1e-12, atol=1e-12)
     # Rows of kinks of small neurons are as short as these, and no less exact.
-    small = kept(problem, [1e-9 * weights[0], weights[1], 1e9 * weights[2]], kinks)
+    small = linearised(problem, [1e-9 * weights[0], weights[1], 1e9 * weights[2]], kinks)
     lengths = small.gram().diagonal().sqrt()
     assert float(lengths.min()) < 1e-6 * float(lengths.max())
     r = lengths * y
@@ -161,8 +161,8 @@ def test_what_is_kept_has_the_derivative_of_autograd() -> None:
 def test_the_size_of_the_products_is_known_before_they_are_formed() -> None:
     problem, weights = near_a_kink(0)
     half = [torch.arange(z.numel()).view_as(z) % 2 == 0 for z in preactivations(problem, weights)[:-1]]
-    now = kept(problem, weights, half)
-    assert most_entries(problem, [7, 5]) == now.gram().numel() + len(now.off) * 12
+    now = linearised(problem, weights, half)
+    assert most_entries(problem, [7, 5]) == now.gram().numel() + len(now.errors) * 12
     assert most_entries(problem, [10**6, 10**6]) == 0.0  # none of this size are formed
 
 
