@@ -174,12 +174,21 @@ def _handle(number: int, _: FrameType | None) -> None:
 
 
 def _raised_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise again a KeyboardInterrupt that came inside one of Python's own callbacks, which lose it."""
+    """Raise again a KeyboardInterrupt that came inside one of Python's own callbacks, which lose it.
+
+    A thread sends it a moment later: raised here, it would still be inside the callback, and lost again.
+    """
     if unraisable.exc_type is KeyboardInterrupt:
-        _state.raised = -math.inf
-        signal.raise_signal(signal.SIGINT)
+        threading.Timer(0.01, _send_again).start()
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def _send_again() -> None:
+    main = threading.main_thread().ident
+    if main and _state.heeding:
+        _state.raised = -math.inf
+        signal.pthread_kill(main, signal.SIGINT)
 
 
 def _in_main_thread() -> bool:

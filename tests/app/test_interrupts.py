@@ -115,6 +115,18 @@ def test_a_foreign_solver_is_left() -> None:
         leavable(lambda: 1 / 0, time.perf_counter() + 60.0)
 
 
+class Pressed:
+    def __del__(self) -> None:
+        press()
+
+
+def test_one_that_comes_inside_a_callback_of_python_is_raised_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with interrupts.heeding(signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        Pressed()
+        time.sleep(20.0)
+    assert capsys.readouterr().err == ""
+
+
 def test_pictures_are_spared(tmp_path: Path) -> None:
     def write(path: Path) -> None:
         path.write_text("{}")

@@ -65,7 +65,7 @@ def _of_squared_error(problem: Problem, edges: Edges, reach: float) -> float:
         return 0.0
     squares, log_stretch = f.square(), math.log(stretch)
     log_total = squares.sum().log() + 2.0 * (math.log(size) - log_stretch)
-    log_c = log_factor(log_total, torch.tensor(math.log(reach) - log_stretch), problem.depth, problem.lam)
+    log_c = log_factor(log_total, log_total.new_tensor(math.log(reach) - log_stretch), problem.depth, problem.lam)
     least, _ = least_relative_loss(squares / squares.sum(), float(log_c), 2.0 / (problem.depth - 1))
     return least * math.exp(min(float(log_total), 700.0))
 
