@@ -17,7 +17,7 @@ from covopt.records import directories
 ALIASES = {"status": "why the search ended", "layers": "stationarity and gap of the layers"}
 """What an entry is called where only a part of it is not checked."""
 ROUNDING = 1e-9
-"""Numbers below this are what rounding left, and may be other ones elsewhere."""
+"""Numbers and changes below this are what rounding left, and may be other ones elsewhere."""
 WORDS = {
     "status": list(STATUSES),
     "certificate": list(CERTIFICATES),
@@ -116,7 +116,9 @@ def _others(name: str, value: object) -> Iterator[object]:
     elif isinstance(value, float):
         yield from (value * 1.001 + 1e-3, 1e300, None, int(value) + 1)
         if abs(value) > ROUNDING:
-            yield from (value * 0.999, 0.0)
+            yield 0.0
+        if abs(value) > 1e3 * ROUNDING:
+            yield value * 0.999
         if value:
             yield -value
     elif isinstance(value, list):

@@ -3,10 +3,12 @@
 import math
 from pathlib import Path
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import torch
 from instances import cases
+from sklearn.datasets import load_iris
 
 import covopt
 from covopt.model.problem import make_problem
@@ -213,3 +215,17 @@ def test_columns_of_very_different_sizes_are_proved_again(seed: int, tmp_path: P
     found = covopt.solve(X, rng.standard_normal((samples, 1)), depth=2, bias=0.0, time_limit=1.5)
     found.save(tmp_path / "run")
     assert covopt.verify(tmp_path / "run").passed
+
+
+def test_an_exact_fit_that_needs_more_neurons_than_the_search_has_atoms() -> None:
+    """The best mixture of 400 directions with kinks between flowers, by another solver, costs 67.3."""
+    X, kinds = (A[::3] for A in load_iris(return_X_y=True))
+    Xt, Y, rng = np.column_stack([X, np.ones(50)]), np.eye(3)[kinds], np.random.default_rng(0)
+    pairs, W = rng.integers(50, size=(2, 400)), rng.standard_normal((400, 5))
+    between = Xt[pairs[0]] + Xt[pairs[1]]
+    W -= ((W * between).sum(axis=1) / (between**2).sum(axis=1))[:, None] * between
+    Phi = np.maximum(Xt @ (W / np.linalg.norm(W, axis=1, keepdims=True)).T, 0.0)
+    V, b = cp.Variable((400, 3)), cp.Variable((1, 3))
+    norm = 2.0 * cp.sum(cp.norm(V, axis=1)) + cp.sum_squares(b)
+    least = cp.Problem(cp.Minimize(norm), [Phi @ V + np.ones((50, 1)) @ b == Y]).solve(solver="CLARABEL")
+    assert covopt.solve(X, Y, certify="none", time_limit=2.0).cost < 0.8 * least

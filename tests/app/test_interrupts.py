@@ -115,15 +115,13 @@ def test_a_foreign_solver_is_left() -> None:
         leavable(lambda: 1 / 0, time.perf_counter() + 60.0)
 
 
-class Pressed:
-    def __del__(self) -> None:
-        press()
-
-
 def test_one_that_comes_inside_a_callback_of_python_is_raised_after_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with interrupts.heeding(signal.SIGINT), pytest.raises(KeyboardInterrupt):
-        Pressed()
+    def press_in_a_callback() -> None:
+        type("Pressed", (), {"__del__": press})()
         time.sleep(20.0)
+
+    with interrupts.heeding(signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        press_in_a_callback()
     assert capsys.readouterr().err == ""
 
 

@@ -175,7 +175,7 @@ class LayerRounds:
         rows = factorize(block.Xt).solve(Z).mT
         solver = PlainRounds(block, no_bound, seed=self._seed + number, init=rows)
         state = run(solver, replace(budget, max_iterations=1)).state
-        weights = solver.reduced(state.best, budget).weights()
+        weights = solver.reduced(state, budget).weights()
         value = evaluate(block, weights)
         return block.Xt @ weights[0].mT, value.total - block.lam * float(weights[0].square().sum()), solver.gap(state)
 
@@ -212,7 +212,7 @@ class LayerRounds:
                 inputs = problem.activation(Zs @ weights[-1].mT)
         block = replace(problem, X=inputs, depth=2, beta=problem.bias(problem.depth - 2))
         solver = PlainRounds(block, no_bound, seed=self._seed + state.passes, init=weights[-1])
-        last = run(solver, replace(budget, max_iterations=1)).state.best
+        last = run(solver, replace(budget, max_iterations=1)).state
         weights = [*weights[:-1], *solver.reduced(last, budget).weights()]
         if self._smooth is self.problem:
             return weights

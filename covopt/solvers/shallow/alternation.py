@@ -136,9 +136,10 @@ class Alternation:
 
     def _network(self, outcome: Outcome[State]) -> Network:
         """Return the best network with fewer neurons, at no higher cost."""
-        best = outcome.state.best
+        state = outcome.state
+        best = self.solver.best(state)
         if self._reduced is None or self._reduced[0] is not best:
-            self._reduced = best, self.solver.reduced(best, self.budget)
+            self._reduced = best, self.solver.reduced(state, self.budget)
         return self._reduced[1]
 
     def _search(self, last: Outcome[State] | None) -> Outcome[State]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.weights import evaluate
@@ -19,6 +17,7 @@ from covopt.oracles.neurons import balance, caratheodory, merge
 from covopt.runtime.interrupts import interrupted
 from covopt.solvers.shallow.datafits import Datafit
 from covopt.solvers.shallow.master import Mixture
+from covopt.solvers.shallow.starts import Starts
 from covopt.solvers.training.exact_fit import PRODUCTS, nearest_fit
 from covopt.solvers.training.tangent import exact_fit
 
@@ -48,6 +47,9 @@ class NetworkBuilder:
     # Dependent neurons are dropped, and a step to an exact fit is taken, if that takes at most about this number of
     # multiplications.
     affordable = 2.0**31
+    # Directions for each sample from which mixtures are completed, and their weights, relative to the mean for each
+    # sample. With 2 drawn where no mixture has fitted, the years 1990 to 2000 do not fit.
+    drawn, slight = 8, 1e-4
     higher = 1e-10  # what a smaller network may cost more, relative (rounding)
     tolerance = 1e-12  # of the masters on merged neurons
 
@@ -66,9 +68,26 @@ class NetworkBuilder:
         """Return the balanced network of hidden weights in the row-space basis and outputs."""
         return self._built(rows @ self._Q, outputs, b)
 
-    def drawn_fit(self, draw: Callable[[int], Tensor], network: Network, late: Callable[[], bool]) -> Network:
-        """Return the network: with a penalty there is nothing that has to fit."""
-        return network
+    def completed(
+        self, directions: Float[Tensor, "n r"], eta: Float[Tensor, " n"], starts: Starts, late: Callable[[], bool]
+    ) -> Network | None:
+        """Return an exact fit with atoms of the mixture, beside them, and anywhere; None if there is none.
+
+        At the minimum there are often fewer atoms than samples. They fit by their kinks, not by new outputs alone.
+        """
+        N, atoms = self.problem.samples, len(directions)
+        if self.drawn * N**3 > self.affordable or self.problem.spread is not ALONE:
+            return None
+        beside = starts.near(directions, (self.drawn - 1) * N) if atoms else directions
+        anywhere = torch.nn.functional.normalize(starts.at_kinks(N if atoms else self.drawn * N), dim=1)
+        directions = torch.cat([directions, beside, anywhere])
+        weights = directions.new_full((len(directions),), self.slight * float(eta.sum()) / N or 1.0)
+        weights[:atoms] += eta
+        parts = self._fit.completed(self.problem.activation(self._X @ directions.T), weights, late)
+        if parts is None:
+            return None
+        used = parts[0].square().sum(dim=1) > 0.0
+        return self.of_rows(directions[used], parts[0][used], parts[1])
 
     def in_descent(self, rows: Tensor, outputs: Tensor, b: Tensor) -> Network | None:
         """Return the network that a descent has come to."""
@@ -132,36 +151,6 @@ class ExactNetworks(NetworkBuilder):
     # is made lighter, in `turns` steps, if it costs at most `nearly` times as much and a step takes at most `lightened`
     # multiplications.
     weak, nearly, turns, lightened = 1e-1, 1.0 + 1e-5, 50, 2.0**24
-    drawn = 8  # directions for each sample, drawn where no mixture has fitted; with 2 the years 1990 to 2000 do not fit
-    close = 1e-6  # a mixture that misses the targets by less than this part of the largest is moved to the nearest fit
-
-    def of_mixture(self, directions: Float[Tensor, "n r"], Phi: Float[Tensor, "N n"], mixture: Mixture) -> Network:
-        """Return the nearest exact fit where new outputs alone give none, as for neurons that are nearly copies."""
-        network = super().of_mixture(directions, Phi, mixture)
-        if math.isfinite(network.cost):
-            return network
-        problem, near = self.problem, self.of_rows(directions, mixture.outputs, mixture.bias)
-        misfit, size = evaluate(problem, near.weights()).residual, problem.spread.largest(float(problem.Y.abs().max()))
-        if not (misfit <= self.close * size and self._is_small(near)):
-            return network
-        first, last = nearest_fit(problem, near.weights(), interrupted)
-        fitted = self._built(first, last[:, :-1].T, last[:, -1])
-        return fitted if problem.allows(evaluate(problem, fitted.weights()).residual) else network
-
-    def drawn_fit(self, draw: Callable[[int], Tensor], network: Network, late: Callable[[], bool]) -> Network:
-        """Return a light fit with many drawn directions, from the outputs of least norm; the network if none fits."""
-        N = self.problem.samples
-        count = self.drawn * N
-        if count * N**2 > self.affordable or self.problem.spread is not ALONE:
-            return network
-        directions = torch.nn.functional.normalize(draw(count), dim=1)
-        Phi = self.problem.activation(self._X @ directions.T)
-        bias = Phi.new_full((N, 1), self.problem.bias(1))
-        solved = thin(torch.cat([Phi, bias], dim=1)).solve(self.problem.Y)
-        fit = self.of_rows(directions, solved[:-1], solved[-1])
-        lighter = self._lightened(fit, late) if self._is_small(fit) else None
-        fit = fit if lighter is None else self._built(lighter[0], lighter[1][:, :-1].T, lighter[1][:, -1])
-        return fit if self.problem.allows(evaluate(self.problem, fit.weights()).residual) else network
 
     def in_descent(self, rows: Tensor, outputs: Tensor, b: Tensor) -> None:
         """Return None: the networks of a descent do not fit."""

@@ -49,6 +49,7 @@ class State:
     # number of smoothed kinks, the roundest first, that descents skip. Exact fits always skip the first: it creates
     # copies of neurons, and few of these copies are merged
     smoothing_stage: int = 0
+    misfit: float = torch.inf  # |F - Y|_F of the mixture in exact fits, where it is small
 
 
 class Rounds(ABC):
@@ -63,6 +64,10 @@ class Rounds(ABC):
 
     def __init__(self, options: ShallowOptions, fit: Datafit) -> None:
         self.options, self._fit = options, fit
+
+    def best(self, state: State) -> Network:
+        """Return the best network so far."""
+        return state.best
 
     @abstractmethod
     def cost(self, state: State) -> float:
@@ -89,7 +94,7 @@ class Rounds(ABC):
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
         """Return cost, bound and width of the best network."""
-        return Progress(iteration, seconds, self.cost(state), state.lower, len(state.best.U))
+        return Progress(iteration, seconds, self.cost(state), state.lower, len(self.best(state).U))
 
     def after_proof(self, state: State, refuting: Answer | None, lower: float | None) -> State:
         """Return the state after a certifier ran, with its bound and refuting neurons."""

@@ -28,7 +28,7 @@ from covopt.solvers.shallow.stream import Streamed, StreamSolver
 ROWS = "rows_"  # the prefix of the names of arrays with a row for each sample
 LINE = ("iteration", "seconds", "cost", "lower", "width")
 # Where in a state of the rounds the numbers and arrays are that files hold by these names.
-NUMBERS = {name: name for name in ("effort", "stalled", "slow", "smoothing_stage")}
+NUMBERS = {name: name for name in ("effort", "stalled", "slow", "smoothing_stage", "misfit")}
 NUMBERS |= {"value": "mixture.value", "cost": "best.cost"}
 ARRAYS = {name: f"mixture.{name}" for name in ("eta", "outputs", "bias")} | {name: f"best.{name}" for name in "UVb"}
 ARRAYS |= {"directions": "directions", "rows_Lambda": "mixture.Lambda"}
@@ -61,7 +61,7 @@ def rounds_from(saved: Saved, solver: ShallowSolver) -> Outcome[State]:
             mixture,
             Answer(arrays["answer"], arrays["values"]),
             Network(arrays["U"], arrays["V"], arrays["b"], facts["cost"]),
-            **{name: facts[name] for name in ("effort", "stalled", "slow", "smoothing_stage")},
+            **{name: facts[name] for name in ("effort", "stalled", "slow", "smoothing_stage", "misfit")},
         )
         return Outcome(state, Status.TIME_LIMIT, _history(facts))
 

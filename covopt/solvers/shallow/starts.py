@@ -63,6 +63,13 @@ class Starts:
         """Draw normal rows with kinks between samples, also where all samples are far from 0 and near each other."""
         return turned_to_kinks(self.anywhere(count), self._X, self.generator, self._spread, part=1.0)
 
+    def near(self, directions: Float[Tensor, "n r"], count: int) -> Float[Tensor, "count r"]:
+        """Draw unit directions beside these, at distances from 0.01 to 0.5, half of them below 0.07."""
+        place = torch.randint(len(directions), (count,), generator=self.generator, device=directions.device)
+        random = torch.rand(count, 1, generator=self.generator, dtype=directions.dtype, device=directions.device)
+        away = torch.nn.functional.normalize(self.anywhere(count), dim=1)
+        return torch.nn.functional.normalize(directions[place] + 0.01 * 50.0**random * away, dim=1)
+
     def around(
         self, directions: Float[Tensor, "n r"], Lambda: Float[Tensor, "N m"], count: int
     ) -> Float[Tensor, "S r"]:

@@ -52,11 +52,12 @@ class FreeRounds(Stage):
         return rounds_memory(problem, options)
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
-        """Run the rounds, then prove; a network of penalised biases takes the place of an exact fit that failed."""
+        """Run the rounds, then prove; the network of penalised biases is taken where it costs less."""
         problem, budget, exact = incumbent.problem, options.budget, problem_has_exact_oracle(incumbent.problem)
-        init = None if options.init is None else options.init[0]
+        init, penalised = None if options.init is None else options.init[0], None
         if init is None and not exact:
-            init = _penalised(problem, options, self.first)[1][0]
+            penalised = _penalised(problem, options, self.first)[1]
+            init = penalised[0]
         gap = options.gap if options.certify != "none" else 0.0
         solver = FreeSolver(problem, exact, gap, options.seed, options.tol, init)
         proves = options.certify != "none" and not exact
@@ -66,10 +67,10 @@ class FreeRounds(Stage):
         if options.certify != "none" and proof is None:
             outcome, proof = _in_turns(problem, solver, outcome, options)
         weights, cost = outcome.state.best.weights(), outcome.state.best.cost
-        if not math.isfinite(cost):  # no round fitted exactly
-            other = _penalised(problem, options, 1.0)[1]
-            penalised = evaluate(problem, other)
-            weights, cost = (other, penalised.total) if problem.allows(penalised.residual) else (weights, cost)
+        if penalised is None and not math.isfinite(cost):  # no round fitted exactly
+            penalised = _penalised(problem, options, 1.0)[1]
+        if penalised is not None and problem.allows((other := evaluate(problem, penalised)).residual):
+            weights, cost = (penalised, other.total) if other.total < cost else (weights, cost)
         incumbent.take(Attempt(weights, outcome.status, outcome.history, proof, [cost]))
 
 

@@ -123,6 +123,8 @@ def _cell(
     )
     if setting.nesterov and setting.momentum == 0.0:
         raise ValueError("Nesterov's momentum without a momentum")
+    if setting.gamma != 1.0 and not setting.milestones:
+        raise ValueError("a factor of the rate without milestones")
     weights, start = _network(arrays, f"c{place}"), _network(arrays, name_of_start(setting))
     network = Descended(weights, setting.steps)
     if f"c{place}_steps" in spectra:
