@@ -110,9 +110,7 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"]) -> Se
     sizes = np.linalg.norm(values, axis=1)
     alive = np.flatnonzero((sizes > 0) & (features != 0).any(axis=0))
     units = values[alive] / sizes[alive, None]
-    with np.errstate(over="ignore", invalid="ignore"):
-        gram = (features[:, alive].T @ features[:, alive]) * (units @ units.T)
-    if _independent(gram, features.size):
+    if len(alive) <= features.shape[0] * values.shape[1] and _independent(features[:, alive], units):
         c = sizes[alive]
     else:
         A = (features[:, None, alive] * units.T[None]).reshape(features.shape[0] * values.shape[1], len(alive))
@@ -123,10 +121,12 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"]) -> Se
     return Selected(place, torch.as_tensor(new, dtype=outputs.dtype, device=outputs.device))
 
 
-def _independent(gram: NDArray[np.float64], terms: int) -> bool:
+def _independent(features: NDArray[np.float64], units: NDArray[np.float64]) -> bool:
     """Return True if A^T A is clearly regular, so that `_null_basis` would find nothing."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = (features.T @ features) * (units @ units.T)
     n, largest = len(gram), float(gram.diagonal().max(initial=0.0))
-    rounding = 4.0 * (terms + n * n) * np.finfo(np.float64).eps  # of a Gram matrix of n columns
+    rounding = 4.0 * (features.size + n * n) * np.finfo(np.float64).eps  # of a Gram matrix of n columns
     least = max(EXACT_RANK**2, rounding) * largest
     if not (n and np.isfinite(gram).all() and least > 0.0):
         return False

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE, RankRule, thin
@@ -91,8 +91,8 @@ class Datafit(ABC):
 
     def completed(
         self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], stop: Callable[[], bool]
-    ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
-        """Return outputs and bias of an exact fit with these features, of small sum_k |v_k|; None if there is none.
+    ) -> tuple[Int[Tensor, " k"], Float[Tensor, "k m"], Float[Tensor, " m"]] | None:
+        """Return an exact fit of small sum_k |v_k| with these features: places, outputs and bias; None if none fits.
 
         Minimises sum_k |v_k|^2 / eta_k again and again, each time with eta_k = |v_k| of the time before, from `eta` > 0
         on (iteratively reweighted least squares; Daubechies, DeVore, Fornasier and Gunturk 2010).
@@ -236,7 +236,9 @@ class ExactDatafit(MultiplierDatafit):
 
     random_atoms = 0
     least_mu = 1e-4  # mu never falls below this, relative to the first
-    reweighings = 20  # of `completed`; the first ten bring it within 0.5 % of the cost of 40
+    # How many features for each sample `completed` keeps, the strongest, and how often it reweighs these; 20 times
+    # with all of them take twice as long, end 0.01 to 0.05 % higher, and leave three times as many neurons.
+    reweighings = ((8, 5), (4, 5), (2, 20))
     nearly = 3e-2  # mixtures are completed where |F - Y|_F is below this part of |Y|_F
 
     def __init__(self, problem: Problem) -> None:
@@ -249,17 +251,22 @@ class ExactDatafit(MultiplierDatafit):
         close = self.nearly * self._problem.spread.norm(self._problem.Y)
         return self._residual if self._residual <= close else math.inf
 
-    def completed(self, Phi: Tensor, eta: Tensor, stop: Callable[[], bool]) -> tuple[Tensor, Tensor] | None:
+    def completed(self, Phi: Tensor, eta: Tensor, stop: Callable[[], bool]) -> tuple[Tensor, Tensor, Tensor] | None:
         Y, beta, faint = self._problem.Y, self._problem.bias(1), 1e-13
-        for _ in range(self.reweighings):
-            A = (Phi * eta) @ Phi.T + beta**2
-            A.diagonal().mul_(1.0 + 1e-15)
-            factor, failed = torch.linalg.cholesky_ex(A)
-            if int(failed) or stop():
-                break
-            eta = eta * (Phi.T @ torch.cholesky_solve(Y, factor)).norm(dim=1)
-            eta = eta.clamp_min(faint * float(eta.max()))
-        return self._fitted(Phi, torch.where(eta > 1e4 * faint * eta.max(), eta, 0.0))
+        places = torch.arange(len(eta), device=eta.device)
+        for most, turns in self.reweighings:
+            strongest = eta.topk(min(len(eta), most * len(Y))).indices
+            places, eta, Phi = places[strongest], eta[strongest], Phi[:, strongest]
+            for _ in range(turns):
+                A = (Phi * eta) @ Phi.T + beta**2
+                A.diagonal().mul_(1.0 + 1e-15)
+                factor, failed = torch.linalg.cholesky_ex(A)
+                if int(failed) or stop():
+                    break
+                eta = eta * (Phi.T @ torch.cholesky_solve(Y, factor)).norm(dim=1)
+                eta = eta.clamp_min(faint * float(eta.max()))
+        parts = self._fitted(Phi, torch.where(eta > 1e4 * faint * eta.max(), eta, 0.0))
+        return None if parts is None else (places, *parts)
 
 
 class ConvexDatafit(Datafit):

@@ -84,10 +84,7 @@ class NetworkBuilder:
         weights = directions.new_full((len(directions),), self.slight * float(eta.sum()) / N or 1.0)
         weights[:atoms] += eta
         parts = self._fit.completed(self.problem.activation(self._X @ directions.T), weights, late)
-        if parts is None:
-            return None
-        used = parts[0].square().sum(dim=1) > 0.0
-        return self.of_rows(directions[used], parts[0][used], parts[1])
+        return None if parts is None else self.of_rows(directions[parts[0]], parts[1], parts[2])
 
     def in_descent(self, rows: Tensor, outputs: Tensor, b: Tensor) -> Network | None:
         """Return the network that a descent has come to."""

@@ -149,9 +149,9 @@ class ShallowSolver(Rounds):
         """Return a network with fewer neurons at no higher cost, from the best network so far."""
         network = self.best(state)
         with budget.phase("merging"):
-            late = budget.overdue if math.isfinite(network.cost) else interrupted
-            self._complete(network, state.directions, state.mixture, late)
-            network = self.best(state)
+            if not (math.isfinite(network.cost) and budget.overdue()):
+                self._complete(network, state.directions, state.mixture, interrupted)
+                network = self.best(state)
             if not math.isfinite(network.cost):
                 nothing = state.directions[:0], state.mixture.eta[:0]
                 network = self._networks.completed(*nothing, Starts(self._X, self._seed), interrupted) or network
