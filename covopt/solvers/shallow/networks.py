@@ -49,7 +49,7 @@ class NetworkBuilder:
     affordable = 2.0**31
     # Directions for each sample from which mixtures are completed, and their weights, relative to the mean for each
     # sample. With 2 drawn where no mixture has fitted, the years 1990 to 2000 do not fit.
-    drawn, slight = 8, 1e-4
+    drawn, slight, completable = 8, 1e-4, 2.0**34
     higher = 1e-10  # what a smaller network may cost more, relative (rounding)
     tolerance = 1e-12  # of the masters on merged neurons
 
@@ -76,7 +76,7 @@ class NetworkBuilder:
         At the minimum there are often fewer atoms than samples. They fit by their kinks, not by new outputs alone.
         """
         N, atoms = self.problem.samples, len(directions)
-        if self.drawn * N**3 > self.affordable or self.problem.spread is not ALONE:
+        if self.drawn * N**3 > self.completable or self.problem.spread is not ALONE:
             return None
         beside = starts.near(directions, (self.drawn - 1) * N) if atoms else directions
         anywhere = torch.nn.functional.normalize(starts.at_kinks(N if atoms else self.drawn * N), dim=1)
