@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -101,6 +102,15 @@ def _shares(file: Path) -> bool:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WholeFiles:
     """How `pytest -n 2` hands out the tests."""
     return WholeFiles(config, log)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def two() -> Iterator[None]:
+    """PyTorch with two threads, as on two cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -156,16 +156,6 @@ def nested(feature: int) -> Change:
     return arrays("certificate.npz", cuts=cuts, places=lambda p: np.append(np.linspace(0.9, 0.1, 1000), p))
 
 
-def both(*changes: Change) -> Change:
-    """Changes of a run one after the other."""
-
-    def change(run: Path) -> None:
-        for each in changes:
-            each(run)
-
-    return change
-
-
 PATHS = [name for name in ASK if name.split(",")[0] == "paths"]
 BIASED = [name for name in PATHS if ASK[name][3].get("bias") != 0.0]
 TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
@@ -226,7 +216,7 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     ("shares", arrays("certificate.npz", step=np.array(2.0))),
     ("shares", arrays("certificate.npz", step=None)),
     *((name, arrays("certificate.npz", multipliers=lambda L: -L)) for name in PATHS),
-    *((name, both(arrays("certificate.npz", multipliers=lambda L: 1.01 * L), raised(1e-3))) for name in PATHS),
+    *((name, forged(arrays("certificate.npz", multipliers=lambda L: 1.01 * L), raised(1e-3))) for name in PATHS),
     *((name, arrays("certificate.npz", prices=lambda c: 0.0 * c)) for name in PATHS),
     *((name, arrays("certificate.npz", prices=lambda c: c[:, ::-1])) for name in PATHS if "fit" not in name),
     *((name, arrays("certificate.npz", prices=lambda c: c[:-1])) for name in PATHS),

@@ -108,14 +108,11 @@ def test_warm_start_hands_on_the_stored_run(run: Run, solver: FakeSolver, tmp_pa
     assert isinstance(solver.options["init"], Result)
 
 
-def test_progress_tells_cost_bound_width_and_time() -> None:
+def test_progress_tells_cost_bound_width_phase_and_time() -> None:
     line = Progress(iteration=3, seconds=12.3, cost=0.1359361, lower=0.1352, width=31)
     assert progress_text(line, 60.0) == "cost 0.135936   lower bound 0.1352   width 31   12 of 60 s"
     assert "none yet" in progress_text(Progress(0, 0.0, 1.0, None, 0), 60.0)
     assert "bound 1.99999 " in progress_text(Progress(0, 0.0, 2.0, 1.99999999998, 1), 60.0)
-
-
-def test_progress_tells_what_is_done_and_that_there_is_no_network_yet() -> None:
     line = Progress(0, 3.0, float("inf"), None, 0, "starts 1 to 24 of 48")
     said = "cost none yet   lower bound none yet   width 0   starts 1 to 24 of 48   3 of 20 s"
     assert progress_text(line, 20.0) == said
@@ -160,9 +157,7 @@ def test_existing_out_is_refused_before_any_work(run: Run, solver: FakeSolver, t
     assert run("solve", "iris", "--out", tmp_path / "run")[0] == 0
     solver.options = {}
     code, _, err = run("solve", "iris", "--out", tmp_path / "run")
-    assert code == 2
-    assert "--force" in err
-    assert solver.options == {}
+    assert (code, "--force" in err, solver.options) == (2, True, {})
     assert run("solve", "iris", "--rows", 9, "--out", tmp_path / "run", "--force")[0] == 0
     assert record.read_summary(tmp_path / "run")["rows"] == 9
 

@@ -71,7 +71,7 @@ def test_digits_over_sixteen() -> None:
     raw = datasets.load_digits()
     np.testing.assert_array_equal(got.X, raw.data[:30] / 16)
     np.testing.assert_array_equal(got.Y, np.eye(10)[raw.target[:30]])
-    assert got.name == "digits"
+    assert (got.name, read_data("digits").columns) == ("digits", None)
 
 
 @pytest.mark.parametrize(
@@ -88,20 +88,25 @@ def test_shipped_sets(name: str, shape: tuple[int, int], targets: int) -> None:
     got = read_data(name)
     assert (got.X.shape, got.Y.shape) == (shape, (shape[0], targets))
     assert (got.classes is None) == (name in ("diabetes", "linnerud"))
+    names = (("setosa", "versicolor", "virginica"), "sepal length (cm)")
+    assert name != "iris" or (got.classes, got.columns[0]) == names
 
 
 # ---- tables
+def table(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def test_csv(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text("\ufeffheight, kind,weight\n1,x,2\n\n3,y,4e-1\n", encoding="utf-8")
+    file = table(tmp_path / "a.csv", "\ufeffheight, kind,weight\n1,x,2\n\n3,y,4e-1\n")
     got = read_data(file, target="kind")
     np.testing.assert_array_equal(got.X, [[1.0, 2.0], [3.0, 0.4]])
     assert got.classes == ("x", "y")
 
 
 def test_csv_few_whole_numbers_are_classes_and_decimals_are_not(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text("a,b,c\n" + "1,10,1.0\n2,9,2\n" * 5)
+    file = table(tmp_path / "a.csv", "a,b,c\n" + "1,10,1.0\n2,9,2\n" * 5)
     assert read_data(file, target="b").classes == ("9", "10")
     got = read_data(file, target="c")
     assert got.classes is None
@@ -169,11 +174,6 @@ def test_mnist_from_openml(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---- tasks, draws and columns
-def table(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def test_the_task_chooses_between_numbers_and_classes(tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", "a,y\n1,3\n2,5\n3,3\n")
     assert read_data(file, target="y", task="classification").targets == "2 classes, one-hot"
@@ -232,9 +232,3 @@ def test_odd_cells_are_no_numbers(tmp_path: Path, cell: str) -> None:
 @pytest.mark.parametrize("cell", ["-0", "+3", ".5", "5.", "1e5", "-1.25E-3", "007"])
 def test_ways_to_write_a_number(tmp_path: Path, cell: str) -> None:
     assert read_data(table(tmp_path / "a.csv", f"a,y\n{cell},0.5\n2,1\n"), target="y").X[0, 0] == float(cell)
-
-
-def test_shipped_sets_keep_their_names() -> None:
-    iris = read_data("iris")
-    assert (iris.classes, iris.columns[0]) == (("setosa", "versicolor", "virginica"), "sepal length (cm)")
-    assert read_data("digits").columns is None

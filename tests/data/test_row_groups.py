@@ -104,20 +104,15 @@ def test_a_scale_reads_one_row_group_after_the_other(file: Path, groups: list[in
 
 def test_a_bad_cell_is_named_by_its_row_in_the_file(tmp_path: Path) -> None:
     """Also where the process did not read the rows before; a process without that row does not see it."""
-    texts = [str(k) for k in range(ROWS)]
-    texts[44] = "oops"
-    path = written(tmp_path / "data.parquet", {"a": texts, "y": COLUMNS["y"]})
-    with pytest.raises(DataError, match=r"Column 'a' .* \(row 44 holds 'oops'\)"):
-        read_data(path, target="y", share=(1, 2))
+    for column, message, share in (
+        ([None if k == 41 else float(k) for k in range(ROWS)], "has a missing value in row 41", (2, 3)),
+        (np.where(np.arange(ROWS) == 44, np.inf, 1.0), r"Column 'a' .* \(row 44 holds inf\)", (1, 2)),
+        (["oops" if k == 44 else str(k) for k in range(ROWS)], r"Column 'a' .* \(row 44 holds 'oops'\)", (1, 2)),
+    ):
+        path = written(tmp_path / "data.parquet", {"a": column, "y": COLUMNS["y"]})
+        with pytest.raises(DataError, match=message):
+            read_data(path, target="y", share=share)
     assert len(read_data(path, target="y", share=(0, 2)).X) == 25
-    holes = [None if k == 41 else float(k) for k in range(ROWS)]
-    path = written(tmp_path / "holes.parquet", {"a": holes, "y": COLUMNS["y"]})
-    with pytest.raises(DataError, match="has a missing value in row 41"):
-        read_data(path, target="y", share=(2, 3))
-    numbers = np.where(np.arange(ROWS) == 44, np.inf, 1.0)
-    path = written(tmp_path / "infinite.parquet", {"a": numbers, "y": COLUMNS["y"]})
-    with pytest.raises(DataError, match=r"Column 'a' .* \(row 44 holds inf\)"):
-        read_data(path, target="y", share=(1, 2))
 
 
 def test_a_group_that_is_damaged_is_reported_by_who_reads_it(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_single_precision_data_stay_single(tmp_path: Path) -> None:
     assert covopt.load(tmp_path / "run").problem.X.dtype == torch.float32
 
 
-def test_files_are_those_promised(tmp_path: Path) -> None:
+def test_files_are_those_promised_and_a_plain_network_takes_bias_beta_w(tmp_path: Path) -> None:
     result = toy_result(bias=0.7)
     result.save(tmp_path / "run")
     run = tmp_path / "run"
@@ -73,13 +73,8 @@ def test_files_are_those_promised(tmp_path: Path) -> None:
     ]
     network = np.load(run / "network.npz", allow_pickle=False)
     assert (network["W1"].shape, network["W2"].shape) == ((4, 4), (3, 5))
-
-
-def test_state_dict_fits_a_plain_network_with_bias_beta_w(tmp_path: Path) -> None:
-    result = toy_result(bias=0.7)
-    result.save(tmp_path / "run")
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)).double()
-    net.load_state_dict(torch.load(tmp_path / "run" / "network.pt", weights_only=True))
+    net.load_state_dict(torch.load(run / "network.pt", weights_only=True))
     X = np.random.default_rng(1).standard_normal((5, 3))
     np.testing.assert_allclose(net(torch.from_numpy(X)).detach().numpy(), result.predict(X), rtol=1e-12, atol=1e-12)
     assert torch.equal(net[0].bias, 0.7 * result.weights[0][:, -1])

@@ -28,15 +28,6 @@ PATIENCE = 60.0  # seconds to wait for what takes two
 
 
 @pytest.fixture
-def two() -> Iterator[None]:
-    """PyTorch with two threads, as on two cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
 def helped(two: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
     """A crew whose helper is ready."""
     monkeypatch.setattr(module, "WORTH_HELP", -1.0)

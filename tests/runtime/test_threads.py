@@ -14,15 +14,11 @@ from covopt.runtime import threads, waiting
 
 
 @pytest.fixture
-def two(monkeypatch):
+def two(two, monkeypatch):
     """PyTorch with two threads of which nobody has said anything, and which spin."""
     for name in threads.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(waiting, "_at_loading", "")
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def _after(*lines: str, **environment: str) -> str:

@@ -170,8 +170,8 @@ class Cases(Stage):
                 stop = budget.rest(self.drawing).pace()
                 starts += lowest_of_random(problem, draws, scaled.seed, scaled.max_width, stop)
                 draws = 0  # only beside the first case
-            best = min(descents.descend(starts, POLISHING, budget), key=descents.cost)
-            return offered(incumbent, options, units.outward(reduced(problem, best, budget.overdue)), "cases")
+            best = reduced(problem, min(descents.descend(starts, POLISHING, budget), key=descents.cost), budget.overdue)
+            return offered(incumbent, options, units.outward(best), "bounding the minimum by a tree of cases")
 
         return meet
 
@@ -210,7 +210,7 @@ class OneInputNetwork(Stage):
         def meet(weights: list[Tensor]) -> float:
             network = [W.to(problem.X) for W in units.inward(weights)]
             smaller = units.outward(reduced(units.problem, network, options.budget.overdue))
-            return offered(incumbent, options, smaller, self.name)
+            return offered(incumbent, options, smaller, "bounding the minimum for one input")
 
         proved = OneInput.prove(problem.to(torch.device("cpu")), Target(meet=meet))
         incumbent.prove(None if options.certify == "none" else proved.proof)

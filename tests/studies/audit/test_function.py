@@ -485,7 +485,7 @@ def test_validate_says_what_the_network_is_as_a_function() -> None:
     assert "orbits" not in lines
 
 
-def test_the_function_is_described_only_if_that_is_asked_for(tmp_path: Path, run: Run) -> None:
+def test_the_function_is_described_only_if_asked_for_and_elsewhere_too(tmp_path: Path, run: Run) -> None:
     data, net = tmp_path / "data.npz", tmp_path / "net.npz"
     np.savez(data, X=X, Y=ridge(X))
     np.savez(net, **{f"W{i}": W for i, W in enumerate(D1, start=1)})
@@ -498,6 +498,15 @@ def test_the_function_is_described_only_if_that_is_asked_for(tmp_path: Path, run
     assert told.keys() == asked_for.keys()
     assert told["function"] is None
     assert asked_for["function"]["jacobian_rank"] == {"3": 12}
+    np.savez(tmp_path / "at.npz", X=X[:5], Y=X[:5])
+    np.save(tmp_path / "orbits.npy", X[:5])
+    code, out, _ = run(*command, "--json", "--at", tmp_path / "at.npz", "--orbits", tmp_path / "orbits.npy")
+    there = json.loads(out)["function"]
+    assert (code, there["rows"], there["elsewhere"]) == (0, 5, True)
+    assert [layer["orbit_collapse"] for layer in there["layers"]] == [0.0] * 4
+    np.savez(tmp_path / "points.npz", W1=X[:5])  # it looks like a network that covopt wrote
+    code, _, err = run(*command, "--escape", tmp_path / "points.npz", "--force", "--at", tmp_path / "points.npz")
+    assert (code, "is what is read" in err) == (2, True)
 
 
 def test_a_run_without_the_function_passes_and_says_what_is_unchecked(tmp_path: Path) -> None:
@@ -553,20 +562,3 @@ def test_tampering_with_the_function_is_noticed(stored: Path, tmp_path: Path) ->
     assert len(found) > 300
     told = {each.name: judge(stored, tmp_path / "run", each) for each in (found[0], *found[1::8], *found[-6:])}
     assert set(told.values()) == {"noticed"}, told
-
-
-def test_the_command_reads_other_inputs_and_orbits(tmp_path: Path, run: Run) -> None:
-    np.savez(tmp_path / "data.npz", X=X, Y=ridge(X))
-    np.savez(tmp_path / "net.npz", **{f"W{i}": W for i, W in enumerate(D1, start=1)})
-    np.savez(tmp_path / "at.npz", X=X[:5], Y=X[:5])
-    np.save(tmp_path / "orbits.npy", X[:5])
-    asked_for = ["validate", tmp_path / "data.npz", "--net", tmp_path / "net.npz", "--time-limit", 1, "--json"]
-    code, out, _ = run(*asked_for, "--at", tmp_path / "at.npz", "--orbits", tmp_path / "orbits.npy")
-    assert code == 0
-    told = json.loads(out)["function"]
-    assert (told["rows"], told["elsewhere"]) == (5, True)
-    assert [layer["orbit_collapse"] for layer in told["layers"]] == [0.0] * 4
-    np.savez(tmp_path / "points.npz", W1=X[:5])  # it looks like a network that covopt wrote
-    code, _, err = run(*asked_for, "--escape", tmp_path / "points.npz", "--force", "--at", tmp_path / "points.npz")
-    assert code == 2
-    assert "is what is read" in err

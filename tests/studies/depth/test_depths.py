@@ -230,7 +230,7 @@ def test_the_identity_costs_more_than_one_dimension_unless_the_samples_are_on_a_
 
 def test_the_upper_end_of_R1_holds_at_every_larger_depth() -> None:
     X, Y = LINE, np.abs(LINE)
-    problem = make_problem(X, Y, depth=3)
+    assert make_problem(X, Y, depth=3).interpolates
     found = covopt.depth(X, Y, depths=[3, 4], ranks=[1], time_limit=1)
     assert found.limit.high is not None
     for depth, member in found.families[0].members.items():
@@ -238,7 +238,6 @@ def test_the_upper_end_of_R1_holds_at_every_larger_depth() -> None:
             made = deepened(make_problem(X, Y, depth=depth), member.weights, make_problem(X, Y, depth=deeper))
             cost = min(evaluate(make_problem(X, Y, depth=deeper), net).total for net in made)
             assert cost - deeper <= member.cost - depth + 1e-6
-    assert problem.interpolates
 
 
 LINEAR = np.array([3.0, 0.5])
@@ -460,9 +459,8 @@ def test_a_stored_answer_comes_back_and_is_checked(stored: Path, tmp_path: Path)
     assert isinstance(again, Depths)
     told = json.loads((stored / "depth.json").read_text())
     assert json.loads(json.dumps(again.summary()))["curve"] == told["curve"]
-    assert [W.shape for W in again.network(3)] == [
-        np.load(stored / "networks.npz")[f"d3_W{i}"].shape for i in (1, 2, 3)
-    ]
+    arrays = np.load(stored / "networks.npz")
+    assert [W.shape for W in again.network(3)] == [arrays[f"d3_W{i}"].shape for i in (1, 2, 3)]
     assert covopt.verify(stored).passed
     page = covopt.write_report(stored, tmp_path / "a.html").read_text(encoding="utf-8")
     assert page.count("<img") >= 3
@@ -524,8 +522,7 @@ def test_the_command_prints_stores_resumes_and_shows(tmp_path: Path, run: Run, m
     assert [p["depth"] for p in json.loads(out)["curve"]] == [2, 3, 5]  # none is lost
     code, out, _ = run("show", "stored")
     assert (code, "depth 5" in out) == (0, True)
-    assert run("verify", "stored")[0] == 0
-    assert run("show", "stored", "--report", "a.html")[0] == 0
+    assert [run("verify", "stored")[0], run("show", "stored", "--report", "a.html")[0]] == [0, 0]
     assert "covopt depth" in Path("a.html").read_text(encoding="utf-8")
 
 
@@ -537,14 +534,12 @@ def test_nothing_but_a_run_of_depth_is_replaced(tmp_path: Path, run: Run) -> Non
     assert (code, "holds no run of depth" in err) == (2, True)
     assert digests(tmp_path / "solve") == before
     covopt.depth(LINE, LINE, depths=[2], ranks=[], time_limit=1).save(tmp_path / "mine")
+    code, _, err = run("depth", tmp_path / "data.npz", "--depths", "2", "--out", tmp_path / "mine", "--resume")
+    assert (code, "another problem" in err) == (2, True)
     (tmp_path / "mine" / "thesis.tex").write_text("dear")
     code, _, err = run("depth", tmp_path / "data.npz", "--out", tmp_path / "mine", "--resume")
     assert (code, "holds thesis.tex" in err) == (2, True)
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "dear"
-    other = ("depth", tmp_path / "data.npz", "--depths", "2", "--out", tmp_path / "twin", "--resume")
-    covopt.depth(LINE, LINE, depths=[2], ranks=[], time_limit=1).save(tmp_path / "twin")
-    code, _, err = run(*other)
-    assert (code, "another problem" in err) == (2, True)
 
 
 def test_an_interrupted_search_keeps_what_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -340,17 +340,11 @@ def test_ctrl_c_keeps_the_points_that_are_there() -> None:
 
 
 def test_the_command_prints_and_goes_on(run: Run, tmp_path: Path) -> None:
-    np.savez(tmp_path / "d.npz", X=X, Y=Y)
-    words = [
-        "path",
-        tmp_path / "d.npz",
-        *"--points 3 --ratio 0.1 --time-limit 5 --json --out".split(),
-        tmp_path / "run",
-    ]
-    code, out, _ = run(*words, "--test", tmp_path / "d.npz", "--interpolate")
+    np.savez(data := tmp_path / "d.npz", X=X, Y=Y)
+    words = ["path", data, *"--points 3 --ratio 0.1 --time-limit 5 --json --out".split(), tmp_path / "run"]
+    code, out, _ = run(*words, "--test", data, "--interpolate")
     told = json.loads(out)
-    assert code == 0
-    assert list(told)[:4] == ["lam_max", "points", "largest_gap", "picked"]
+    assert (code, list(told)[:4]) == (0, ["lam_max", "points", "largest_gap", "picked"])
     assert list(told["points"][0]) == ["lam", "cost", "fit", "norm", "width", "lower", "certificate", "test"]
     assert told["lam_max"][0] == told["lam_max"][1] == told["points"][0]["lam"]
     assert told["end"]["lower"] <= told["end"]["cost"]

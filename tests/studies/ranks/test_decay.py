@@ -289,6 +289,5 @@ def test_what_time_ends_comes_back_unfinished() -> None:
     assert status is Status.TIME_LIMIT
     assert short.steps == 3
     assert long.steps is not None
-    assert long.steps < 10**7
     assert 0 < long.steps < 10**7
     assert long.course.steps[-1] <= long.steps
