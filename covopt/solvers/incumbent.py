@@ -57,6 +57,11 @@ class Incumbent:
         """Return True if the cost is proved to be the minimum up to this relative gap."""
         return self.proof is not None and self.proof.lower >= self.cost * (1.0 - gap)
 
+    def bounded(self, line: Progress) -> Progress:
+        """Return a line of progress with the best bound so far."""
+        known = -math.inf if line.lower is None else line.lower
+        return line if self.proof is None or self.proof.lower <= known else replace(line, lower=self.proof.lower)
+
     def prove(self, *proofs: Proof | None) -> None:
         """Take the highest of these bounds if it is above the one so far."""
         for proof in proofs:

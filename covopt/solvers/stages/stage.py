@@ -57,7 +57,9 @@ class Stage(ABC):
 
 def carry_out(problem: Problem, stages: Sequence[Stage], options: SolveOptions) -> Incumbent:
     """Run the stages one after the other, each until its part of the time limit; return what they reached."""
-    incumbent = Incumbent(problem)
+    incumbent, callback = Incumbent(problem), options.callback
+    if callback is not None:
+        options = replace(options, callback=lambda line: callback(incumbent.bounded(line)))
     for stage in stages:
         within = replace(options, budget=options.budget.part(stage.until))
         if stage.due(incumbent, within):

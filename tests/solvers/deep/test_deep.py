@@ -15,7 +15,7 @@ from covopt.certify.proofs import spectral_proof
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs, preactivations
-from covopt.runtime.loop import Budget, run
+from covopt.runtime.loop import Budget, Progress, run
 from covopt.solvers.deep.blocks import block_problem, solve_block, with_block
 from covopt.solvers.deep.descent import Descent, descent_for
 from covopt.solvers.deep.exploration import FIRST_OF_MORE_LAYERS, Cycle, Exploration
@@ -389,8 +389,10 @@ def test_progress_says_what_a_deep_solve_does_next() -> None:
     """A small problem is first searched by cases, of which one alone leaves the time to the random starts."""
     rng, asked = np.random.default_rng(3), {"lam": 3e-2, "depth": 3, "starts": 3, "certify": "fast", "time_limit": 100}
     X, Y = rng.standard_normal((6, 1)), rng.standard_normal((6, 1))
-    phases: list[str] = []
-    covopt.solve(X, Y, callback=lambda line: phases.append(line.phase), **asked)
+    lines: list[Progress] = []
+    covopt.solve(X, Y, callback=lines.append, **asked)
+    phases, bounds = [line.phase for line in lines], [line.lower or 0.0 for line in lines]
+    assert bounds == sorted(bounds)
     assert phases[0] == "bounding the minimum by a tree of cases"
     between = {"descending from deepened networks", "refining the best of 3 starts", "improving the best network"}
     assert between | {"random starts from number 2 of 3 on"} <= set(phases)
