@@ -116,11 +116,9 @@ def _others(name: str, value: object) -> Iterator[object]:
     elif isinstance(value, float):
         yield from (value * 1.001 + 1e-3, 1e300, None, int(value) + 1)
         if abs(value) > ROUNDING:
-            yield 0.0
+            yield from (0.0, -value)
         if abs(value) > 1e3 * ROUNDING:
             yield value * 0.999
-        if value:
-            yield -value
     elif isinstance(value, list):
         yield from ([], [*value, *value[:1]], ["text"])
         for place, entry in enumerate(value):
