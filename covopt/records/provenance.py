@@ -45,9 +45,7 @@ class Origin:
 
 
 def write_origin(
-    command: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    classes: Sequence[str] | None = None,
+    command: Sequence[str] | None = None, columns: Sequence[str] | None = None, classes: Sequence[str] | None = None
 ) -> Callable[[Path], None]:
     """Return the writer of `origin.json` for a run on this machine."""
 

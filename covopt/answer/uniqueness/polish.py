@@ -75,9 +75,7 @@ def gather(circle: Circle, W: NDArray[np.float64], V: NDArray[np.float64], units
     outputs = [[_on_grid(x, _length(w) / units) for x in total] for w, total in zip(directions, totals, strict=True)]
     shape = (len(outputs), V.shape[1])
     return Neurons(
-        fixed,
-        np.array(directions, dtype=object).reshape(-1, 2),
-        np.array(outputs, dtype=object).reshape(shape),
+        fixed, np.array(directions, dtype=object).reshape(-1, 2), np.array(outputs, dtype=object).reshape(shape)
     )
 
 

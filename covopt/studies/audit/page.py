@@ -128,10 +128,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
                 *([f"Batches {text}."] if (text := audit_words.batches(s)) else []),
                 LEGEND,
             ],
-            tables=[
-                Table("Hidden layers", columns, rows),
-                Table("Matrices of weights", ["", *measured], matrices),
-            ],
+            tables=[Table("Hidden layers", columns, rows), Table("Matrices of weights", ["", *measured], matrices)],
         ),
         Section("Trainings", tables=[Table("The best is the network", ["", "cost"], trained)] if trained else []),
         Section("The network", pictures=parts.network(audited, origin)),

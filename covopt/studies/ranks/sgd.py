@@ -202,13 +202,7 @@ class _Group:
     `cost` is the lowest at the last record; the group is finished when nothing is left to do.
     """
 
-    def __init__(
-        self,
-        task: _Task,
-        members: list[int],
-        starts: Sequence[Weights],
-        options: Sequence[Setting],
-    ) -> None:
+    def __init__(self, task: _Task, members: list[int], starts: Sequence[Weights], options: Sequence[Setting]) -> None:
         self.members, self._task, problem = members, task, task.problem
         ends = [option.steps or 0 for option in options]
         self.batch_size, self.last = options[0].batch_size or 0, max(ends)
