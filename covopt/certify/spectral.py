@@ -125,8 +125,7 @@ def weighted_rows(problem: Problem, A: Float[Tensor, "N n"], centred: bool) -> F
 
 def _singular_values(A: Tensor) -> tuple[Float[Tensor, " r"], float]:
     """Return the singular values of A, and a bound on their rounding with that of centring A."""
-    values = torch.linalg.svdvals(A)
-    return values, max(A.shape) * CHARGED * float(A.norm())
+    return torch.linalg.svdvals(A), max(A.shape) * CHARGED * float(A.norm())
 
 
 def largest_singular_value(problem: Problem, X: Float[Tensor, "N n"], centred: bool, chunk: int = 2048) -> float:
@@ -186,8 +185,7 @@ def _nuclear_bound(
 
     def penalty(tau: Tensor) -> Tensor:
         # Inputs of zero: so are the outputs, and tau > 0 is out of reach.
-        ratio = torch.where(tau > 0.0, tau / largest, 0.0)
-        return problem.lam * problem.depth * ratio ** (2.0 / problem.depth)
+        return problem.lam * problem.depth * torch.where(tau > 0.0, tau / largest, 0.0) ** (2.0 / problem.depth)
 
     bound, lines = least(family, steepest, penalty, stop)
     return missed + bound, [(missed + b, g * largest * (1.0 + SLACK)) for b, g in lines]

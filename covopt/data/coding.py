@@ -49,9 +49,7 @@ def scaling(
         largest = max(max(abs(float(rows.max())), abs(float(rows.min()))) for rows, _ in _chunks(X, weights))
         if largest > 0.0:
             return np.zeros(1), np.array([1.0 / largest])
-    if scale == "standard":
-        return _standard(X, weights)
-    return np.zeros(1), np.ones(1)
+    return _standard(X, weights) if scale == "standard" else (np.zeros(1), np.ones(1))
 
 
 def _standard(X: Rows, weights: NDArray[np.float64] | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -134,8 +134,7 @@ class Together(Alone):
         counts = torch.zeros(size, dtype=torch.float64, device=_device())
         counts[rank] = rows
         _collective(lambda: dist.all_reduce(counts))
-        cuts = tuple(int(count) for count in [0, *counts.cumsum(0)])
-        return Together(cuts, size, rank).in_parts(PARTS)
+        return Together(tuple(int(count) for count in [0, *counts.cumsum(0)]), size, rank).in_parts(PARTS)
 
     def in_parts(self, parts: int) -> Together:
         """Return the same rows with sums over this number of parts, if all processes hold equally many."""

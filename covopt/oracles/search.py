@@ -207,9 +207,7 @@ class ConvexConcaveOracle:
 
     def _residual(self, g: Tensor, alpha: Tensor, Xt: Tensor) -> Float[Tensor, "B d"]:
         """Return g - alpha Xt."""
-        if self.spread is ALONE:
-            return torch.addmm(g, alpha, Xt, alpha=-1.0)
-        return g - self._sum(alpha, Xt)
+        return torch.addmm(g, alpha, Xt, alpha=-1.0) if self.spread is ALONE else g - self._sum(alpha, Xt)
 
     def _products(self, A: Float[Tensor, "B N"], C: Float[Tensor, "B N"]) -> Float[Tensor, " B"]:
         """Return the scalar products of the rows."""

@@ -50,8 +50,7 @@ def write_origin(
     """Return the writer of `origin.json` for a run on this machine."""
 
     def write(path: Path) -> None:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        origin = Origin(command, columns, classes, now, machine())
+        origin = Origin(command, columns, classes, datetime.now(UTC).isoformat(timespec="seconds"), machine())
         path.write_text(json.dumps(asdict(origin), indent=2) + "\n", encoding="utf-8")
 
     return write

@@ -132,8 +132,7 @@ def _candidate(
     Z = X @ w
     phi = np.where(Z >= 0.0, Z, circle.plane.slope * Z)
     # The entries of A may be large where they cancel.
-    pulled = delta + (1.0 + steep) * (turned + ROUNDING)
-    return Candidate(w, arc.A @ w, phi, turned + ROUNDING, pulled)
+    return Candidate(w, arc.A @ w, phi, turned + ROUNDING, delta + (1.0 + steep) * (turned + ROUNDING))
 
 
 def amounts(neurons: Neurons, candidates: list[Candidate]) -> NDArray[np.float64] | None:

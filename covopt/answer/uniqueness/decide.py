@@ -58,8 +58,7 @@ def examine(problem: Problem, weights: Weights) -> Examined:
         return undecided(beyond)
     plane = Plane.of(problem)
     circle = Circle(plane)
-    neurons = polish(plane, _neurons(problem, plane, circle, weights))
-    return _examined(circle, neurons)
+    return _examined(circle, polish(plane, _neurons(problem, plane, circle, weights)))
 
 
 def _beyond(problem: Problem, weights: Weights) -> str:

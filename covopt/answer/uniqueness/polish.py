@@ -33,8 +33,7 @@ class Neurons:
     @property
     def amounts(self) -> NDArray[np.float64]:
         """|w_k| v'_k (K, m)."""
-        sizes = [math.isqrt(int(w @ w) << 128) for w in self.directions]
-        pairs = zip(self.V, sizes, strict=True)
+        pairs = zip(self.V, [math.isqrt(int(w @ w) << 128) for w in self.directions], strict=True)
         rows = [[float(Fraction(int(v) * size, 1 << (BITS + 64))) for v in row] for row, size in pairs]
         return np.array(rows, dtype=float).reshape(self.V.shape)
 

@@ -84,8 +84,7 @@ class Incidence:
         own = self.edges.reach(self.problem)
         if not self.spread:
             return own
-        added = self.spread * _size(self.problem)
-        return math.hypot(own, added) * (1.0 + 2.0**-50)
+        return math.hypot(own, self.spread * _size(self.problem)) * (1.0 + 2.0**-50)
 
     def line(self, flow: Flow, reach: float) -> Line | None:
         """Return the line (b, g) that a flow proves, rounding included, or None."""

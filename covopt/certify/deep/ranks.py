@@ -82,9 +82,7 @@ def sees_ranks(problem: Problem) -> bool:
 def ranked_bound(problem: Problem, edges: Edges) -> float:
     """Return the bound of these edges for a loss in RANKED, rounding included."""
     reach = edges.reach(problem)
-    if not 0.0 < reach < math.inf:
-        return 0.0
-    return RANKED[type(problem.loss)](problem, edges, reach) * (1.0 - SLACK)
+    return RANKED[type(problem.loss)](problem, edges, reach) * (1.0 - SLACK) if 0.0 < reach < math.inf else 0.0
 
 
 def _from_below(F: Float[Tensor, "E m"], missed: float) -> Float[Tensor, " r"]:

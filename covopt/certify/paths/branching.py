@@ -125,8 +125,7 @@ class Branching:
 
     def refined(self, directions: Float[np.ndarray, "L m"]) -> Branching:
         """Return trees for other directions, each a copy of that of the nearest direction."""
-        nearest = (directions @ self.directions.T).argmax(axis=1)
-        trees = [np.flatnonzero(self.of == k) for k in nearest]
+        trees = [np.flatnonzero(self.of == k) for k in (directions @ self.directions.T).argmax(axis=1)]
         sizes, at = np.array([len(nodes) for nodes in trees]), np.concatenate(trees)
         firsts = np.cumsum(sizes) - sizes
         halves = [
@@ -183,8 +182,7 @@ class Branching:
     def _above(self, body: Body, slopes: Float[np.ndarray, "K N"], nodes: Int[np.ndarray, " b"]) -> np.ndarray:
         """Return what the prices of nodes prove, but for rounding (b,)."""
         plus, minus = _sides(slopes[self.of[nodes]], self.signs[nodes], self.prices[nodes])
-        reached = np.maximum(plus @ body.corners.numpy(), minus @ body.corners.numpy())
-        return reached.max(axis=1, initial=0.0)
+        return np.maximum(plus @ body.corners.numpy(), minus @ body.corners.numpy()).max(axis=1, initial=0.0)
 
     def _halved(self, nodes: Int[np.ndarray, " b"], samples: Int[np.ndarray, " b"]) -> Int[np.ndarray, " _"]:
         """Decide the sign of a sample at each of these leaves; return their halves, which begin with its prices."""

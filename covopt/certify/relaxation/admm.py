@@ -113,8 +113,7 @@ class AlternatingDirections:
         T = mixed - new
         tiny = torch.finfo(Z.dtype).tiny
         primal = _norms(U - new) / _norms(U).clamp_min(tiny)
-        dual = _norms(new - Z) / _norms(T).clamp_min(tiny)
-        return State(new, T, rho, primal, dual)
+        return State(new, T, rho, primal, _norms(new - Z) / _norms(T).clamp_min(tiny))
 
     def run(self, state: State, steps: int, stop: Callable[[], bool] = lambda: False) -> State:
         """Take `steps` steps, balancing rho; `stop`, asked after each step, ends them."""
@@ -129,8 +128,7 @@ class AlternatingDirections:
     def _balanced(self, state: State) -> State:
         """Change rho by a factor of at most 2 if one relative residual is more than twice the other."""
         ratio = state.primal / state.dual.clamp_min(torch.finfo(state.dual.dtype).tiny)
-        near = (ratio >= 0.5) & (ratio <= 2.0)
-        factor = torch.where(near, 1.0, ratio.sqrt().clamp(0.5, 2.0))
+        factor = torch.where((ratio >= 0.5) & (ratio <= 2.0), 1.0, ratio.sqrt().clamp(0.5, 2.0))
         return state._replace(T=state.T / factor[:, None, None], rho=state.rho * factor)
 
 

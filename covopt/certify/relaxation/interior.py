@@ -76,8 +76,7 @@ class Barrier:
         between = ((V[batch, first] * V[batch, second]) * self.inside[:, None, :]).sum(dim=2)
         M[:, 0, 1:] = M[:, 1:, 0] = -2.0 * self.weight * between
         barrier = torch.where(self.signed, 1.0 / self.x, 0.0)
-        padded = (self.rows == W.shape[1] - 1).to(M)
-        M.diagonal(dim1=1, dim2=2)[:, 1:] += barrier.square() + padded
+        M.diagonal(dim1=1, dim2=2)[:, 1:] += barrier.square() + (self.rows == W.shape[1] - 1).to(M)
         slope = torch.cat(
             [
                 (1.0 / self.mu - (inverse.diagonal(dim1=1, dim2=2) * self.inside).sum(dim=1))[:, None],

@@ -188,8 +188,7 @@ class _ManySamples:
             return None
         M, Zs = duals(few, weights, share)[layer], inputs_of(few, weights, layer) @ Q.T
         starts = normalize(_starting_directions(weights[layer - 1] @ Q.T, 200, seed), dim=1)
-        values = oracle_values(Zs, problem.activation, M, starts)
-        starts = starts[values.argsort(descending=True)[:most]]
+        starts = starts[oracle_values(Zs, problem.activation, M, starts).argsort(descending=True)[:most]]
         briefly = AscentOptions(steps=8, box_steps=40, finishing=2)
         answer = ConvexConcaveOracle(Zs, problem.activation, briefly)(M, starts)
         candidates = torch.cat([answer.directions, starts])[:16]  # this number continue over all samples
@@ -248,6 +247,5 @@ class _ManySamples:
                 Z = above + torch.outer(size * s, neuron.output)
                 fits[k] += len(s) / problem.samples * float(part.loss_at(outputs_above(part, weights, layer + 1, Z)))
         norm = float(sum(A.square().sum() for A in problem.decayed(weights)))
-        own = problem.penalised(neuron.direction[None]).square().sum()
-        more = float(own + neuron.output.square().sum())
+        more = float(problem.penalised(neuron.direction[None]).square().sum() + neuron.output.square().sum())
         return [fit + problem.lam * (norm + size * more) for fit, size in zip(fits, sizes, strict=True)]

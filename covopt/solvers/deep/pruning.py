@@ -125,9 +125,7 @@ def _without_dead_layer(problem: Problem, weights: list[Tensor], layer: int) -> 
 
 def _smaller(problem: Problem, before: list[Tensor], after: list[Tensor], layer: int) -> list[Tensor]:
     """Return `after` if it has fewer neurons, costs no more and fits as well, up to rounding."""
-    if not len(after[layer - 1]) < len(before[layer - 1]):
-        return before
-    return _better(problem, before, after)
+    return _better(problem, before, after) if len(after[layer - 1]) < len(before[layer - 1]) else before
 
 
 def _better(problem: Problem, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:

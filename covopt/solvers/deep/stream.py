@@ -158,8 +158,7 @@ class DeepStream:
         return spread.cheapest(evaluate(few, weights).total, weights)
 
     def _cycle(self, state: Streamed, budget: Budget) -> Streamed:
-        wanted = max(100, math.ceil(state.passes * self.problem.samples / BATCH))
-        steps, last = self._pace.steps(wanted, budget)
+        steps, last = self._pace.steps(max(100, math.ceil(state.passes * self.problem.samples / BATCH)), budget)
         trained = reduced_on_few(self.problem, self._trained(state.weights, steps, budget))
         cost = evaluate(self.problem, trained).total
         self._pace.closed(budget)

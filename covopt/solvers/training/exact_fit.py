@@ -43,8 +43,7 @@ def usual_penalty(problem: Problem) -> float:
 def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
     """Change W_L as little as possible so that Z_L = Y if Y lies in Im Zs_{L-1}, else so that it is near."""
     Zs = inputs_of(problem, weights, problem.depth)
-    correction = thin(Zs).solve(problem.Y - Zs @ weights[-1].T)
-    return [*weights[:-1], weights[-1] + correction.T]
+    return [*weights[:-1], weights[-1] + thin(Zs).solve(problem.Y - Zs @ weights[-1].T).T]
 
 
 def misfit(problem: Problem, weights: Weights) -> float:

@@ -45,9 +45,7 @@ class Contender:
     @property
     def starts(self) -> list[float]:
         """The costs of all its starts; of its one network where it makes no starts."""
-        if self.result is None:
-            return []
-        return self.result.starts or [self.result.cost]
+        return [] if self.result is None else self.result.starts or [self.result.cost]
 
     def summary(self) -> dict[str, object]:
         """Return the result's JSON with `median` and `starts`, or the reason why there is none."""

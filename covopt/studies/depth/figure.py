@@ -95,6 +95,5 @@ def _top(costs: Float[np.ndarray, " n"]) -> float:
     """Return the top of the scale: above the costs, without those far above the others."""
     if not len(costs):
         return 1.0
-    middle = float(np.median(costs))
-    near = costs[costs <= FAR * middle]
+    near = costs[costs <= FAR * float(np.median(costs))]
     return 1.12 * float(near.max()) if float(near.max()) > 0.0 else 1.0

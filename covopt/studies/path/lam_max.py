@@ -283,9 +283,7 @@ def _proved(problem: Problem, Lambda: Float[Tensor, "N m"], budget: Budget) -> f
     if ConeTree.applies(two_layers):
         limit = budget.remaining()
         return branch_and_bound(Xt, sigma, Lambda, target=aim, time_limit=limit, starts=maxima.directions).upper_bound
-    if Relaxation.applies(two_layers):
-        return relaxed_maximum(Xt, sigma, Lambda, aim, budget)
-    return math.inf
+    return relaxed_maximum(Xt, sigma, Lambda, aim, budget) if Relaxation.applies(two_layers) else math.inf
 
 
 def _norms_of(problem: Problem) -> Maximum:

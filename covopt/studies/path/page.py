@@ -58,5 +58,4 @@ def _picture(s: Summary, label: str) -> svg.Picture:
 
 def _table(s: Summary) -> Table:
     columns = ["λ", "cost", "lower bound", "certificate", "fit", "norm |W|²", "width", "held-out loss"]
-    rows = [row_of(p, path_words.KEYS) for p in s["points"]]
-    return Table("The lowest cost found at each λ", columns, rows)
+    return Table("The lowest cost found at each λ", columns, [row_of(p, path_words.KEYS) for p in s["points"]])

@@ -149,8 +149,7 @@ def _cheapest(problem: Problem, weights: Weights, layer: int, excess: int) -> li
     """Drop the small neuron whose loss costs least; far above the target, drop several."""
     if excess > LOOKED_AT:
         return _smallest(problem, weights, layer, excess - LOOKED_AT)
-    order = _sizes(weights, layer).argsort(stable=True)[:LOOKED_AT]
-    without = [_dropped(weights, layer, k) for k in order]
+    without = [_dropped(weights, layer, k) for k in _sizes(weights, layer).argsort(stable=True)[:LOOKED_AT]]
     return min(without, key=lambda network: evaluate(problem, network).total)
 
 

@@ -158,8 +158,7 @@ class WidthSearch(Continuation[int, list[Point]]):
 
     def _advance(self, group: Sequence[int]) -> bool:
         """Descend from all starts of these widths; polish and offer the best of each width."""
-        drawn = [start for n in group for start in self._drawn(n)]
-        explored = self._descended(drawn, EXPLORE)
+        explored = self._descended([start for n in group for start in self._drawn(n)], EXPLORE)
         selected = [c for n in group for c in _cheapest(explored, n, max(POLISHED, self._draws(n) // KEPT))]
         near = [start for n in group if not self.budget.spent() for start in self._near(n)]
         refined = self._descended([*near, *selected], REFINE)
@@ -328,9 +327,7 @@ class WidthSearch(Continuation[int, list[Point]]):
 
 def widths_at(solved: list[int], layer: int | None, n: int) -> list[int]:
     """Return the hidden widths at n: all n, or the solver's with n in the layer."""
-    if layer is None:
-        return [n] * len(solved)
-    return [*solved[: layer - 1], n, *solved[layer:]]
+    return [n] * len(solved) if layer is None else [*solved[: layer - 1], n, *solved[layer:]]
 
 
 def _cheapest(candidates: Sequence[Point], n: int, count: int) -> list[Point]:
