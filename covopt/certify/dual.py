@@ -46,7 +46,7 @@ from covopt.model.problem import Problem
 from covopt.oracles.exact import LinearOracle, exact_oracle, problem_has_exact_oracle
 from covopt.oracles.oracle import Answer, Oracle
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Stop
 
 # What one product may lose below the smallest normal number, absolute.
 UNDERFLOW = 2.0**-1021
@@ -295,7 +295,7 @@ def _oracle(inputs: Float[Tensor, "N d"], activation: Activation) -> Oracle | No
     return LinearOracle(inputs) if activation.is_linear else exact_oracle(inputs, activation)
 
 
-def strongest(problem: Problem, Lambda: Float[Tensor, "N m"], stop: Callable[[], bool] = lambda: False) -> Answer:
+def strongest(problem: Problem, Lambda: Float[Tensor, "N m"], stop: Stop = lambda: False) -> Answer:
     """Return the strongest neurons of every view by exact oracles, as rows of weights, and the proved maximum of h.
 
     The bound is infinite where `stop` came first, or where an oracle is missing.

@@ -11,7 +11,6 @@ every h.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +21,7 @@ from torch import Tensor
 from covopt.certify.paths.body import Body
 from covopt.certify.paths.boxes import TINY, Boxes, Settled, settle
 from covopt.certify.shares.dictionary import CHARGED
+from covopt.runtime.loop import Stop
 
 LEAF = -1
 
@@ -140,7 +140,7 @@ class Branching:
         multipliers: Float[np.ndarray, "N m"],
         goal: float,
         precision: float,
-        stop: Callable[[], bool] = lambda: False,
+        stop: Stop = lambda: False,
         most: int = 1_000_000,
     ) -> tuple[bool, Neurons]:
         """Improve the trees until they prove the goal, or the largest value that is met, up to the relative precision.

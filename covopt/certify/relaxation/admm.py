@@ -37,6 +37,7 @@ from torch import Tensor
 
 from covopt.certify.relaxation.lift import EQUAL, NONE, Piece
 from covopt.model.problem import Problem
+from covopt.runtime.loop import Stop
 
 Prox = Callable[[Float[Tensor, "b n n"], Float[Tensor, " b"]], Float[Tensor, "b n n"]]
 """Returns the minimiser of g + (rho / 2) |. - Z|^2 for Z and rho; it may overwrite Z."""
@@ -115,7 +116,7 @@ class AlternatingDirections:
         primal = _norms(U - new) / _norms(U).clamp_min(tiny)
         return State(new, T, rho, primal, _norms(new - Z) / _norms(T).clamp_min(tiny))
 
-    def run(self, state: State, steps: int, stop: Callable[[], bool] = lambda: False) -> State:
+    def run(self, state: State, steps: int, stop: Stop = lambda: False) -> State:
         """Take `steps` steps, balancing rho; `stop`, asked after each step, ends them."""
         for k in range(1, steps + 1):
             state = self.step(state)

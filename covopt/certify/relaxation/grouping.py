@@ -30,7 +30,7 @@ from covopt.model.loss import Scalable
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, remember
-from covopt.runtime.loop import Budget, Certificate
+from covopt.runtime.loop import Budget, Certificate, Stop
 from covopt.runtime.threads import fitted
 
 # None of these touches the proof.
@@ -214,7 +214,7 @@ class _Search:
         self.room = 2.0 * middle.diagonal().log().sum()
         return self.problem.dual_value(scale.clamp_max(self.longest) * Lambda)
 
-    def climb(self, norm: float, stop: Callable[[], bool]) -> None:
+    def climb(self, norm: float, stop: Stop) -> None:
         """Run L-BFGS on -log D until it is slow."""
         shapes = [part.shape for part in self.point]
 

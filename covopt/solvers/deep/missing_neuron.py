@@ -25,6 +25,7 @@ from covopt.model.weights import Weights, evaluate, outputs_above, preactivation
 from covopt.oracles.neurons import strongest
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
+from covopt.runtime.loop import Stop
 from covopt.solvers.deep.descent import descent_for
 
 ROWS = 2048  # rows of the first search on many samples
@@ -65,7 +66,7 @@ def strongest_neuron(
     Lambda: Float[Tensor, "N nL"] | None = None,
     starts: int = 200,
     seed: int = 0,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Stop = lambda: False,
 ) -> Found | None:
     """Search hidden layer `layer` for the neuron of largest h_l; None if none has an effect.
 
@@ -108,7 +109,7 @@ def find_missing_neuron(
     Lambda: Float[Tensor, "N nL"] | None = None,
     starts: int = 200,
     seed: int = 0,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Stop = lambda: False,
 ) -> MissingNeuron:
     """Search for the strongest neuron with `strongest_neuron`, and try it in several sizes."""
     neuron = strongest_neuron(problem, weights, layer, Lambda=Lambda, starts=starts, seed=seed, stop=stop)
