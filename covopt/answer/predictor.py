@@ -140,9 +140,8 @@ class Predictor(Answer):
         inverse = f", Tikhonov {forces.tikhonov:.2g}" if forces.tikhonov > 0.0 else ""
         title = f"{record.headline(self.summary())}: layer {layer}, imbalance {forces.imbalance:.2g}{inverse}"
         Z = self.representations(layer)
-        return forces_figures.ForcesPicture(
-            title, Z, forces.attraction, forces.feasible_repulsion, labels, name == "class"
-        )
+        pair = forces.attraction, forces.feasible_repulsion
+        return forces_figures.ForcesPicture(title, Z, *pair, labels, name == "class")
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw a network of one or two inputs as a function, others as cost and bound over time.

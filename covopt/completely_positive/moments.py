@@ -157,9 +157,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     forms = [[cp.PSD(cp.reshape(T @ y, (B, B), order="C")) for T, B in system.forms] for system, y in blocks]
     products = [cp.NonNeg(system.products @ y) for system, y in blocks]
     entries = np.argwhere(np.triu(unit > 0.0))
-    second = sum(
-        _second(entries, region, system) @ y for region, system, y in zip(regions, systems, moments, strict=True)
-    )
+    second = sum(_second(entries, region, system) @ y for region, (system, y) in zip(regions, blocks, strict=True))
     values = unit[tuple(entries.T)]
     # The moments of degree 2 may differ from A by this, which bounds Lambda. If A is nearly singular, the relaxation
     # needs more of it to have an interior.

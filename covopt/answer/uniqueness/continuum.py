@@ -119,10 +119,7 @@ def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Opt
 
 def _columns(circle: Circle, candidates: Found, cones: list[Cone], delta: float) -> Columns:
     """Return the map (c, H) -> F'."""
-    parts, off = (
-        [cone.columns for cone in cones],
-        [delta * math.sqrt(3.0) * float(np.linalg.norm(c.phi)) for c in cones],
-    )
+    parts, off = [k.columns for k in cones], [delta * math.sqrt(3.0) * float(np.linalg.norm(k.phi)) for k in cones]
     if candidates.single:
         singles = features(circle.plane, candidates.single)
         parts, off = [singles.T, *parts], [singles.off, *off]

@@ -72,10 +72,8 @@ def gather(circle: Circle, W: NDArray[np.float64], V: NDArray[np.float64], units
     totals = [strengths[g].sum(axis=0) for g in [*groups.values(), *loose]]
     fixed = np.array([True] * len(groups) + [False] * len(loose), dtype=bool)
     outputs = [[_on_grid(x, _length(w) / units) for x in total] for w, total in zip(directions, totals, strict=True)]
-    shape = (len(outputs), V.shape[1])
-    return Neurons(
-        fixed, np.array(directions, dtype=object).reshape(-1, 2), np.array(outputs, dtype=object).reshape(shape)
-    )
+    exact_outputs = np.array(outputs, dtype=object).reshape(len(outputs), V.shape[1])
+    return Neurons(fixed, np.array(directions, dtype=object).reshape(-1, 2), exact_outputs)
 
 
 def _on_grid(value: float, length: Fraction) -> int:

@@ -134,9 +134,8 @@ def least_relative_loss(
     sums = SUMS if e < 1.0 and len(p) > 1 else 1
     u_ends = torch.linspace(math.log(LEAST_U), math.log(MOST_U), CELLS + 1, dtype=p.dtype)
     T_ends = torch.linspace(0.0, math.log(len(p)), sums + 1, dtype=p.dtype)
-    cells = torch.cat(
-        [torch.cartesian_prod(u_ends[:-1], T_ends[:-1]), torch.cartesian_prod(u_ends[1:], T_ends[1:])], dim=1
-    )
+    first, last = torch.cartesian_prod(u_ends[:-1], T_ends[:-1]), torch.cartesian_prod(u_ends[1:], T_ends[1:])
+    cells = torch.cat([first, last], dim=1)
     lows = p.new_zeros(1)
     for _ in range(rounds):
         lows, values, u = _bounded(cells, p, c, e)

@@ -263,9 +263,8 @@ class Search:
         total = size.sum(axis=1)
         paths, size = (A[total > 1e-9 * total.max()] / total[total > 1e-9 * total.max(), None] for A in (paths, size))
         h = paths @ np.vstack([atoms.values.T, np.full(N, bias)])
-        return float(np.square(outputs).sum()) or 1.0, Neurons(
-            np.maximum(h, 0.0), size[:, :-1].sum(axis=1), size[:, -1]
-        )
+        neurons = Neurons(np.maximum(h, 0.0), size[:, :-1].sum(axis=1), size[:, -1])
+        return float(np.square(outputs).sum()) or 1.0, neurons
 
     def _excess(self, neurons: Neurons, best: Best, goal: float) -> Float[np.ndarray, " C"]:
         """Return the values of neurons over what they may be."""

@@ -42,9 +42,8 @@ def best_multipliers(instance: Instance, neurons: Neurons, scale: float) -> Best
     samples = np.arange(N)
     blocks = [(first + 1 + k, k * N + samples, -neurons.values) for k in range(m)]
     blocks.append((first, np.array([m * N]), -neurons.biases[:, None]))
-    rows, columns, values = (
-        np.concatenate([np.broadcast_arrays(*block)[k].ravel() for block in blocks]) for k in range(3)
-    )
+    entries = [[array.ravel() for array in np.broadcast_arrays(*block)] for block in blocks]
+    rows, columns, values = map(np.concatenate, zip(*entries, strict=True))
     size = (m + 1) * count
     cone_rows = scipy.sparse.csc_array((values, (rows, columns)), shape=(size, m * N + 1))
     last = scipy.sparse.csc_array(([-1.0], ([0], [m * N])), shape=(1, m * N + 1))

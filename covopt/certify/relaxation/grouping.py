@@ -185,9 +185,8 @@ class _Search:
         F, c, root = parts
         F = self.size * F
         Lambda = self.problem.multiplier_at(F)
-        return F if Lambda is None else Lambda, Groups(
-            self.unit * c.exp(), self.labels, self.unit / len(F) * root.square()
-        )
+        groups = Groups(self.unit * c.exp(), self.labels, self.unit / len(F) * root.square())
+        return F if Lambda is None else Lambda, groups
 
     def _value(self, parts: list[Tensor], norm: float) -> Tensor | None:
         """Return D(t Lambda), t = min(1, 1 / tau^(1/2)), tau by this norm; None if the multipliers prove nothing."""

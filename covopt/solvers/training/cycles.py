@@ -94,9 +94,7 @@ class LocalAdam(Adam):
 
     def recall(self, memory: Mapping[str, Tensor]) -> None:
         """Restore all parts from the memory of one."""
-        self.x, self._first, self._second = (
-            memory[name].expand_as(self.x).clone() for name in ("x", "first", "second")
-        )
+        self.x, self._first, self._second = (memory[key].expand_as(self.x).clone() for key in ("x", "first", "second"))
         self.steps_taken = int(memory["steps"])
         if self._recorded is not None:
             self._taken.fill_(self.steps_taken)

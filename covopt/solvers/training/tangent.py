@@ -78,10 +78,8 @@ def exact_fit(problem: Problem, weights: Weights, stop: Stop = lambda: False) ->
     The network is at the end of a descent of the fit with a small penalty.
     """
     lightened_fits = 2  # number of the exact fits of lowest cost that are improved along the set of exact fits
-    fits = sorted(
-        (_size(fitted), rank, fitted, held) for rank, (fitted, held) in enumerate(_fitted(problem, weights, stop))
-    )
-    lighter = [lightened(problem, fitted, held, stop) for _, _, fitted, held in fits[:lightened_fits]]
+    fits = sorted(_fitted(problem, weights, stop), key=lambda fit: _size(fit[0]))
+    lighter = [lightened(problem, fitted, held, stop) for fitted, held in fits[:lightened_fits]]
     return min(lighter, key=_size, default=None)
 
 
