@@ -26,11 +26,8 @@ def asked(s: Summary, origin: Origin) -> Pairs:
     """Return the options of the problem."""
     penalty = [] if s["lam"] is None else [("λ (lam)", f"{s['lam']:g}")]
     searched = [("method", str(s["method"])), ("certify", str(s["certify"]))] if "method" in s else []
-    names = [
-        (label, ", ".join(texts))
-        for label, texts in (("inputs", origin.columns), ("classes", origin.classes))
-        if texts is not None
-    ]
+    labels = ("inputs", origin.columns), ("classes", origin.classes)
+    names = [(label, ", ".join(texts)) for label, texts in labels if texts is not None]
     return [
         ("data", str(s["data"] or "given in Python")),
         ("samples", f"{s['rows']}{', weighted' if s.get('weighted') else ''}"),

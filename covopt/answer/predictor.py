@@ -189,9 +189,8 @@ class Predictor(Answer):
 
         Its biases are beta W[:, -1]. A free linear skip becomes two more neurons for each input in every hidden layer.
         """
-        return as_sequential(
-            skip_as_neurons(self.problem, self._double()), self.problem.beta, self.problem.activation.slope
-        )
+        weights = skip_as_neurons(self.problem, self._double())
+        return as_sequential(weights, self.problem.beta, self.problem.activation.slope)
 
     def _double(self) -> list[Tensor]:
         return [W.double() for W in self.weights]

@@ -102,10 +102,7 @@ class MomentBound:
         if len(cliques) > CLIQUES or not len(cliques) == len(self.factors) == len(self.weights):
             return 0.0
         regions = [_region(unit, clique, slack) for clique in cliques]
-        errors = [
-            self._error(region, factors, weights)
-            for region, factors, weights in zip(regions, self.factors, self.weights, strict=True)
-        ]
+        errors = [self._error(*terms) for terms in zip(regions, self.factors, self.weights, strict=True)]
         product = float((unit * self.Lambda).sum()) - (slack + unit.size * EPS) * float(np.abs(self.Lambda).sum())
         return max(0.0, product / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors)))
 

@@ -23,10 +23,8 @@ from covopt.records import record
 from covopt.runtime.errors import RecordError
 
 ORIGIN = "origin.json"
-FORM = {
-    **dict.fromkeys(("command", "columns", "classes"), (NoneType, [str, ...])),
-    **{"finished": (NoneType, str), "machine": {...: str}},
-}
+TEXTS = (NoneType, [str, ...])
+FORM = {"command": TEXTS, "columns": TEXTS, "classes": TEXTS, "finished": (NoneType, str), "machine": {...: str}}
 """The forms of its entries."""
 NEEDED = "numpy scipy torch cvxpy clarabel networkx scikit-learn matplotlib jinja2 joblib rich typer jaxtyping".split()
 EXTRAS = {"pyarrow": "parquet", "dask": "sweep", "distributed": "sweep"}

@@ -101,9 +101,8 @@ def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Opt
             return None
     spread = [cone.spread(cone_moments) for cone, cone_moments in zip(cones, moments, strict=True)]
     directions = np.concatenate([*([k.w] for k in candidates.single), *(w for w, _ in spread)])
-    outputs = np.concatenate(
-        [*([size * k.d] for size, k in zip(c, candidates.single, strict=True)), *(v for _, v in spread)]
-    )
+    alone = [[size * k.d] for size, k in zip(c, candidates.single, strict=True)]
+    outputs = np.concatenate([*alone, *(v for _, v in spread)])
     singles, pairs = len(c), 2 * len(cones)
     verdict = Uniqueness(
         SEVERAL,

@@ -128,9 +128,8 @@ class Branching:
         trees = [np.flatnonzero(self.of == k) for k in (directions @ self.directions.T).argmax(axis=1)]
         sizes, at = np.array([len(nodes) for nodes in trees]), np.concatenate(trees)
         firsts = np.cumsum(sizes) - sizes
-        halves = [
-            first + np.searchsorted(nodes, self.halves[nodes]) for first, nodes in zip(firsts, trees, strict=True)
-        ]
+        copies = zip(firsts, trees, strict=True)
+        halves = [first + np.searchsorted(nodes, self.halves[nodes]) for first, nodes in copies]
         of = np.repeat(np.arange(len(trees)), sizes)
         return Branching(directions, of, self.signs[at], self.cuts[at], np.concatenate(halves), self.prices[at])
 

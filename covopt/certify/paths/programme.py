@@ -62,8 +62,7 @@ def best_multipliers(instance: Instance, neurons: Neurons, scale: float) -> Best
     x, z = np.array(solution.x), np.array(solution.z)
     if not np.isfinite(x).all():
         return None
-    value = (
-        3.0 * max(-0.5 * solution.obj_val, 0.0) ** (2.0 / 3.0) if instance.is_homogeneous else scale - solution.obj_val
-    )
+    homogeneous = 3.0 * max(-0.5 * solution.obj_val, 0.0) ** (2.0 / 3.0)
+    value = homogeneous if instance.is_homogeneous else scale - solution.obj_val
     used = np.linalg.norm(z[:size].reshape(count, m + 1), axis=1)
     return Best(value, x[: m * N].reshape(m, N).T, max(float(x[-1]) / path, LEAST_PRICE), used)

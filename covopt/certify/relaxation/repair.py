@@ -153,9 +153,8 @@ class _Tangent(NamedTuple):
         """Return the gap at which the two tangents cross, and their height there."""
         if not self.slope < other.slope:
             return self.gap, -math.inf
-        gap = (self.height - other.height + other.slope * other.gap - self.slope * self.gap) / (
-            other.slope - self.slope
-        )
+        apart = self.height - other.height + other.slope * other.gap - self.slope * self.gap
+        gap = apart / (other.slope - self.slope)
         return gap, self.height + self.slope * (gap - self.gap)
 
 

@@ -141,9 +141,8 @@ class DeepStream:
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Cost and width; no bound."""
         width = max(len(W) for W in state.best[:-1])
-        return Progress(
-            iteration, seconds, state.cost, None, width, f"{state.passes} passes over the samples in batches"
-        )
+        phase = f"{state.passes} passes over the samples in batches"
+        return Progress(iteration, seconds, state.cost, None, width, phase)
 
     def _searched(self, budget: Budget) -> list[Tensor]:
         """Search on few samples, each process by its own clock; return the best network."""

@@ -71,9 +71,8 @@ class LocalAdam(Adam):
         draws: Sequence[torch.Generator] = (),
     ) -> None:
         self._spread = spread
-        super().__init__(
-            function, start.expand(len(spread.shares()), -1), options, draws if spread.parts == 1 else None
-        )
+        copies = start.expand(len(spread.shares()), -1)
+        super().__init__(function, copies, options, draws if spread.parts == 1 else None)
 
     @property
     def met(self) -> bool:

@@ -189,9 +189,8 @@ class _Batch:
         mixed = inputs.mT @ pulled
         hidden, outgoing = slice(0, n * d), slice(n * d, n * (d + m))
         # Second derivatives of F couple only weights of the same neuron: they add to diagonals of blocks.
-        H[:, hidden, hidden].unflatten(2, (n, d)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3).add_(
-            bent.view(-1, n, d, d).permute(0, 2, 3, 1)
-        )
+        own = H[:, hidden, hidden].unflatten(2, (n, d)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3)
+        own.add_(bent.view(-1, n, d, d).permute(0, 2, 3, 1))
         mixed = mixed.view(-1, n, d, m).permute(0, 2, 3, 1)
         H[:, hidden, outgoing].unflatten(2, (n, m)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3).add_(mixed)
         mixed = mixed.transpose(1, 2)

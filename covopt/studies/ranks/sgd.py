@@ -153,10 +153,8 @@ class _Trainer:
     """The iteration of the loop: a round advances the first group that is not finished."""
 
     def __init__(self, task: _Task, starts: Sequence[Weights], options: Sequence[Setting]) -> None:
-        self._groups = [
-            _Group(task, members, [starts[i] for i in members], [options[i] for i in members])
-            for members in _grouped(starts, options)
-        ]
+        groups = _grouped(starts, options)
+        self._groups = [_Group(task, own, [starts[i] for i in own], [options[i] for i in own]) for own in groups]
 
     def networks(self) -> list[Descended]:
         """Return the networks in the order of the starts."""

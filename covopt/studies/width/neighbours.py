@@ -112,9 +112,8 @@ def _split(weights: Weights, widths: Sequence[int], seed: int) -> list[Tensor]:
         incoming, outgoing = incoming.clone(), outgoing.clone()
         incoming[largest] = halves + turn
         outgoing[largest] *= math.sqrt(0.5)
-        current = with_parts(
-            current, layer, torch.cat([incoming, halves - turn]), torch.cat([outgoing, outgoing[largest]])
-        )
+        wider = torch.cat([incoming, halves - turn]), torch.cat([outgoing, outgoing[largest]])
+        current = with_parts(current, layer, *wider)
     return current
 
 

@@ -146,9 +146,8 @@ class WidthSearch(Continuation[int, list[Point]]):
         for n in widths:
             count = self._draws(n)
             multiplications = count * work(self.problem, self._widths(n))
-            full = (
-                load + multiplications > MOST_WORK or crowd + count > MOST_STARTS or newton.has_newton(self.problem, n)
-            )
+            full = load + multiplications > MOST_WORK or crowd + count > MOST_STARTS
+            full = full or newton.has_newton(self.problem, n)
             if group and full:
                 yield group
                 group, load, crowd = [], 0.0, 0
@@ -246,9 +245,8 @@ class WidthSearch(Continuation[int, list[Point]]):
             candidates += [Point(n, "narrower", network) for network in made]
         if n in self.best:
             own = self.best[n][0].weights
-            made = neighbours.exchanged(self._smooth, own, widths, seed, layer) + (
-                [own] if self._is_fresh(n, n) else []
-            )
+            made = neighbours.exchanged(self._smooth, own, widths, seed, layer)
+            made += [own] if self._is_fresh(n, n) else []
             candidates += [Point(n, "exchange", network) for network in made if neighbours.fits(network, widths)]
         return candidates
 
