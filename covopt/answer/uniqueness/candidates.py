@@ -118,7 +118,6 @@ def _uncertain_angle(arc: Arc, p: float) -> float | None:
 
 
 def _inside(circle: Circle, arc: Arc, X: NDArray[np.float64], delta: float, turned: float) -> Candidate:
-    """Return the direction inside an arc."""
     w = np.linalg.eigh(arc.A.T @ arc.A)[1][:, 1]
     w = w * (1.0 if w @ unit(circle.inside(arc.start)) > 0 else -1.0)
     return replace(_candidate(circle, w, arc, X, (delta, turned, float(np.linalg.norm(arc.A)))), inside=True)

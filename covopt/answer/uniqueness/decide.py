@@ -81,7 +81,6 @@ def _beyond(problem: Problem, weights: Weights) -> str:
 
 
 def _neurons(problem: Problem, plane: Plane, circle: Circle, weights: Weights) -> Neurons:
-    """Return the network's neurons in the plane."""
     W1, W2 = (W.detach().double().cpu().numpy() for W in weights)
     used = columns_used(problem)
     W, V = np.zeros((len(W1), 2)), W2[:, :-1].T

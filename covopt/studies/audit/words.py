@@ -273,7 +273,6 @@ def _orbits(layers: Sequence[Summary]) -> str:
 
 
 def _list(layers: Sequence[Summary], name: str) -> str:
-    """Numbers layer by layer."""
     return _numbers([layer[name] for layer in layers])
 
 
