@@ -93,9 +93,7 @@ class _Network(BaseEstimator):
         """Solve, and store the result in fitted attributes."""
         X, Y, weight = _counted(X, Y, weight)
         coding = self._coding(X, Y, weight)
-        options: dict[str, Any] = {option.name: getattr(self, option.name) for option in fields(_Network)} | {
-            "loss": loss
-        }
+        options: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(_Network)} | {"loss": loss}
         options["seed"], options["max_iterations"] = self._seed(), options.pop("max_iter")
         options["progress"] = bool(options.pop("verbose"))
         del options["random_state"], options["scale"]

@@ -138,8 +138,7 @@ def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], l
         axes.axhline(lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--")
         name_line(axes, f"lower bound {down(lower, 7)}", BOUND_COLOR, len(drawn))
     points = [p for _, lines, _ in drawn for p in lines]
-    bound = np.array([] if lower is None else [lower])
-    _scale_costs(axes, np.array([p.cost for p in points]), bound)
+    _scale_costs(axes, np.array([p.cost for p in points]), np.array([] if lower is None else [lower]))
     _over_time(axes, "cost", np.array([p.seconds for p in points]))
 
 
@@ -266,8 +265,7 @@ def color_bar(
 
 def draw_entries(axes: Axes, A: Float[np.ndarray, "r n"], across: str, down: str, extend: str, **style: Any) -> None:
     """Draw a matrix entry by entry, with a colour bar that is pointed where `extend` says."""
-    extent = (0.5, A.shape[1] + 0.5, len(A) + 0.5, 0.5)
-    drawn = axes.imshow(A, extent=extent, interpolation="nearest", **style)
+    drawn = axes.imshow(A, extent=(0.5, A.shape[1] + 0.5, len(A) + 0.5, 0.5), interpolation="nearest", **style)
     axes.set_xlabel(across)
     axes.set_ylabel(down)
     count_along(axes.xaxis)

@@ -53,10 +53,8 @@ def draw_forces(picture: ForcesPicture, path: Path) -> None:
     else:
         draw_samples(samples, picture)
         draw_neuron_plane(neurons, picture)
-        marks = [
-            Line2D([], [], color=c, linewidth=w)
-            for c, w in ((ATTRACTION_COLOR, 3), (REPULSION_COLOR, 3), (RAY_COLOR, 1))
-        ]
+        styles = (ATTRACTION_COLOR, 3), (REPULSION_COLOR, 3), (RAY_COLOR, 1)
+        marks = [Line2D([], [], color=color, linewidth=width) for color, width in styles]
         figure.legend(
             marks,
             ["attraction", "repulsion (arrows: where each would move the point, one scale)", "ray of aligned neurons"],

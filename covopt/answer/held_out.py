@@ -205,7 +205,6 @@ def folds_of(samples: int, folds: int, seed: int) -> list[tuple[Tensor, Tensor]]
     """Return (rows to solve on, rows held out) of 2 to `samples` random folds that differ by at most one row."""
     if not 2 <= folds <= samples:
         raise ProblemError(f"folds is {shown(folds)}; give a whole number from 2 to {samples}, the number of rows.")
-    order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
-    parts = order.tensor_split(folds)
+    parts = torch.randperm(samples, generator=torch.Generator().manual_seed(seed)).tensor_split(folds)
     training = [torch.cat([part for part in parts if part is not held]) for held in parts]
     return [(rows.sort().values, held.sort().values) for rows, held in zip(training, parts, strict=True)]

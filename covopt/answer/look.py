@@ -281,11 +281,10 @@ def _draw_neurons(axes: Axes, look: Look, color: str) -> None:
         parts = _points(look, sides).split(ROWS)
         Z = torch.cat([preactivations_at(look.problem, look.weights, part, layer) for part in parts]).cpu().numpy()
         strongest = np.argsort(-np.abs(Z).max(axis=0, initial=0.0), kind="stable")[:NEURONS]
-        style = (
-            {"linewidths": 0.7, "linestyles": "solid"} if layer == 1 else {"linewidths": 0.8, "linestyles": "dotted"}
-        )
+        width, line = (0.7, "solid") if layer == 1 else (0.8, "dotted")
+        style = {"linewidths": width, "linestyles": line, "levels": [0.0], "colors": [color], "alpha": 0.6}
         for k in (k for k in strongest if Z[:, k].min() < 0.0 < Z[:, k].max()):
-            axes.contour(*sides, Z[:, k].reshape(pixels, pixels), levels=[0.0], colors=[color], alpha=0.6, **style)
+            axes.contour(*sides, Z[:, k].reshape(pixels, pixels), **style)
 
 
 # ---- what all have

@@ -26,11 +26,8 @@ def asked(s: Summary, origin: Origin) -> Pairs:
     """Return the options of the problem."""
     penalty = [] if s["lam"] is None else [("λ (lam)", f"{s['lam']:g}")]
     searched = [("method", str(s["method"])), ("certify", str(s["certify"]))] if "method" in s else []
-    names = [
-        (label, ", ".join(texts))
-        for label, texts in (("inputs", origin.columns), ("classes", origin.classes))
-        if texts is not None
-    ]
+    labels = ("inputs", origin.columns), ("classes", origin.classes)
+    names = [(label, ", ".join(texts)) for label, texts in labels if texts is not None]
     return [
         ("data", str(s["data"] or "given in Python")),
         ("samples", f"{s['rows']}{', weighted' if s.get('weighted') else ''}"),
@@ -101,18 +98,14 @@ def made(name: str, s: Summary, origin: Origin) -> dict[str, Any]:
 def search(result: Result, origin: Origin, audited: float | None = None) -> Section:
     """Describe the search and its network."""
     drawn = [pictures.convergence(result.history, audited)] if result.history else []
-    drawn += [shown for shown in [pictures.gap(result.history)] if shown is not None]
+    drawn += [gap] if (gap := pictures.gap(result.history)) is not None else []
     return Section("The search and its network", pictures=[*drawn, *network(result, origin)])
 
 
 def network(result: Result, origin: Origin) -> list[Picture]:
     """Draw the network as a function, where that is possible, and its neurons."""
-    shown = (
-        *pictures.function(result, origin),
-        pictures.activations(result.run_picture()),
-        pictures.neurons(result, origin),
-    )
-    return [figure for figure in shown if figure is not None]
+    layers = [pictures.activations(result.run_picture()), pictures.neurons(result, origin)]
+    return [figure for figure in (*pictures.function(result, origin), *layers) if figure is not None]
 
 
 def timing(result: Result) -> Section:
@@ -130,9 +123,7 @@ def layers(result: Result) -> Section:
     for layer, width in enumerate(result.widths, start=1):
         s, s_sigma = layer_figures.layer_spectra(result, layer)
         report = reports.get(layer)
-        tested = [None, None, None]
-        if report is not None:
-            tested = [report.stationarity, report.gap, report.mergeable]
+        tested = [None] * 3 if report is None else [report.stationarity, report.gap, report.mergeable]
         ranks = (layer_figures.rank_of(s), layer_figures.rank_of(s_sigma))
         rows.append([layer, width, *ranks, float((s**2).sum()), *(tested if reports else [])])
     columns = ["layer", "neurons", "rank K", "rank Kσ", "trace of K"]
@@ -148,10 +139,8 @@ def layers(result: Result) -> Section:
     run = result.run_picture()
     for layer in range(1, min(result.problem.depth - 1, LAYERS) + 1):
         if (spectra := layer_figures.spectra(result, layer)) is not None:
-            drawn += [
-                spectra,
-                *([layer_figures.covariance(result, layer, run)] if result.problem.samples <= CROWD else []),
-            ]
+            drawn.append(spectra)
+            drawn += [layer_figures.covariance(result, layer, run)] if result.problem.samples <= CROWD else []
     return Section("Layer by layer", text, drawn, [Table("Hidden layers", columns, rows)])
 
 

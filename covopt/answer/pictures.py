@@ -263,8 +263,7 @@ def _images(tiles: Float[np.ndarray, "n side side2"]) -> Picture:
 def _columns(W: Float[np.ndarray, "n d"], names: Sequence[str] | None, *, biased: bool) -> Picture:
     """Incoming weights, one column for each neuron and one row for each input."""
     table = W[:COLUMNS].T if biased else W[:COLUMNS, :-1].T
-    inputs = W.shape[1] - 1
-    labels = [short(name) for name in names] if names else [f"input {i + 1}" for i in range(inputs)]
+    labels = [short(name) for name in names] if names else [f"input {i + 1}" for i in range(W.shape[1] - 1)]
     labels = [*labels, "bias"][: len(table)]
     limit, beyond = drawing.robust_limit(table)
 

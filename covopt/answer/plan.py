@@ -172,9 +172,8 @@ def _resumed(problem: Problem, options: SolveOptions, resume: bool) -> SolveOpti
 def _question(problem: Problem, options: SolveOptions) -> dict[str, object]:
     """Return what must be the same for a solve to resume; sums over samples identify the data."""
     generator = torch.Generator().manual_seed(0)
-    mixed = [
-        A @ torch.randn(A.shape[1], generator=generator, dtype=torch.float64).to(A) for A in (problem.X, problem.Y)
-    ]
+    data = problem.X, problem.Y
+    mixed = [A @ torch.randn(A.shape[1], generator=generator, dtype=torch.float64).to(A) for A in data]
     weight = torch.ones_like(mixed[0]) if problem.weight is None else problem.weight
     sums = problem.spread.sums(
         lambda x, y, s: (x @ x, y @ y, x.abs() @ y.abs(), s @ (x.abs() + y.abs())), *mixed, weight

@@ -140,9 +140,8 @@ class Predictor(Answer):
         inverse = f", Tikhonov {forces.tikhonov:.2g}" if forces.tikhonov > 0.0 else ""
         title = f"{record.headline(self.summary())}: layer {layer}, imbalance {forces.imbalance:.2g}{inverse}"
         Z = self.representations(layer)
-        return forces_figures.ForcesPicture(
-            title, Z, forces.attraction, forces.feasible_repulsion, labels, name == "class"
-        )
+        pair = forces.attraction, forces.feasible_repulsion
+        return forces_figures.ForcesPicture(title, Z, *pair, labels, name == "class")
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw a network of one or two inputs as a function, others as cost and bound over time.
@@ -190,9 +189,8 @@ class Predictor(Answer):
 
         Its biases are beta W[:, -1]. A free linear skip becomes two more neurons for each input in every hidden layer.
         """
-        return as_sequential(
-            skip_as_neurons(self.problem, self._double()), self.problem.beta, self.problem.activation.slope
-        )
+        weights = skip_as_neurons(self.problem, self._double())
+        return as_sequential(weights, self.problem.beta, self.problem.activation.slope)
 
     def _double(self) -> list[Tensor]:
         return [W.double() for W in self.weights]

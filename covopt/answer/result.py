@@ -58,9 +58,7 @@ class DualPoint:
     def of(cls, proof: Proof | None) -> DualPoint | None:
         """Return the dual point of a proof, None where it has none."""
         arrays = {} if proof is None else proof.arrays()
-        if "Lambda" not in arrays:
-            return None
-        return cls(arrays.pop("Lambda"), float(arrays.pop("maximum")), arrays)
+        return None if "Lambda" not in arrays else cls(arrays.pop("Lambda"), float(arrays.pop("maximum")), arrays)
 
 
 @dataclass(repr=False)

@@ -41,11 +41,9 @@ def load(directory: str | os.PathLike[str]) -> Result:
     """
     path, summary = Path(directory), record.read_summary(directory)
     try:
-        network, question, certificate = (
-            read_npz(path / name) for name in (record.NETWORK, record.PROBLEM, record.CERTIFICATE)
-        )
-        history = record.read_history(path / record.HISTORY)
-        return _result(summary, network, question, certificate, history)
+        files = (record.NETWORK, record.PROBLEM, record.CERTIFICATE)
+        network, question, certificate = (read_npz(path / name) for name in files)
+        return _result(summary, network, question, certificate, record.read_history(path / record.HISTORY))
     except (DataError, ProblemError) as error:
         raise record.broken(directory, error) from error
 

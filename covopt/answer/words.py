@@ -173,8 +173,7 @@ def _found(s: Summary) -> str:
         if s.get("skip"):
             return "an affine function"
         return "the zero function" if s["bias"] == 0 else "a constant function"
-    neurons = neurons_of(s["widths"])
-    return f"the network of {neurons}"
+    return f"the network of {neurons_of(s['widths'])}"
 
 
 def _bias(s: Summary) -> str:

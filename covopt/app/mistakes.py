@@ -85,8 +85,7 @@ def _of_value(parameter: Any, wrong: dict[str, Any]) -> str:
     if parameter.multiple and len(values) > 1:
         return f"{option} is {shown(text)}; repeat it: {' '.join(f'{option} {value.strip()}' for value in values)}"
     number = "a whole number" if wrong["type"].startswith("int") else f"a number, such as {_probable(text)}"
-    wanted = UNITS.get(parameter.metavar, number)
-    return f"{option} is {shown(text)}; give {wanted}"
+    return f"{option} is {shown(text)}; give {UNITS.get(parameter.metavar, number)}"
 
 
 def _probable(text: str) -> str:

@@ -74,8 +74,7 @@ Loss = Annotated[
 Activation = Annotated[str, advanced("relu, leaky:A with -1 < A < 1, or linear.")]
 Init = Annotated[Path | None, advanced("Start from a stored run.", "RUN")]
 Test = Annotated[
-    str | None,
-    common("Test on these held-out data, scaled as DATA; rest: on the rows that --rows leaves.", "FILE"),
+    str | None, common("Test on these held-out data, scaled as DATA; rest: on the rows that --rows leaves.", "FILE")
 ]
 Json = Annotated[bool, common("Print one JSON object.", name="--json")]
 Resume = Annotated[bool, advanced("Continue the run in DIR of --out, and replace it.")]

@@ -46,7 +46,7 @@ from covopt.model.problem import Problem
 from covopt.oracles.exact import LinearOracle, exact_oracle, problem_has_exact_oracle
 from covopt.oracles.oracle import Answer, Oracle
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Stop
 
 # What one product may lose below the smallest normal number, absolute.
 UNDERFLOW = 2.0**-1021
@@ -171,8 +171,7 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBou
     curvature += problem.lam**2 * problem.dual_squares(Lambda)
     # Where D grows without end (maximum = 0), no network fits the data; that is not for a bound to say.
     largest = (1.0 - EPS) / maximum if maximum > 0.0 else math.inf
-    best = slope / (2.0 * curvature) if curvature > 0.0 else math.inf
-    scale = min(best, largest)
+    scale = min(slope / (2.0 * curvature) if curvature > 0.0 else math.inf, largest)
     if slope <= 0.0 or not math.isfinite(scale):
         return None
     point = scale * Lambda
@@ -284,8 +283,7 @@ def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float
     """Lambda with no entry > 0 where Y is 0 and with rows of sum 0, by moving each row's entry of largest Y."""
     point = torch.where((Y <= 0.0) & (Lambda > 0.0), 0.0, Lambda)
     label = Y.argmax(dim=1, keepdim=True)
-    off_label = point.scatter(1, label, 0.0).sum(dim=1, keepdim=True)
-    return point.scatter(1, label, -off_label)
+    return point.scatter(1, label, -point.scatter(1, label, 0.0).sum(dim=1, keepdim=True))
 
 
 def oracle_of(problem: Problem) -> Oracle | None:
@@ -297,7 +295,7 @@ def _oracle(inputs: Float[Tensor, "N d"], activation: Activation) -> Oracle | No
     return LinearOracle(inputs) if activation.is_linear else exact_oracle(inputs, activation)
 
 
-def strongest(problem: Problem, Lambda: Float[Tensor, "N m"], stop: Callable[[], bool] = lambda: False) -> Answer:
+def strongest(problem: Problem, Lambda: Float[Tensor, "N m"], stop: Stop = lambda: False) -> Answer:
     """Return the strongest neurons of every view by exact oracles, as rows of weights, and the proved maximum of h.
 
     The bound is infinite where `stop` came first, or where an oracle is missing.

@@ -56,8 +56,7 @@ class FreeNorms(DualProof):
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
-        maximum = spectral_maximum(problem, target.point)
-        return Proved(cls(*dual_bound(problem, target.point, maximum)[:3]))
+        return Proved(cls(*dual_bound(problem, target.point, spectral_maximum(problem, target.point))[:3]))
 
     def proved_maximum(self, problem: Problem) -> float:
         return spectral_maximum(problem, self.Lambda)

@@ -90,8 +90,7 @@ def _runs(
 
 def _totals(values: NDArray[np.object_], ends: NDArray[np.int64]) -> NDArray[np.object_]:
     """Return the sums of the first rows up to each end."""
-    zero = np.zeros((1, *values.shape[1:]), dtype=object)
-    return np.concatenate([zero, np.cumsum(values, axis=0)])[ends]
+    return np.concatenate([np.zeros((1, *values.shape[1:]), dtype=object), np.cumsum(values, axis=0)])[ends]
 
 
 def _down(top: int, bottom: int) -> float:

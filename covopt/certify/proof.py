@@ -24,7 +24,7 @@ from covopt.model.loss import Interpolation
 from covopt.model.problem import Problem
 from covopt.oracles.oracle import Answer
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Stop
 
 REFUTATION_SLACK = 0.1  # a direction refutes a dual point only if h exceeds 1 by more than this part of the gap
 
@@ -44,7 +44,7 @@ class Target:
     steps: int = 1  # the maximum number of steps of a proof that is continued
     meet: Callable[[list[Tensor]], float] = lambda _: math.inf  # gets a network met on the way; returns a known cost
     on_bound: Callable[[float, float], None] | None = None  # called with the elapsed seconds and the best bound
-    stop: Callable[[], bool] = lambda: False  # proofs from the data alone end once it is True
+    stop: Stop = lambda: False  # proofs from the data alone end once it is True
 
     @property
     def point(self) -> Float[Tensor, "N m"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations, rounding_of
 from covopt.runtime.errors import InternalError
 from covopt.runtime.interrupts import interrupted
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Stop
 
 PROOFS: tuple[type[Proof], ...] = (
     Exact,
@@ -74,7 +74,7 @@ def spectral_proof(problem: Problem, seconds: float) -> Proof:
     return Spectral.prove(problem, Target(stop=_stop(seconds))).proof
 
 
-def _stop(seconds: float) -> Callable[[], bool]:
+def _stop(seconds: float) -> Stop:
     """Return a function that is true after these seconds, at least 0.05."""
     deadline = time.perf_counter() + max(seconds, 0.05)
     return lambda: time.perf_counter() >= deadline

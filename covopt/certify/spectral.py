@@ -55,7 +55,7 @@ from covopt.certify.proof import Proof, Proved, Target
 from covopt.linalg.rounding import unit_scale
 from covopt.model.loss import CrossEntropy, Interpolation, MeanSquaredError
 from covopt.model.problem import Problem
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Stop
 
 Line = tuple[float, float]  # (b, g): C(F) >= b - g tau for every F with |H F|_* = tau; g >= 0
 
@@ -89,7 +89,7 @@ class Spectral(Proof):
         return spectral_bound(problem)
 
 
-def spectral_bound(problem: Problem, rank: int | None = None, stop: Callable[[], bool] = lambda: False) -> float:
+def spectral_bound(problem: Problem, rank: int | None = None, stop: Stop = lambda: False) -> float:
     """Return the best of the bounds above: no network of the problem's depth has a lower cost.
 
     It is at least 0, and 0 for a loss without a known bound.
@@ -104,9 +104,7 @@ def spectral_bound(problem: Problem, rank: int | None = None, stop: Callable[[],
     return spectral_lines(problem, rank, stop)[0]
 
 
-def spectral_lines(
-    problem: Problem, rank: int | None = None, stop: Callable[[], bool] = lambda: False
-) -> tuple[float, list[Line]]:
+def spectral_lines(problem: Problem, rank: int | None = None, stop: Stop = lambda: False) -> tuple[float, list[Line]]:
     """`spectral_bound`, and its lines in rho: C(F) >= b - g rho where prod_l |W_l|_F = rho; none for `interpolate`."""
     if type(problem.loss) not in LOSSES:
         return 0.0, []
@@ -125,8 +123,7 @@ def weighted_rows(problem: Problem, A: Float[Tensor, "N n"], centred: bool) -> F
 
 def _singular_values(A: Tensor) -> tuple[Float[Tensor, " r"], float]:
     """Return the singular values of A, and a bound on their rounding with that of centring A."""
-    values = torch.linalg.svdvals(A)
-    return values, max(A.shape) * CHARGED * float(A.norm())
+    return torch.linalg.svdvals(A), max(A.shape) * CHARGED * float(A.norm())
 
 
 def largest_singular_value(problem: Problem, X: Float[Tensor, "N n"], centred: bool, chunk: int = 2048) -> float:
@@ -157,9 +154,7 @@ def largest_singular_value(problem: Problem, X: Float[Tensor, "N n"], centred: b
     return size * (top + N * CHARGED * total)
 
 
-def _nuclear_bound(
-    problem: Problem, centred: bool, rank: int | None, stop: Callable[[], bool]
-) -> tuple[float, list[Line]]:
+def _nuclear_bound(problem: Problem, centred: bool, rank: int | None, stop: Stop) -> tuple[float, list[Line]]:
     Y = problem.Y.double()
     largest = largest_singular_value(problem, problem.X.double(), centred)
     targets, moved = _singular_values(weighted_rows(problem, Y, centred))
@@ -186,8 +181,7 @@ def _nuclear_bound(
 
     def penalty(tau: Tensor) -> Tensor:
         # Inputs of zero: so are the outputs, and tau > 0 is out of reach.
-        ratio = torch.where(tau > 0.0, tau / largest, 0.0)
-        return problem.lam * problem.depth * ratio ** (2.0 / problem.depth)
+        return problem.lam * problem.depth * torch.where(tau > 0.0, tau / largest, 0.0) ** (2.0 / problem.depth)
 
     bound, lines = least(family, steepest, penalty, stop)
     return missed + bound, [(missed + b, g * largest * (1.0 + SLACK)) for b, g in lines]
@@ -276,10 +270,7 @@ def accelerated(step: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> 
 
 
 def least(
-    family: Callable[[float], Line],
-    steepest: float,
-    penalty: Callable[[Tensor], Tensor],
-    stop: Callable[[], bool] = lambda: False,
+    family: Callable[[float], Line], steepest: float, penalty: Callable[[Tensor], Tensor], stop: Stop = lambda: False
 ) -> tuple[float, list[Line]]:
     """Bound min over tau >= 0 of phi(tau) + penalty(tau) from below, line by line; return the lines.
 
@@ -328,7 +319,7 @@ def least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]
     return float(best[interval]), thetas[int(places[-1]) if len(places) else 1]
 
 
-def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, stop: Callable[[], bool]) -> float:
+def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, stop: Stop) -> float:
     """max |y_i - y_j| / |x_i - x_j| over the first rows, and the origin if beta = 0; infinite where only x agrees.
 
     A maximum over fewer pairs, where `stop` ended it, is a bound too. Two misfits may shorten the targets' distances.

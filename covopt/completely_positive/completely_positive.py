@@ -92,8 +92,7 @@ def cp_rank(
 def _answer(matrix: Matrix, search: Search) -> CPRank:
     """Return the answer for a matrix, by the steps of this module's docstring."""
     powers = powers_of_two(matrix)
-    scaled = matrix / np.outer(powers, powers)
-    cheap = copositive.find_cheap(scaled, search.tolerance)
+    cheap = copositive.find_cheap(matrix / np.outer(powers, powers), search.tolerance)
     witness = None if cheap is None else copositive.witness(matrix, unscaled(cheap.C, powers))
     if witness is not None:
         return _not_positive(witness, search)

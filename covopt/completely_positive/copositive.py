@@ -185,8 +185,7 @@ def _holds_by_signs(C: Matrix) -> bool:
         return False  # the entries differ too much in size: scaling loses digits
     d = np.sqrt(np.diag(C)) * (1.0 - SLACK)
     ceiling = np.outer(d, d)
-    below = np.minimum(C - ceiling, 0.0)
-    return bool((C + ceiling >= 0.0).all()) and is_triangle_free(support_graph(below))
+    return bool((C + ceiling >= 0.0).all()) and is_triangle_free(support_graph(np.minimum(C - ceiling, 0.0)))
 
 
 def witness(A: Matrix, C: Matrix, tolerance: float = 0.0, deadline: float = math.inf) -> Witness | None:

@@ -179,9 +179,8 @@ def by_order(A: Matrix) -> End | None:
 def general_bound(n: int, ranked: int, B: Float[np.ndarray, "r n"] | None = None) -> End:
     """Return the end for all completely positive matrices of this order and at most this rank."""
     proof = ByTheorem(ranked, B)
-    ends = [
-        End(n, "order at most 4", proof) if n <= 4 else End(n * (n + 1) // 2 - 4, "n (n + 1) / 2 - 4 at order n", proof)
-    ]
+    value, reason = (n, "order at most 4") if n <= 4 else (n * (n + 1) // 2 - 4, "n (n + 1) / 2 - 4 at order n")
+    ends = [End(value, reason, proof)]
     if n == 5:
         ends.append(End(6, "6 at order 5", proof))
     if ranked >= 2:

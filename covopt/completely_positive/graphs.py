@@ -66,10 +66,8 @@ class EdgeWeights:
         if any(not (graph.has_edge(*e) if len(e) == 2 else graph.has_node(e[0])) for e in self.edges):
             return False
         rounding = len(self.edges) * EPS
-        heaviest = max(
-            (sum(w for e, w in zip(self.edges, self.weights, strict=True) if set(e) <= set(clique)))
-            for clique in nx.find_cliques(graph)
-        )
+        pairs = list(zip(self.edges, self.weights, strict=True))
+        heaviest = max(sum(w for e, w in pairs if set(e) <= set(clique)) for clique in nx.find_cliques(graph))
         return bool(heaviest <= 1.0 + rounding)
 
 

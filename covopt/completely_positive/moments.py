@@ -102,10 +102,7 @@ class MomentBound:
         if len(cliques) > CLIQUES or not len(cliques) == len(self.factors) == len(self.weights):
             return 0.0
         regions = [_region(unit, clique, slack) for clique in cliques]
-        errors = [
-            self._error(region, factors, weights)
-            for region, factors, weights in zip(regions, self.factors, self.weights, strict=True)
-        ]
+        errors = [self._error(*terms) for terms in zip(regions, self.factors, self.weights, strict=True)]
         product = float((unit * self.Lambda).sum()) - (slack + unit.size * EPS) * float(np.abs(self.Lambda).sum())
         return max(0.0, product / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors)))
 
@@ -157,9 +154,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     forms = [[cp.PSD(cp.reshape(T @ y, (B, B), order="C")) for T, B in system.forms] for system, y in blocks]
     products = [cp.NonNeg(system.products @ y) for system, y in blocks]
     entries = np.argwhere(np.triu(unit > 0.0))
-    second = sum(
-        _second(entries, region, system) @ y for region, system, y in zip(regions, systems, moments, strict=True)
-    )
+    second = sum(_second(entries, region, system) @ y for region, (system, y) in zip(regions, blocks, strict=True))
     values = unit[tuple(entries.T)]
     # The moments of degree 2 may differ from A by this, which bounds Lambda. If A is nearly singular, the relaxation
     # needs more of it to have an interior.

@@ -31,10 +31,8 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     A = cp_rank.A
     assert A is not None
     drawn = [pictures.matrix(A, "A", "The matrix A.", "column", "row")]
-    if cp_rank.B is not None and len(cp_rank.B):
-        drawn.append(
-            pictures.matrix(cp_rank.B, "B", "The factor B, A ≈ BᵀB: an atom in each row.", "column of A", "atom")
-        )
+    if (B := cp_rank.B) is not None and len(B):
+        drawn.append(pictures.matrix(B, "B", "The factor B, A ≈ BᵀB: an atom in each row.", "column of A", "atom"))
     if cp_rank.witness is not None:
         drawn.append(pictures.matrix(cp_rank.witness.C, "C", "The witness C: copositive, ⟨A, C⟩ < 0.", "column", "row"))
     holds = "A itself" if s["exact"] else "BᵀB"

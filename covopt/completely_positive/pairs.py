@@ -176,8 +176,7 @@ def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float) -> Floa
     used = solution.x[n:] > 0.5
     weights = np.zeros(n)
     weights[used] = np.linalg.lstsq(A[:, used], target)[0]
-    good = (weights >= 0.0).all() and np.linalg.norm(A @ weights - target) <= near
-    return weights if good else c
+    return weights if (weights >= 0.0).all() and np.linalg.norm(A @ weights - target) <= near else c
 
 
 @dataclass(frozen=True)
@@ -228,8 +227,7 @@ def separate(K: Matrix, S: Matrix, slope: float, tolerance: float, time_limit: f
         return None
     value = (cp.sum(cp.multiply(C1, K)) + cp.sum(cp.multiply(C2, S))) / size
     constraints = [H - P >> 0, P >= 0, cp.norm(C1, "fro") <= 1.0, cp.norm(C2, "fro") <= 1.0]
-    problem = cp.Problem(cp.Maximize(value), constraints)
-    solved = is_solved(problem, time.perf_counter() + time_limit)
+    solved = is_solved(cp.Problem(cp.Maximize(value), constraints), time.perf_counter() + time_limit)
     if not solved or C1.value is None or C2.value is None or lam.value is None or P.value is None:
         return None
     first, second = (C1.value + C1.value.T) / 2.0, (C2.value + C2.value.T) / 2.0

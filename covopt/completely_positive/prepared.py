@@ -28,9 +28,8 @@ def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
     matrix = numeric_matrix(values, "The matrix").astype(np.float64)
     size = np.sqrt(np.abs(np.diag(matrix)))
     # A_ij and A_ji may differ by rounding, relative to themselves or to sqrt(A_ii A_jj); their mean is used.
-    off = np.abs(matrix - matrix.T) - 1e-12 * np.maximum(
-        np.maximum(np.abs(matrix), np.abs(matrix.T)), np.outer(size, size)
-    )
+    entries = np.maximum(np.abs(matrix), np.abs(matrix.T))
+    off = np.abs(matrix - matrix.T) - 1e-12 * np.maximum(entries, np.outer(size, size))
     if off.max() > 0.0:
         row, column = (int(i) for i in np.unravel_index(int(off.argmax()), off.shape))
         raise DataError(

@@ -113,8 +113,7 @@ def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
 
 def _declared(stream: IO[bytes] | BufferedIOBase) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Return the declared shape, column order and type of the array that begins in the stream."""
-    version = npy.read_magic(stream)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
     return read(stream)
 
 

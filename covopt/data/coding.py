@@ -49,9 +49,7 @@ def scaling(
         largest = max(max(abs(float(rows.max())), abs(float(rows.min()))) for rows, _ in _chunks(X, weights))
         if largest > 0.0:
             return np.zeros(1), np.array([1.0 / largest])
-    if scale == "standard":
-        return _standard(X, weights)
-    return np.zeros(1), np.ones(1)
+    return _standard(X, weights) if scale == "standard" else (np.zeros(1), np.ones(1))
 
 
 def _standard(X: Rows, weights: NDArray[np.float64] | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -253,9 +251,8 @@ class Coding:
         fine &= all(words.dtype.kind == "U" and words.shape == (sizes[name],) for name, words in texts.items())
         if not fine or ("classes" in texts) != ("labels" in texts):
             raise DataError("problem.npz does not say how its data were coded; solve again.")
-        columns, classes, labels, target = (
-            tuple(str(word) for word in texts[name]) if name in texts else None for name in _TEXTS
-        )
+        words = {name: tuple(map(str, entries)) for name, entries in texts.items()}
+        columns, classes, labels, target = (words.get(name) for name in _TEXTS)
         mean, deviation = moved or (None, None)
         name = None if target is None else target[0]
         return cls(numbers[0], numbers[1], columns, classes, labels, name, mean, deviation)

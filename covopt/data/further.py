@@ -44,8 +44,7 @@ def read_further(
     """
     name = os.fspath(source)
     X, y = _raw(name, coding, data_dir, targets)
-    values = numeric_matrix(X, f"X in {name}")
-    inputs = coding.inputs(values, name)
+    inputs = coding.inputs(numeric_matrix(X, f"X in {name}"), name)
     if not targets:
         return Further(inputs, name)
     if y is None:  # a table, but the network knows no column of targets

@@ -93,8 +93,7 @@ class GroupedRows:
     ) -> None:
         self._columns, self._names, self._coded = columns, names, coded
         self._numbers = [name for name in names if name not in coded]
-        width = len(self._numbers) + sum(len(kinds) for _, kinds in coded.values())
-        self.shape = columns.cuts[-1], width
+        self.shape = columns.cuts[-1], len(self._numbers) + sum(len(kinds) for _, kinds in coded.values())
         self._last: tuple[int, dict[str, NDArray[np.float64]]] | None = None
 
     def __len__(self) -> int:

@@ -78,9 +78,8 @@ def read_table(
         rows = GroupedRows(columns, inputs, coded)
         X = rows if mapped else rows[:]
     else:
-        X = np.column_stack(
-            [np.eye(len(coded[n][1]))[coded[n][0]] if n in coded else floats(loaded[n]) for n in inputs]
-        )
+        blocks = [np.eye(len(coded[n][1]))[coded[n][0]] if n in coded else floats(loaded[n]) for n in inputs]
+        X = np.column_stack(blocks)
     texts = {name: [f"{name}={text}" for text in kinds] for name, (_, kinds) in coded.items()}
     names = [input_name for name in inputs for input_name in texts.get(name, [name])]
     row_weights = None if weights is None else floats(loaded[weights])

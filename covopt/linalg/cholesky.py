@@ -127,8 +127,7 @@ def reciprocal_condition(L: Float[Tensor, "*b k k"], steps: int = 3, vectors: in
 
     Source: Dixon, Estimating extremal eigenvalues and condition numbers of matrices, SIAM J. Numer. Anal. 20 (1983).
     """
-    generator = torch.Generator().manual_seed(0)
-    start = torch.randn(L.shape[-1], vectors, generator=generator, dtype=torch.float64)
+    start = torch.randn(L.shape[-1], vectors, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x = y = start.to(L).expand(*L.shape[:-2], *start.shape)
     largest = smallest = L.new_ones(L.shape[:-2])
     for _ in range(steps):

@@ -19,6 +19,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.runtime.loop import Stop
+
 Value = Callable[[Float[Tensor, " p"]], tuple[float, Float[Tensor, " p"]]]  # f and its gradient; f may be infinite
 
 WINDOW = 10  # iterations over which progress is judged
@@ -112,7 +114,7 @@ def lbfgs(
 
 
 def descend(
-    value: Value, x: Float[Tensor, " p"], stop: Callable[[], bool], options: DescentOptions | None = None
+    value: Value, x: Float[Tensor, " p"], stop: Stop, options: DescentOptions | None = None
 ) -> Float[Tensor, " p"]:
     """Run L-BFGS, asking `stop` before each iteration, and return its last point."""
     for point in lbfgs(value, x, options):

@@ -36,8 +36,7 @@ class Affine:
 
     def transposed(self, G: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
         """Return P^T G, which is orthogonal to all these functions, without weights."""
-        near = self._basis @ (self._basis.T @ (G if self._root is None else G / self._root))
-        return G - self._rooted(near)
+        return G - self._rooted(self._basis @ (self._basis.T @ (G if self._root is None else G / self._root)))
 
     def rest(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
         """Return `off`, and 0 where that is noise."""

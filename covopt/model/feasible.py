@@ -106,8 +106,7 @@ def _check_span(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float
     if len(rows) == 0:
         return
     # Divided by |x_i|, E becomes the indicator of the lines.
-    odd = _off_lines(units, lines)
-    outside = thin(_equilibrated(odd)).reject(_off_lines(Y[rows] / size, lines))
+    outside = thin(_equilibrated(_off_lines(units, lines))).reject(_off_lines(Y[rows] / size, lines))
     if _beyond(outside, allowed / size):
         raise InfeasibleError(
             "Y is outside the span of the atoms: on opposite rows of X (x_j = -c x_i, c > 0) the odd part of the"

@@ -185,11 +185,8 @@ class Passage:
     @cached_property
     def _operator_norms(self) -> list[float]:
         """Return upper bounds on |A_l|_op in the units of W_l."""
-        parts = [W.values[:, :-1] for W in self.W]
-        return [
-            float(torch.linalg.matrix_norm(A, 2)) * (1.0 + max(A.shape) * DECOMPOSED) if A.numel() else 0.0
-            for A in parts
-        ]
+        norms = [(A, torch.linalg.matrix_norm(A, 2) if A.numel() else 0.0) for A in (W.values[:, :-1] for W in self.W)]
+        return [float(norm) * (1.0 + max(A.shape) * DECOMPOSED) for A, norm in norms]
 
     def _behind(self, rows: slice) -> Iterator[Jacobians]:
         """Yield J(Z_L -> f), ..., J(Z_1 -> f), J(x -> f) of these samples."""

@@ -118,5 +118,4 @@ def of_mean_one(weight: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
     if bool((weight == weight[0]).all()):
         return None
     mean = float((weight / weight.max()).mean()) * float(weight.max())
-    close = 64 * torch.finfo(weight.dtype).eps
-    return weight if abs(mean - 1.0) <= close else weight / mean
+    return weight if abs(mean - 1.0) <= 64 * torch.finfo(weight.dtype).eps else weight / mean

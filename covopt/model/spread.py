@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -134,8 +135,7 @@ class Together(Alone):
         counts = torch.zeros(size, dtype=torch.float64, device=_device())
         counts[rank] = rows
         _collective(lambda: dist.all_reduce(counts))
-        cuts = tuple(int(count) for count in [0, *counts.cumsum(0)])
-        return Together(cuts, size, rank).in_parts(PARTS)
+        return Together(tuple(int(count) for count in [0, *counts.cumsum(0)]), size, rank).in_parts(PARTS)
 
     def in_parts(self, parts: int) -> Together:
         """Return the same rows with sums over this number of parts, if all processes hold equally many."""
@@ -223,9 +223,7 @@ class Together(Alone):
 
     def some(self, choose: Choice, held: int, count: int) -> tuple[Tensor, Together]:
         """Choose about equally many samples of each part, the same in each process."""
-        chosen = [
-            choose(b - a, max(1, count // self.parts)) + a for a, b in zip(self.cuts, self.cuts[1:], strict=False)
-        ]
+        chosen = [choose(b - a, max(1, count // self.parts)) + a for a, b in pairwise(self.cuts)]
         cuts = [0]
         for places in chosen:
             cuts.append(cuts[-1] + len(places))

@@ -105,9 +105,7 @@ def _joined(parts: list[Kinks]) -> Kinks:
     """Return all kinks but those of neurons with too many samples on their kink."""
     fields = ([getattr(part, name) for part in parts] for name in ("rows", "neurons", "above", "slopes"))
     kinks = Kinks(*(torch.cat(values) for values in fields))
-    if len(kinks.rows) <= MOST:
-        return kinks
-    return kinks[kinks.neurons.bincount()[kinks.neurons] <= MOST]
+    return kinks if len(kinks.rows) <= MOST else kinks[kinks.neurons.bincount()[kinks.neurons] <= MOST]
 
 
 def _with_best_slopes(

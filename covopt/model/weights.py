@@ -215,8 +215,7 @@ def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
     """Return dL/dW_l by back-propagation, with sigma' at kinks as in `Activation.derivative`; not for `interpolate`."""
     Z = preactivations(problem, weights)
     M = pulled_back(problem, weights, Z, problem.gradient_at(Z[-1]))
-    layers = zip(weights, M, inputs_from(problem, Z), strict=True)
-    slopes = [m.T @ Zs for _, m, Zs in layers]
+    slopes = [m.T @ Zs for _, m, Zs in zip(weights, M, inputs_from(problem, Z), strict=True)]
     for slope, A in zip(problem.decayed(slopes), problem.decayed(weights), strict=True):
         slope.add_(A, alpha=2.0 * problem.lam)
     return slopes

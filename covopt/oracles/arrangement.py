@@ -97,8 +97,7 @@ class ArrangementOracle:
 
     def _allowance(self, total: float) -> float:
         """Return an arc value's absolute rounding, S = `total`: the sum in the module's text."""
-        depth = math.ceil(math.log2(2 * len(self._rows)))
-        return (9 * depth + 100) * UNIT_ROUNDOFF * total
+        return (9 * math.ceil(math.log2(2 * len(self._rows))) + 100) * UNIT_ROUNDOFF * total
 
     def _matrices(self, weights: Float[Tensor, "K m"]) -> Float[Tensor, "2*K m 2"]:
         """Return A on the arcs after line 1 ... K and, opposite them, after line 1 ... K again."""
@@ -127,8 +126,7 @@ class _Arcs:
         self.gap, self.inside_q, self.inside = self._top()
         self.inside_value = (A @ self.inside_q[:, :, None])[:, :, 0].norm(dim=1)
         ends_best = torch.maximum(self.first[0], self.last[0]).max()
-        inside_best = torch.where(self.inside, self.inside_value, 0.0).max()
-        self.best = float(torch.maximum(ends_best, inside_best))
+        self.best = float(torch.maximum(ends_best, torch.where(self.inside, self.inside_value, 0.0).max()))
 
     def _top(self) -> tuple[Tensor, Float[Tensor, "J 2"], Tensor]:
         """Return A^T A's eigenvalue gap, top eigenvector on the arc's side, and if it is inside."""

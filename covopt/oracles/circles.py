@@ -79,8 +79,7 @@ def _shown(order: Int[Tensor, "K G"], angle: Float[Tensor, "K G"], short: Float[
     out if one of the two circles that end it is clear and comes before g, for that circle has arcs beside the same
     cells. So of the long arcs of a cell one remains: one on a circle that is not clear, or the first one.
     """
-    width = torch.cat([angle[1:], angle[:1] + math.pi]) - angle
-    clear = (width > short).all(dim=0)
+    clear = (torch.cat([angle[1:], angle[:1] + math.pi]) - angle > short).all(dim=0)
     earlier = clear[order] & (order < torch.arange(len(clear), device=order.device))
     return ~(clear & (earlier | earlier.roll(-1, 0)))
 

@@ -6,7 +6,6 @@ Both work on one hidden layer in unit form, F = sum_k sigma(Xt w_k) v_k^T with |
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from covopt.model.activation import Activation
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
+from covopt.runtime.loop import Stop
 
 # Relative to the largest column: the outputs stay the same to rounding, so what moves them by 1e-10 is no null vector.
 EXACT_RANK = 1e-13
@@ -240,7 +240,7 @@ def strongest(
     neurons: Float[Tensor, "k d+1"],
     count: int,
     seed: int,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Stop = lambda: False,
 ) -> tuple[Float[Tensor, " d"], float, float] | None:
     """Search for the neuron (w, b) with the largest h = |Lambda^T sigma(X w + b)|, |w| = 1.
 

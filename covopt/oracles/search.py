@@ -15,7 +15,6 @@ x_i^T w = 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from covopt.linalg.rounding import to_unit_scale
 from covopt.model.activation import Activation
 from covopt.model.spread import ALONE, Alone
 from covopt.oracles.oracle import Answer
+from covopt.runtime.loop import Stop
 
 ENTRIES = 2**22  # maximum number of entries of a (starts, N) array: starts are taken in chunks
 
@@ -83,7 +83,7 @@ class ConvexConcaveOracle:
         starts: Float[Tensor, "S d"],
         *,
         options: AscentOptions | None = None,
-        stop: Callable[[], bool] = lambda: False,
+        stop: Stop = lambda: False,
     ) -> Answer:
         """Return distinct local maxima reached from `starts`, best first.
 
@@ -102,7 +102,7 @@ class ConvexConcaveOracle:
         return Answer(directions[selected], values[selected])
 
     def ascend(
-        self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"], stop: Callable[[], bool] = lambda: False
+        self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"], stop: Stop = lambda: False
     ) -> tuple[Float[Tensor, "S d"], Float[Tensor, " S"]]:
         """Ascend from every start; return the unit directions and their values, in order.
 
@@ -127,9 +127,7 @@ class ConvexConcaveOracle:
         self._climb(self.Xt, Lambda, ascents, finishing, self.options.gain, stop)
         return ascents.W, scale * self._size * ascents.h
 
-    def _climb(
-        self, Xt: Tensor, Lambda: Tensor, ascents: _Ascents, steps: int, gain: float, stop: Callable[[], bool]
-    ) -> None:
+    def _climb(self, Xt: Tensor, Lambda: Tensor, ascents: _Ascents, steps: int, gain: float, stop: Stop) -> None:
         """Take at most `steps` steps of all ascents, without those that have converged.
 
         On a GPU, convergence is tested every 10 steps, because the test waits for the device.
@@ -158,12 +156,7 @@ class ConvexConcaveOracle:
         return self.spread.sum(lambda A, rows: A.T @ rows, A.T, rows)
 
     def _step(
-        self,
-        Xt: Tensor,
-        Lambda: Float[Tensor, "N m"],
-        W: Float[Tensor, "B d"],
-        alpha: Float[Tensor, "B N"],
-        stop: Callable[[], bool],
+        self, Xt: Tensor, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"], alpha: Float[Tensor, "B N"], stop: Stop
     ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B N"]]:
         """Take one convex-concave step from each row of W, with multipliers starting at `alpha`."""
         Z = W @ Xt.T
@@ -181,7 +174,7 @@ class ConvexConcaveOracle:
         lower: Float[Tensor, "B N"],
         upper: Float[Tensor, "B N"],
         alpha: Float[Tensor, "B N"],
-        stop: Callable[[], bool],
+        stop: Stop,
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B d"]]:
         """Minimise |g - alpha Xt|^2 / 2 over lower <= alpha <= upper, row by row, by FISTA with restarts.
 
@@ -207,9 +200,7 @@ class ConvexConcaveOracle:
 
     def _residual(self, g: Tensor, alpha: Tensor, Xt: Tensor) -> Float[Tensor, "B d"]:
         """Return g - alpha Xt."""
-        if self.spread is ALONE:
-            return torch.addmm(g, alpha, Xt, alpha=-1.0)
-        return g - self._sum(alpha, Xt)
+        return torch.addmm(g, alpha, Xt, alpha=-1.0) if self.spread is ALONE else g - self._sum(alpha, Xt)
 
     def _products(self, A: Float[Tensor, "B N"], C: Float[Tensor, "B N"]) -> Float[Tensor, " B"]:
         """Return the scalar products of the rows."""

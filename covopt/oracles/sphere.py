@@ -191,8 +191,7 @@ def _distinct(points: Points) -> Float[Tensor, "C 3"]:
     """Return the best of points closer than 1e-8 to each other, at most 500."""
     most = 500
     # Each point is found at most a few times: four times as many contain enough distinct ones.
-    order = points.values.argsort(descending=True)[: 4 * most]
-    q = points.q[order]
+    q = points.q[points.values.argsort(descending=True)[: 4 * most]]
     close = torch.cdist(q, q, compute_mode="donot_use_mm_for_euclid_dist") <= 1e-8
     first = close.to(torch.uint8).argmax(dim=1) == torch.arange(len(q), device=q.device)
     return q[first][:most]

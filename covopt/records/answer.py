@@ -81,11 +81,7 @@ class Answer(ABC):
         return self.describe(), None
 
     def save(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        force: bool = False,
-        others: Mapping[str, Writer] | None = None,
+        self, directory: str | os.PathLike[str], *, force: bool = False, others: Mapping[str, Writer] | None = None
     ) -> None:
         """Write the answer into a new directory, whole or not at all.
 

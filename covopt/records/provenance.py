@@ -23,10 +23,8 @@ from covopt.records import record
 from covopt.runtime.errors import RecordError
 
 ORIGIN = "origin.json"
-FORM = {
-    **dict.fromkeys(("command", "columns", "classes"), (NoneType, [str, ...])),
-    **{"finished": (NoneType, str), "machine": {...: str}},
-}
+TEXTS = (NoneType, [str, ...])
+FORM = {"command": TEXTS, "columns": TEXTS, "classes": TEXTS, "finished": (NoneType, str), "machine": {...: str}}
 """The forms of its entries."""
 NEEDED = "numpy scipy torch cvxpy clarabel networkx scikit-learn matplotlib jinja2 joblib rich typer jaxtyping".split()
 EXTRAS = {"pyarrow": "parquet", "dask": "sweep", "distributed": "sweep"}
@@ -45,15 +43,12 @@ class Origin:
 
 
 def write_origin(
-    command: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    classes: Sequence[str] | None = None,
+    command: Sequence[str] | None = None, columns: Sequence[str] | None = None, classes: Sequence[str] | None = None
 ) -> Callable[[Path], None]:
     """Return the writer of `origin.json` for a run on this machine."""
 
     def write(path: Path) -> None:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        origin = Origin(command, columns, classes, now, machine())
+        origin = Origin(command, columns, classes, datetime.now(UTC).isoformat(timespec="seconds"), machine())
         path.write_text(json.dumps(asdict(origin), indent=2) + "\n", encoding="utf-8")
 
     return write

@@ -44,13 +44,7 @@ def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
     return path
 
 
-def put(
-    directory: str | os.PathLike[str],
-    kind: str,
-    writers: Mapping[str, Writer],
-    *,
-    force: bool = False,
-) -> None:
+def put(directory: str | os.PathLike[str], kind: str, writers: Mapping[str, Writer], *, force: bool = False) -> None:
     """Write a directory whole or not at all: a draft beside it is renamed when it is complete.
 
     The summary lists the other files and their digests under FILES.

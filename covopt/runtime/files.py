@@ -41,10 +41,7 @@ def starts_with(path: Path, text: bytes) -> bool:
 
 
 def write_file(
-    path: Path,
-    writer: Callable[[Path], object],
-    force: bool = False,
-    is_own: Callable[[Path], bool] = os.path.isfile,
+    path: Path, writer: Callable[[Path], object], force: bool = False, is_own: Callable[[Path], bool] = os.path.isfile
 ) -> None:
     """Let `writer` write a draft beside `path`, and rename it when it is complete; `check_free` is asked first."""
     check_free(path, force, is_own)

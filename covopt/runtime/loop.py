@@ -106,6 +106,7 @@ class Progress:
 
 
 Callback = Callable[[Progress], None]
+Stop = Callable[[], bool]  # called before each step of a search, which ends once it is true
 OnIncumbent = Callable[[float, int], None]
 """Takes the cost and the widest hidden layer of each new best network within an iteration."""
 
@@ -210,7 +211,7 @@ class Budget:
         """Return a budget with the iterations that remain after `rounds`."""
         return replace(self, max_iterations=max(0, self.max_iterations - rounds))
 
-    def pace(self) -> Callable[[], bool]:
+    def pace(self) -> Stop:
         """Return a `spent` for one loop, True also when one more turn may end after the time limit."""
         last_look, turn = math.inf, 0.0
 

@@ -72,8 +72,7 @@ class Continuation(ABC, Generic[Key, Member]):
     def neighbours(self, key: Key) -> tuple[Key | None, Key | None]:
         """Return the next smaller and the next larger key that have a network."""
         below = max((other for other in self.best if other < key), default=None)
-        above = min((other for other in self.best if other > key), default=None)
-        return below, above
+        return below, min((other for other in self.best if other > key), default=None)
 
     def is_new(self, network: object, giver: Key, taker: Key, use: str) -> bool:
         """Return True if `taker` gets this network of `giver` for the first time, for this use."""

@@ -158,11 +158,7 @@ class Circle:
 def _form(A: Whole, n: Whole, m: Whole, square: int) -> tuple[int, int, int]:
     """Return a, b and c, times `square`."""
     An, Am = A @ n, A @ m
-    return (
-        int(n @ n) * square - int(An @ An),
-        int(n @ m) * square - int(An @ Am),
-        int(m @ m) * square - int(Am @ Am),
-    )
+    return (int(n @ n) * square - int(An @ An), int(n @ m) * square - int(An @ Am), int(m @ m) * square - int(Am @ Am))
 
 
 def _root(square: int) -> int:

@@ -118,7 +118,6 @@ def _uncertain_angle(arc: Arc, p: float) -> float | None:
 
 
 def _inside(circle: Circle, arc: Arc, X: NDArray[np.float64], delta: float, turned: float) -> Candidate:
-    """Return the direction inside an arc."""
     w = np.linalg.eigh(arc.A.T @ arc.A)[1][:, 1]
     w = w * (1.0 if w @ unit(circle.inside(arc.start)) > 0 else -1.0)
     return replace(_candidate(circle, w, arc, X, (delta, turned, float(np.linalg.norm(arc.A)))), inside=True)
@@ -132,8 +131,7 @@ def _candidate(
     Z = X @ w
     phi = np.where(Z >= 0.0, Z, circle.plane.slope * Z)
     # The entries of A may be large where they cancel.
-    pulled = delta + (1.0 + steep) * (turned + ROUNDING)
-    return Candidate(w, arc.A @ w, phi, turned + ROUNDING, pulled)
+    return Candidate(w, arc.A @ w, phi, turned + ROUNDING, delta + (1.0 + steep) * (turned + ROUNDING))
 
 
 def amounts(neurons: Neurons, candidates: list[Candidate]) -> NDArray[np.float64] | None:

@@ -101,9 +101,8 @@ def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Opt
             return None
     spread = [cone.spread(cone_moments) for cone, cone_moments in zip(cones, moments, strict=True)]
     directions = np.concatenate([*([k.w] for k in candidates.single), *(w for w, _ in spread)])
-    outputs = np.concatenate(
-        [*([size * k.d] for size, k in zip(c, candidates.single, strict=True)), *(v for _, v in spread)]
-    )
+    alone = [[size * k.d] for size, k in zip(c, candidates.single, strict=True)]
+    outputs = np.concatenate([*alone, *(v for _, v in spread)])
     singles, pairs = len(c), 2 * len(cones)
     verdict = Uniqueness(
         SEVERAL,
@@ -119,10 +118,7 @@ def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Opt
 
 def _columns(circle: Circle, candidates: Found, cones: list[Cone], delta: float) -> Columns:
     """Return the map (c, H) -> F'."""
-    parts, off = (
-        [cone.columns for cone in cones],
-        [delta * math.sqrt(3.0) * float(np.linalg.norm(c.phi)) for c in cones],
-    )
+    parts, off = [k.columns for k in cones], [delta * math.sqrt(3.0) * float(np.linalg.norm(k.phi)) for k in cones]
     if candidates.single:
         singles = features(circle.plane, candidates.single)
         parts, off = [singles.T, *parts], [singles.off, *off]

@@ -58,8 +58,7 @@ def examine(problem: Problem, weights: Weights) -> Examined:
         return undecided(beyond)
     plane = Plane.of(problem)
     circle = Circle(plane)
-    neurons = polish(plane, _neurons(problem, plane, circle, weights))
-    return _examined(circle, neurons)
+    return _examined(circle, polish(plane, _neurons(problem, plane, circle, weights)))
 
 
 def _beyond(problem: Problem, weights: Weights) -> str:
@@ -82,7 +81,6 @@ def _beyond(problem: Problem, weights: Weights) -> str:
 
 
 def _neurons(problem: Problem, plane: Plane, circle: Circle, weights: Weights) -> Neurons:
-    """Return the network's neurons in the plane."""
     W1, W2 = (W.detach().double().cpu().numpy() for W in weights)
     used = columns_used(problem)
     W, V = np.zeros((len(W1), 2)), W2[:, :-1].T

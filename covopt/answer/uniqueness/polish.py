@@ -33,8 +33,7 @@ class Neurons:
     @property
     def amounts(self) -> NDArray[np.float64]:
         """|w_k| v'_k (K, m)."""
-        sizes = [math.isqrt(int(w @ w) << 128) for w in self.directions]
-        pairs = zip(self.V, sizes, strict=True)
+        pairs = zip(self.V, [math.isqrt(int(w @ w) << 128) for w in self.directions], strict=True)
         rows = [[float(Fraction(int(v) * size, 1 << (BITS + 64))) for v in row] for row, size in pairs]
         return np.array(rows, dtype=float).reshape(self.V.shape)
 
@@ -73,12 +72,8 @@ def gather(circle: Circle, W: NDArray[np.float64], V: NDArray[np.float64], units
     totals = [strengths[g].sum(axis=0) for g in [*groups.values(), *loose]]
     fixed = np.array([True] * len(groups) + [False] * len(loose), dtype=bool)
     outputs = [[_on_grid(x, _length(w) / units) for x in total] for w, total in zip(directions, totals, strict=True)]
-    shape = (len(outputs), V.shape[1])
-    return Neurons(
-        fixed,
-        np.array(directions, dtype=object).reshape(-1, 2),
-        np.array(outputs, dtype=object).reshape(shape),
-    )
+    exact_outputs = np.array(outputs, dtype=object).reshape(len(outputs), V.shape[1])
+    return Neurons(fixed, np.array(directions, dtype=object).reshape(-1, 2), exact_outputs)
 
 
 def _on_grid(value: float, length: Fraction) -> int:

@@ -200,8 +200,7 @@ class ConeBounds:
         # The same number for every cone: a cone's bound must not depend on the other cones of its batch.
         value, chosen = worst.topk(min(16, worst.shape[1]), dim=1)
         scale = weight.gather(1, chosen) * (value > 0)
-        rows = chosen[:, None].expand(-1, V.shape[1], -1)
-        Z = terms.X.gather(2, rows).mT * scale[:, :, None]
+        Z = terms.X.gather(2, chosen[:, None].expand(-1, V.shape[1], -1)).mT * scale[:, :, None]
         old = t.gather(1, chosen)
         new = saddle(V @ V.mT, D + (old[:, None] @ Z)[:, 0], Z, self.steps, self.boundary)
         new = torch.where((value > 0) & new.isfinite(), new, old).clamp(0.0, 1.0)

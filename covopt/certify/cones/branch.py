@@ -356,5 +356,4 @@ def _enough(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target) -> f
     """
     maxima = [1.0 + room * target.gap for room in (2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)]
     least = target.cost * (1.0 - target.gap)
-    good = (M for M in maxima if dual_bound(problem, Lambda, M * (1.0 + AGAIN)).lower > least)
-    return next(good, maxima[-1])
+    return next((M for M in maxima if dual_bound(problem, Lambda, M * (1.0 + AGAIN)).lower > least), maxima[-1])

@@ -97,8 +97,7 @@ class Log:
 
 def roots(P: Float[Tensor, "N r"], one_sided: bool) -> tuple[Float[Tensor, "B r r"], Float[Tensor, " B"]]:
     """Return the orthants; for one output those for u = 1, then those for u = -1."""
-    r = P.shape[1]
-    signs = torch.cartesian_prod(*[torch.tensor([1.0, -1.0], dtype=P.dtype, device=P.device)] * r)
+    signs = torch.cartesian_prod(*[torch.tensor([1.0, -1.0], dtype=P.dtype, device=P.device)] * P.shape[1])
     V = torch.diag_embed(signs)
     side = torch.ones(len(V), dtype=P.dtype, device=P.device)
     return (torch.cat([V, V]), torch.cat([side, -side])) if one_sided else (V, side)

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,7 +38,7 @@ from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle, has_exact_oracle
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.lazy import lazy
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Stop
 
 if TYPE_CHECKING:
     import cvxpy as cp
@@ -117,7 +116,7 @@ def _maximum(problem: Problem, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "
     return math.inf if oracle is None else oracle(Lambda, Xt[:0]).upper_bound
 
 
-def multipliers(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Float[Tensor, "N m"] | None:
+def multipliers(problem: Problem, stop: Stop = lambda: False) -> Float[Tensor, "N m"] | None:
     """Find the best multipliers with the signs of the targets' column sums, by cutting planes; None if that fails."""
     Xt, _ = to_unit_scale(problem.Xt.double())
     Y, height = to_unit_scale(problem.Y.double())

@@ -40,7 +40,7 @@ from covopt.linalg.rounding import to_unit_scale
 from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Stop
 
 Line = spectral.Line
 Flow = Float[Tensor, "E m"]
@@ -84,8 +84,7 @@ class Incidence:
         own = self.edges.reach(self.problem)
         if not self.spread:
             return own
-        added = self.spread * _size(self.problem)
-        return math.hypot(own, added) * (1.0 + 2.0**-50)
+        return math.hypot(own, self.spread * _size(self.problem)) * (1.0 + 2.0**-50)
 
     def line(self, flow: Flow, reach: float) -> Line | None:
         """Return the line (b, g) that a flow proves, rounding included, or None."""
@@ -257,9 +256,7 @@ def _clipped(flow: Flow, most: float) -> Flow:
     return (flow @ V) * factors @ V.T
 
 
-def best_flows(
-    problem: Problem, edges: Edges, others: list[Line], stop: Callable[[], bool]
-) -> tuple[list[Flow], float]:
+def best_flows(problem: Problem, edges: Edges, others: list[Line], stop: Stop) -> tuple[list[Flow], float]:
     """Find flows on these edges that raise the bound of the other lines; return the flows and eta."""
     incidence = incidence_of(problem, edges)
     family = Family(incidence, incidence.reach())

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -40,7 +39,7 @@ from covopt.certify.spectral import SLACK
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Stop
 
 # Rounding of an area or a distance, relative to the polygon's size.
 CHARGED = 2.0**-44
@@ -77,7 +76,7 @@ class Loop(DeepProof):
         return 0.0 if figure is None else max(0.0, float(figure.least()) * (1.0 - SLACK))
 
 
-def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loop | None:
+def best_loop(problem: Problem, stop: Stop = lambda: False) -> Loop | None:
     """Return the best hull of an exact fit's outputs in planes of two of the first principal components, or None."""
     Y, _ = to_unit_scale(problem.Y.double())
     centred = Y - Y.mean(dim=0)

@@ -82,9 +82,7 @@ def sees_ranks(problem: Problem) -> bool:
 def ranked_bound(problem: Problem, edges: Edges) -> float:
     """Return the bound of these edges for a loss in RANKED, rounding included."""
     reach = edges.reach(problem)
-    if not 0.0 < reach < math.inf:
-        return 0.0
-    return RANKED[type(problem.loss)](problem, edges, reach) * (1.0 - SLACK)
+    return RANKED[type(problem.loss)](problem, edges, reach) * (1.0 - SLACK) if 0.0 < reach < math.inf else 0.0
 
 
 def _from_below(F: Float[Tensor, "E m"], missed: float) -> Float[Tensor, " r"]:
@@ -136,9 +134,8 @@ def least_relative_loss(
     sums = SUMS if e < 1.0 and len(p) > 1 else 1
     u_ends = torch.linspace(math.log(LEAST_U), math.log(MOST_U), CELLS + 1, dtype=p.dtype)
     T_ends = torch.linspace(0.0, math.log(len(p)), sums + 1, dtype=p.dtype)
-    cells = torch.cat(
-        [torch.cartesian_prod(u_ends[:-1], T_ends[:-1]), torch.cartesian_prod(u_ends[1:], T_ends[1:])], dim=1
-    )
+    first, last = torch.cartesian_prod(u_ends[:-1], T_ends[:-1]), torch.cartesian_prod(u_ends[1:], T_ends[1:])
+    cells = torch.cat([first, last], dim=1)
     lows = p.new_zeros(1)
     for _ in range(rounds):
         lows, values, u = _bounded(cells, p, c, e)

@@ -29,8 +29,7 @@ from covopt.certify.deep.ranks import least_product, least_relative_loss, log_fa
 from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle
-
-Stop = Callable[[], bool]
+from covopt.runtime.loop import Stop
 
 MOST_STRETCHED = 400
 """Up to this number of samples, each step may take all eigenvalues of Q and their gradient (16 ms at 400)."""

@@ -72,6 +72,5 @@ class Directions:
         if outputs == 1:
             return Directions(np.array([[1.0], [-1.0]]), 1.0)
         angles = 2.0 * math.pi / count * np.arange(count)
-        return Directions(
-            np.column_stack([np.cos(angles), np.sin(angles)]), (1.0 + CHARGED) / math.cos(math.pi / count)
-        )
+        circle = np.column_stack([np.cos(angles), np.sin(angles)])
+        return Directions(circle, (1.0 + CHARGED) / math.cos(math.pi / count))

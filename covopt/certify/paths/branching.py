@@ -11,7 +11,6 @@ every h.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +21,7 @@ from torch import Tensor
 from covopt.certify.paths.body import Body
 from covopt.certify.paths.boxes import TINY, Boxes, Settled, settle
 from covopt.certify.shares.dictionary import CHARGED
+from covopt.runtime.loop import Stop
 
 LEAF = -1
 
@@ -125,13 +125,11 @@ class Branching:
 
     def refined(self, directions: Float[np.ndarray, "L m"]) -> Branching:
         """Return trees for other directions, each a copy of that of the nearest direction."""
-        nearest = (directions @ self.directions.T).argmax(axis=1)
-        trees = [np.flatnonzero(self.of == k) for k in nearest]
+        trees = [np.flatnonzero(self.of == k) for k in (directions @ self.directions.T).argmax(axis=1)]
         sizes, at = np.array([len(nodes) for nodes in trees]), np.concatenate(trees)
         firsts = np.cumsum(sizes) - sizes
-        halves = [
-            first + np.searchsorted(nodes, self.halves[nodes]) for first, nodes in zip(firsts, trees, strict=True)
-        ]
+        copies = zip(firsts, trees, strict=True)
+        halves = [first + np.searchsorted(nodes, self.halves[nodes]) for first, nodes in copies]
         of = np.repeat(np.arange(len(trees)), sizes)
         return Branching(directions, of, self.signs[at], self.cuts[at], np.concatenate(halves), self.prices[at])
 
@@ -141,7 +139,7 @@ class Branching:
         multipliers: Float[np.ndarray, "N m"],
         goal: float,
         precision: float,
-        stop: Callable[[], bool] = lambda: False,
+        stop: Stop = lambda: False,
         most: int = 1_000_000,
     ) -> tuple[bool, Neurons]:
         """Improve the trees until they prove the goal, or the largest value that is met, up to the relative precision.
@@ -183,8 +181,7 @@ class Branching:
     def _above(self, body: Body, slopes: Float[np.ndarray, "K N"], nodes: Int[np.ndarray, " b"]) -> np.ndarray:
         """Return what the prices of nodes prove, but for rounding (b,)."""
         plus, minus = _sides(slopes[self.of[nodes]], self.signs[nodes], self.prices[nodes])
-        reached = np.maximum(plus @ body.corners.numpy(), minus @ body.corners.numpy())
-        return reached.max(axis=1, initial=0.0)
+        return np.maximum(plus @ body.corners.numpy(), minus @ body.corners.numpy()).max(axis=1, initial=0.0)
 
     def _halved(self, nodes: Int[np.ndarray, " b"], samples: Int[np.ndarray, " b"]) -> Int[np.ndarray, " _"]:
         """Decide the sign of a sample at each of these leaves; return their halves, which begin with its prices."""

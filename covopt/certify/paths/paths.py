@@ -16,7 +16,6 @@ The evidence is Lambda, r, and the tree with the prices of its leaves; the check
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -34,7 +33,7 @@ from covopt.certify.shares.prices import Instance, Multipliers
 from covopt.model.loss import Interpolation, MeanSquaredError
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Stop
 
 MOST_SAMPLES, MOST_OUTPUTS, MOST_NODES = 32, 2, 1_000_000
 STEP = 0.05
@@ -139,7 +138,7 @@ class Search:
 
     instance: Instance
     goal: float  # the bound that is enough
-    stop: Callable[[], bool]  # called between steps; the search ends once it returns True
+    stop: Stop  # called between steps; the search ends once it returns True
     worth: float = 0.0  # end where less than this part of what the bound lacks could still be proved; 0: never
     # how far multipliers may be from feasible, and the bound from the programme's value, with the number of directions
     # of two outputs: at first, so that there is a bound soon, and then
@@ -264,9 +263,8 @@ class Search:
         total = size.sum(axis=1)
         paths, size = (A[total > 1e-9 * total.max()] / total[total > 1e-9 * total.max(), None] for A in (paths, size))
         h = paths @ np.vstack([atoms.values.T, np.full(N, bias)])
-        return float(np.square(outputs).sum()) or 1.0, Neurons(
-            np.maximum(h, 0.0), size[:, :-1].sum(axis=1), size[:, -1]
-        )
+        neurons = Neurons(np.maximum(h, 0.0), size[:, :-1].sum(axis=1), size[:, -1])
+        return float(np.square(outputs).sum()) or 1.0, neurons
 
     def _excess(self, neurons: Neurons, best: Best, goal: float) -> Float[np.ndarray, " C"]:
         """Return the values of neurons over what they may be."""

@@ -42,9 +42,8 @@ def best_multipliers(instance: Instance, neurons: Neurons, scale: float) -> Best
     samples = np.arange(N)
     blocks = [(first + 1 + k, k * N + samples, -neurons.values) for k in range(m)]
     blocks.append((first, np.array([m * N]), -neurons.biases[:, None]))
-    rows, columns, values = (
-        np.concatenate([np.broadcast_arrays(*block)[k].ravel() for block in blocks]) for k in range(3)
-    )
+    entries = [[array.ravel() for array in np.broadcast_arrays(*block)] for block in blocks]
+    rows, columns, values = map(np.concatenate, zip(*entries, strict=True))
     size = (m + 1) * count
     cone_rows = scipy.sparse.csc_array((values, (rows, columns)), shape=(size, m * N + 1))
     last = scipy.sparse.csc_array(([-1.0], ([0], [m * N])), shape=(1, m * N + 1))
@@ -63,8 +62,7 @@ def best_multipliers(instance: Instance, neurons: Neurons, scale: float) -> Best
     x, z = np.array(solution.x), np.array(solution.z)
     if not np.isfinite(x).all():
         return None
-    value = (
-        3.0 * max(-0.5 * solution.obj_val, 0.0) ** (2.0 / 3.0) if instance.is_homogeneous else scale - solution.obj_val
-    )
+    homogeneous = 3.0 * max(-0.5 * solution.obj_val, 0.0) ** (2.0 / 3.0)
+    value = homogeneous if instance.is_homogeneous else scale - solution.obj_val
     used = np.linalg.norm(z[:size].reshape(count, m + 1), axis=1)
     return Best(value, x[: m * N].reshape(m, N).T, max(float(x[-1]) / path, LEAST_PRICE), used)

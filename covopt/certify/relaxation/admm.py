@@ -37,6 +37,7 @@ from torch import Tensor
 
 from covopt.certify.relaxation.lift import EQUAL, NONE, Piece
 from covopt.model.problem import Problem
+from covopt.runtime.loop import Stop
 
 Prox = Callable[[Float[Tensor, "b n n"], Float[Tensor, " b"]], Float[Tensor, "b n n"]]
 """Returns the minimiser of g + (rho / 2) |. - Z|^2 for Z and rho; it may overwrite Z."""
@@ -113,10 +114,9 @@ class AlternatingDirections:
         T = mixed - new
         tiny = torch.finfo(Z.dtype).tiny
         primal = _norms(U - new) / _norms(U).clamp_min(tiny)
-        dual = _norms(new - Z) / _norms(T).clamp_min(tiny)
-        return State(new, T, rho, primal, dual)
+        return State(new, T, rho, primal, _norms(new - Z) / _norms(T).clamp_min(tiny))
 
-    def run(self, state: State, steps: int, stop: Callable[[], bool] = lambda: False) -> State:
+    def run(self, state: State, steps: int, stop: Stop = lambda: False) -> State:
         """Take `steps` steps, balancing rho; `stop`, asked after each step, ends them."""
         for k in range(1, steps + 1):
             state = self.step(state)
@@ -129,8 +129,7 @@ class AlternatingDirections:
     def _balanced(self, state: State) -> State:
         """Change rho by a factor of at most 2 if one relative residual is more than twice the other."""
         ratio = state.primal / state.dual.clamp_min(torch.finfo(state.dual.dtype).tiny)
-        near = (ratio >= 0.5) & (ratio <= 2.0)
-        factor = torch.where(near, 1.0, ratio.sqrt().clamp(0.5, 2.0))
+        factor = torch.where((ratio >= 0.5) & (ratio <= 2.0), 1.0, ratio.sqrt().clamp(0.5, 2.0))
         return state._replace(T=state.T / factor[:, None, None], rho=state.rho * factor)
 
 

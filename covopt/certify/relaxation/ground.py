@@ -164,8 +164,7 @@ def dividing_wall(moments: Float[Tensor, "n r"], weight: Float[Tensor, " N"]) ->
     """
     r = moments.shape[1]
     top = torch.linalg.eigh(moments[:r])[1][:, -3:]
-    k = top.shape[1]
-    pairs = [(i, j, sign) for i in range(k) for j in range(i) for sign in (1.0, -1.0)]
+    pairs = [(i, j, sign) for i in range(top.shape[1]) for j in range(i) for sign in (1.0, -1.0)]
     normals = torch.stack(list(top.T) + [(top[:, i] + sign * top[:, j]) / math.sqrt(2.0) for i, j, sign in pairs])
     sides = weight.repeat(2)[:, None] * (moments[r:] @ normals.T)
     divided = torch.minimum(sides.clamp_min(0.0).norm(dim=0), sides.clamp_max(0.0).norm(dim=0))

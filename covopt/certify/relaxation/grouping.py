@@ -30,7 +30,7 @@ from covopt.model.loss import Scalable
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, remember
-from covopt.runtime.loop import Budget, Certificate
+from covopt.runtime.loop import Budget, Certificate, Stop
 from covopt.runtime.threads import fitted
 
 # None of these touches the proof.
@@ -185,9 +185,8 @@ class _Search:
         F, c, root = parts
         F = self.size * F
         Lambda = self.problem.multiplier_at(F)
-        return F if Lambda is None else Lambda, Groups(
-            self.unit * c.exp(), self.labels, self.unit / len(F) * root.square()
-        )
+        groups = Groups(self.unit * c.exp(), self.labels, self.unit / len(F) * root.square())
+        return F if Lambda is None else Lambda, groups
 
     def _value(self, parts: list[Tensor], norm: float) -> Tensor | None:
         """Return D(t Lambda), t = min(1, 1 / tau^(1/2)), tau by this norm; None if the multipliers prove nothing."""
@@ -214,7 +213,7 @@ class _Search:
         self.room = 2.0 * middle.diagonal().log().sum()
         return self.problem.dual_value(scale.clamp_max(self.longest) * Lambda)
 
-    def climb(self, norm: float, stop: Callable[[], bool]) -> None:
+    def climb(self, norm: float, stop: Stop) -> None:
         """Run L-BFGS on -log D until it is slow."""
         shapes = [part.shape for part in self.point]
 

@@ -108,8 +108,7 @@ def _assemble(
     D = torch.block_diag(torch.eye(Lambda.shape[1], dtype=P.dtype, device=P.device), even)
     outputs = lean * (Lambda.T @ P)
     J = 0.5 * torch.cat([outputs, mixed @ B])
-    T0 = 0.25 * ((P.T * c) @ P + outputs.T @ outputs + B.T @ odd @ B)
-    return Quadratic(W, D, J, T0)
+    return Quadratic(W, D, J, 0.25 * ((P.T * c) @ P + outputs.T @ outputs + B.T @ odd @ B))
 
 
 def scales(q: Quadratic) -> Float[Tensor, " n"]:

@@ -17,7 +17,7 @@ trusted: `repair.prove` treats the multipliers like any others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from covopt.certify.relaxation.lift import EQUAL, SIGNED, N, P, Piece
 from covopt.certify.relaxation.repair import cheapest_shift, clip
+from covopt.runtime.loop import Stop
 
 PAIRS = 6  # the number of SIGNED pairs per unknown
 
@@ -76,8 +77,7 @@ class Barrier:
         between = ((V[batch, first] * V[batch, second]) * self.inside[:, None, :]).sum(dim=2)
         M[:, 0, 1:] = M[:, 1:, 0] = -2.0 * self.weight * between
         barrier = torch.where(self.signed, 1.0 / self.x, 0.0)
-        padded = (self.rows == W.shape[1] - 1).to(M)
-        M.diagonal(dim1=1, dim2=2)[:, 1:] += barrier.square() + padded
+        M.diagonal(dim1=1, dim2=2)[:, 1:] += barrier.square() + (self.rows == W.shape[1] - 1).to(M)
         slope = torch.cat(
             [
                 (1.0 / self.mu - (inverse.diagonal(dim1=1, dim2=2) * self.inside).sum(dim=1))[:, None],
@@ -118,7 +118,7 @@ def polish(
     Pis: Sequence[Tensor],
     moments: Sequence[Tensor],
     goal: float,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Stop = lambda: False,
 ) -> list[Polished | None]:
     """Return better multipliers than `Pis` (K, K) for each piece, or None if there is no feasible start.
 
@@ -245,7 +245,7 @@ def _feasible(able: list[int], problems: Barrier) -> tuple[list[int], Barrier]:
     return [able[k] for k in chosen.tolist()], problems.only(chosen)
 
 
-def _minimised(problems: Barrier, goal: float, stop: Callable[[], bool]) -> list[tuple[float, Tensor, Tensor]]:
+def _minimised(problems: Barrier, goal: float, stop: Stop) -> list[tuple[float, Tensor, Tensor]]:
     """Return the last tau, x and S^-1 of each problem."""
     best: list[tuple[float, Tensor, Tensor]] = [(0.0, x, x) for x in problems.x]
     active = torch.arange(len(problems.tau), device=problems.tau.device)

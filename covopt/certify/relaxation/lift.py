@@ -143,8 +143,7 @@ class _Rows:
         xh = ground.P / ground.length[:, None] @ span.basis.T
         self.p, self.z = like.new_zeros(len(like), self.columns), like.new_zeros(len(like), self.columns)
         self.z[:, :k] = xh
-        on = (states == POSITIVE) | (states == STRICT)
-        self.p[:, :k] = torch.where(on[:, None], xh, 0.0)
+        self.p[:, :k] = torch.where(((states == POSITIVE) | (states == STRICT))[:, None], xh, 0.0)
         self.p[self.undecided, k + torch.arange(len(self.undecided), device=like.device)] = 1.0
         self.parts: list[tuple[int, Tensor, Tensor, Tensor, Tensor]] = []
         self.pairs: list[tuple[int, int, Tensor, int]] = []

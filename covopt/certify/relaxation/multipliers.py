@@ -48,8 +48,7 @@ class Multipliers:
         """Return the multipliers Pi, by default zero, of a tree that is one leaf without stationarity."""
         piece = make_piece(ground)
         values = pack(piece, torch.zeros_like(piece.rule).double() if Pi is None else Pi.double())
-        like = values.new_zeros
-        return cls(torch.tensor([LEAF]), torch.tensor([1]), like(1), ground.basis[:0], values)
+        return cls(torch.tensor([LEAF]), torch.tensor([1]), values.new_zeros(1), ground.basis[:0], values)
 
     @property
     def leaves(self) -> int:

@@ -61,8 +61,7 @@ def prove(piece: Piece, Lambda: Float[Tensor, "N m"], multipliers: Float[Tensor,
         return math.inf
     K = _shift_matrix(half, k)
     size = _largest_sums(piece, Lambda, Pi) + shift * float(K.norm())
-    bound = _with_rounding(S + shift * K, k, tau, size)
-    return _off_the_span(piece, Lambda, Pi, shift, bound)
+    return _off_the_span(piece, Lambda, Pi, shift, _with_rounding(S + shift * K, k, tau, size))
 
 
 def cheapest_shift(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, "K K"]) -> tuple[float, float]:
@@ -154,9 +153,8 @@ class _Tangent(NamedTuple):
         """Return the gap at which the two tangents cross, and their height there."""
         if not self.slope < other.slope:
             return self.gap, -math.inf
-        gap = (self.height - other.height + other.slope * other.gap - self.slope * self.gap) / (
-            other.slope - self.slope
-        )
+        apart = self.height - other.height + other.slope * other.gap - self.slope * self.gap
+        gap = apart / (other.slope - self.slope)
         return gap, self.height + self.slope * (gap - self.gap)
 
 

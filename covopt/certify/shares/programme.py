@@ -48,8 +48,7 @@ class Merged:
             flipped[i + 1] = ~flipped[i + 1]
             free = (kinds.signs * signs[i] < 0.0) & (cell.labels(flipped) == labels)
             states[free, i] = EITHER
-        keys = np.column_stack([labels, kinds.signs, states])
-        rows, members = np.unique(keys, axis=0, return_inverse=True)
+        rows, members = np.unique(np.column_stack([labels, kinds.signs, states]), axis=0, return_inverse=True)
         return Merged(rows[:, 1], rows[:, 2:].astype(int), rows[:, 0].astype(int), members.ravel())
 
 

@@ -75,8 +75,7 @@ class Shares(DeepProof):
             return cost * (1.0 - 0.99 * gap) / instance.unit
 
         search = Search(instance, min(1e-3, 0.1 * gap), target.worth, target.steps, meet, target.stop)
-        root = search.run(aim(target.cost))
-        return cls._of(root, step).proved(problem)
+        return cls._of(search.run(aim(target.cost)), step).proved(problem)
 
     @classmethod
     def _of(cls, root: Node, step: float) -> Shares:

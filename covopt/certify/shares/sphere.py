@@ -35,9 +35,8 @@ def cover(normals: Float[np.ndarray, "N 3"], step: float) -> tuple[Float[np.ndar
         a, b, c = halved[rows, k], halved[rows, (k + 1) % 3], halved[rows, (k + 2) % 3]
         middle = a + b
         middle /= np.linalg.norm(middle, axis=1, keepdims=True)
-        triangles = np.concatenate(
-            [triangles[~long], np.stack([a, middle, c], axis=1), np.stack([middle, b, c], axis=1)]
-        )
+        halves = [np.stack(corners, axis=1) for corners in ((a, middle, c), (middle, b, c))]
+        triangles = np.concatenate([triangles[~long], *halves])
     rounded = np.round(triangles.reshape(-1, 3), 11) + 0.0
     _, first, corners = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
     return triangles.reshape(-1, 3)[first], corners.reshape(-1, 3)

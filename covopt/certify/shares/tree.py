@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from covopt.certify.shares.cells import INTERVAL, SCALE, Cell, Cut
 from covopt.certify.shares.prices import Instance, Prices
 from covopt.certify.shares.programme import EITHER, ON, Held, Paths, Programme
+from covopt.runtime.loop import Stop
 
 CUTS, LIKELY, ENOUGH = 4, 0.3, 0.5
 """Cuts that are tried at most; with this part of the largest disagreement; none after one that gains this part."""
@@ -55,7 +56,7 @@ class Search:
     # rows of programmes for each sample and each of its calls, as long as a call takes with 2 to 5 samples (1 to 2 s);
     # returns the goal
     meet: Callable[[Paths], float] = lambda _: math.inf
-    stop: Callable[[], bool] = lambda: False  # end where it returns True
+    stop: Stop = lambda: False  # end where it returns True
     splits: int = 6  # the maximum number of splits of a cell
     # neurons of the dictionary that programmes held so far
     neurons: Int[np.ndarray, " _"] = field(default_factory=lambda: np.zeros(0, dtype=int))

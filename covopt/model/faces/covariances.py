@@ -192,8 +192,7 @@ def _check_range(
     carry a layer that is constant, what is left is rounding, which must not be held against itself. `inputs` holds what
     is left of each Ks_l by the bias, and `sizes` the largest entry of the Ks_l that was given.
     """
-    first = factorize(setting.bias.inputs(setting.X))
-    rejected = [first.reject(outputs[0][0].detach())]
+    rejected = [factorize(setting.bias.inputs(setting.X)).reject(outputs[0][0].detach())]
     for (A, _), B, size in zip(outputs[1:], inputs, sizes, strict=True):
         U = eigenvectors_of_range(B.detach(), size)[1]
         rejected.append(A.detach() - U @ (U.mT @ A.detach()))

@@ -94,8 +94,7 @@ class FreeBias(Bias):
         self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule
     ) -> Float[Tensor, "... n k"]:
         V = least_squares(self.inputs(S), self.reduce(Z), rule)
-        b = (Z - S @ V).mean(dim=-2, keepdim=True)
-        return torch.cat([V, b], dim=-2).mT
+        return torch.cat([V, (Z - S @ V).mean(dim=-2, keepdim=True)], dim=-2).mT
 
 
 OUT_OF_RANGE = {torch.float64: 1e-6, torch.float32: 1e-3}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.model.stationarity import inputs_of
 from covopt.model.weights import Weights, evaluate
-from covopt.runtime.loop import Budget
+from covopt.runtime.loop import Budget, Stop
 from covopt.solvers.deep.exploration import Exploration
 from covopt.solvers.deep.pruning import balanced, reduced, widened
 from covopt.solvers.training.batch import KERNELS, work
@@ -23,7 +23,6 @@ from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOption
 from covopt.solvers.training.tangent import exact_fit, first_fit
 
 Networks = list[list[Tensor]]
-Stop = Callable[[], bool]
 
 PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
 """A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""

@@ -191,7 +191,6 @@ class Exploration:
         return tuned
 
     def _tuned(self, problem: Problem, networks: Sequence[Weights], steps: int, budget: Budget) -> Networks:
-        """Take some steps of `tuning`."""
         batch, point, rate = _packed(in_single(problem) if self.tuning.single else problem, networks, self.tuning.rate)
         adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
         CyclePace().descend(adam, steps, budget)

@@ -172,8 +172,7 @@ class LayerRounds:
         """Return Z_l after a round, C + lam |W_{l+1}|^2 there, and the gap that its search leaves."""
         if not block.Y.shape[1]:  # no neurons above
             return Z[:, :0], 0.0, 0.0
-        rows = factorize(block.Xt).solve(Z).mT
-        solver = PlainRounds(block, no_bound, seed=self._seed + number, init=rows)
+        solver = PlainRounds(block, no_bound, seed=self._seed + number, init=factorize(block.Xt).solve(Z).mT)
         state = run(solver, replace(budget, max_iterations=1)).state
         weights = solver.reduced(state, budget).weights()
         value = evaluate(block, weights)

@@ -90,10 +90,8 @@ def in_balance(weights: Weights) -> list[Tensor]:
     u = _log_factors(np.log(A), b)
     with np.errstate(over="ignore"):
         alpha, c = np.exp(np.diff(u)), np.exp(u[1:])
-    scaled = [
-        torch.cat([W[:, :-1] * a, W[:, -1:] * total], dim=1) for W, a, total in zip(weights, alpha, c, strict=True)
-    ]
-    return balanced(scaled)
+    factors = zip(weights, alpha, c, strict=True)
+    return balanced([torch.cat([W[:, :-1] * a, W[:, -1:] * total], dim=1) for W, a, total in factors])
 
 
 def _log_factors(log_A: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

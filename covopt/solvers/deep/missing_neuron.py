@@ -25,6 +25,7 @@ from covopt.model.weights import Weights, evaluate, outputs_above, preactivation
 from covopt.oracles.neurons import strongest
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
+from covopt.runtime.loop import Stop
 from covopt.solvers.deep.descent import descent_for
 
 ROWS = 2048  # rows of the first search on many samples
@@ -65,7 +66,7 @@ def strongest_neuron(
     Lambda: Float[Tensor, "N nL"] | None = None,
     starts: int = 200,
     seed: int = 0,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Stop = lambda: False,
 ) -> Found | None:
     """Search hidden layer `layer` for the neuron of largest h_l; None if none has an effect.
 
@@ -108,7 +109,7 @@ def find_missing_neuron(
     Lambda: Float[Tensor, "N nL"] | None = None,
     starts: int = 200,
     seed: int = 0,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Stop = lambda: False,
 ) -> MissingNeuron:
     """Search for the strongest neuron with `strongest_neuron`, and try it in several sizes."""
     neuron = strongest_neuron(problem, weights, layer, Lambda=Lambda, starts=starts, seed=seed, stop=stop)
@@ -188,8 +189,7 @@ class _ManySamples:
             return None
         M, Zs = duals(few, weights, share)[layer], inputs_of(few, weights, layer) @ Q.T
         starts = normalize(_starting_directions(weights[layer - 1] @ Q.T, 200, seed), dim=1)
-        values = oracle_values(Zs, problem.activation, M, starts)
-        starts = starts[values.argsort(descending=True)[:most]]
+        starts = starts[oracle_values(Zs, problem.activation, M, starts).argsort(descending=True)[:most]]
         briefly = AscentOptions(steps=8, box_steps=40, finishing=2)
         answer = ConvexConcaveOracle(Zs, problem.activation, briefly)(M, starts)
         candidates = torch.cat([answer.directions, starts])[:16]  # this number continue over all samples
@@ -248,6 +248,5 @@ class _ManySamples:
                 Z = above + torch.outer(size * s, neuron.output)
                 fits[k] += len(s) / problem.samples * float(part.loss_at(outputs_above(part, weights, layer + 1, Z)))
         norm = float(sum(A.square().sum() for A in problem.decayed(weights)))
-        own = problem.penalised(neuron.direction[None]).square().sum()
-        more = float(own + neuron.output.square().sum())
+        more = float(problem.penalised(neuron.direction[None]).square().sum() + neuron.output.square().sum())
         return [fit + problem.lam * (norm + size * more) for fit, size in zip(fits, sizes, strict=True)]

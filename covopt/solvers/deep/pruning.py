@@ -20,6 +20,7 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.oracles.neurons import balance, merge
+from covopt.runtime.loop import Stop
 
 # What a smaller network may cost more, relative: rounding.
 ROUNDING = 1e-10
@@ -57,7 +58,7 @@ def balanced(weights: Weights) -> list[Tensor]:
     return current
 
 
-def reduced(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor]:
+def reduced(problem: Problem, weights: Weights, stop: Stop = lambda: False) -> list[Tensor]:
     """Remove dead neurons and merge aligned ones wherever the cost does not rise."""
     ways: list[Callable[..., list[Tensor]]] = [  # the harmless first
         *(partial(_merged, cosine=cosine) for cosine in (1e-12, 1e-9, 1e-7, 1e-5, 1e-3)),
@@ -73,9 +74,7 @@ def reduced(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambd
     return best
 
 
-def reduced_on_few(
-    problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False, samples: int = 4096
-) -> list[Tensor]:
+def reduced_on_few(problem: Problem, weights: Weights, stop: Stop = lambda: False, samples: int = 4096) -> list[Tensor]:
     """Run `reduced` on a part of the samples; keep the result if the full cost allows."""
 
     def evenly(rows: int, count: int) -> Int[Tensor, " k"]:
@@ -125,9 +124,7 @@ def _without_dead_layer(problem: Problem, weights: list[Tensor], layer: int) -> 
 
 def _smaller(problem: Problem, before: list[Tensor], after: list[Tensor], layer: int) -> list[Tensor]:
     """Return `after` if it has fewer neurons, costs no more and fits as well, up to rounding."""
-    if not len(after[layer - 1]) < len(before[layer - 1]):
-        return before
-    return _better(problem, before, after)
+    return _better(problem, before, after) if len(after[layer - 1]) < len(before[layer - 1]) else before
 
 
 def _better(problem: Problem, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:

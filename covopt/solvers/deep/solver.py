@@ -363,7 +363,6 @@ class DeepSolver:
         return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
 
     def _draw(self, number: int, starts: RandomStarts) -> list[Tensor]:
-        """Return random start `number`."""
         return starts.draw(self._descents.smooth, number, self._seed, self._max_width)
 
     def _with_wider_copies(self, weights: list[Tensor]) -> list[list[Tensor]]:

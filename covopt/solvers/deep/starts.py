@@ -13,7 +13,7 @@ Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1: the uppe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.units import at_depth
 from covopt.model.weights import Weights, evaluate
-from covopt.runtime.loop import Budget
+from covopt.runtime.loop import Budget, Stop
 from covopt.solvers.deep.exploration import RandomStarts
 from covopt.solvers.deep.insertion import at_place, deepened
 from covopt.solvers.options import SolveOptions
@@ -72,9 +72,7 @@ def draws_to_descend(depth: int) -> RandomStarts:
     return RandomStarts(first=int(depth > ENDS))  # of the few that come first, the first is not the narrowest
 
 
-def lowest_of_random(
-    problem: Problem, count: int, seed: int, max_width: int | None, stop: Callable[[], bool]
-) -> list[list[Tensor]]:
+def lowest_of_random(problem: Problem, count: int, seed: int, max_width: int | None, stop: Stop) -> list[list[Tensor]]:
     """Return the two networks to which the most promising of `count` random starts descend.
 
     The starts of exact fits descend at a penalty. Of 100 random sets of 2 to 5 samples 12 cost more than 1 % above the
@@ -96,7 +94,7 @@ class Built(NamedTuple):
 
 
 def ends_first(
-    problem: Problem, ranks: Sequence[int], width: int, seed: int, stop: Callable[[], bool], *, of_each: bool = False
+    problem: Problem, ranks: Sequence[int], width: int, seed: int, stop: Stop, *, of_each: bool = False
 ) -> list[Built]:
     """Build networks of these ranks, outer layers first; return them lowest cost first.
 

@@ -141,9 +141,8 @@ class DeepStream:
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Cost and width; no bound."""
         width = max(len(W) for W in state.best[:-1])
-        return Progress(
-            iteration, seconds, state.cost, None, width, f"{state.passes} passes over the samples in batches"
-        )
+        phase = f"{state.passes} passes over the samples in batches"
+        return Progress(iteration, seconds, state.cost, None, width, phase)
 
     def _searched(self, budget: Budget) -> list[Tensor]:
         """Search on few samples, each process by its own clock; return the best network."""
@@ -158,8 +157,7 @@ class DeepStream:
         return spread.cheapest(evaluate(few, weights).total, weights)
 
     def _cycle(self, state: Streamed, budget: Budget) -> Streamed:
-        wanted = max(100, math.ceil(state.passes * self.problem.samples / BATCH))
-        steps, last = self._pace.steps(wanted, budget)
+        steps, last = self._pace.steps(max(100, math.ceil(state.passes * self.problem.samples / BATCH)), budget)
         trained = reduced_on_few(self.problem, self._trained(state.weights, steps, budget))
         cost = evaluate(self.problem, trained).total
         self._pace.closed(budget)

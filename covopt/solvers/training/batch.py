@@ -59,10 +59,8 @@ class Batch:
 
     def unpack(self, row: Float[Tensor, " P"], widths: Widths) -> list[Tensor]:
         """Return the weights W_1 ... W_L of one row, without the padding."""
-        return [
-            torch.cat([W[0, :n, : k - 1], W[0, :n, -1:]], dim=1)
-            for (n, k), W in zip(self.problem.shapes(widths), self.matrices(row[None]), strict=True)
-        ]
+        layers = zip(self.problem.shapes(widths), self.matrices(row[None]), strict=True)
+        return [torch.cat([W[0, :n, : k - 1], W[0, :n, -1:]], dim=1) for (n, k), W in layers]
 
     def evaluate(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, "b P"]]:
         """Return L and dL/dtheta of each row, by back-propagation; sigma' at a kink is a.
@@ -161,10 +159,8 @@ class Batch:
 
     def matrices(self, theta: Float[Tensor, "b P"]) -> list[Tensor]:
         """Return views W_1 ... W_L (b, n_l, n_{l-1} + 1) of the rows."""
-        return [
-            theta[:, begin:end].unflatten(1, shape)
-            for (begin, end), shape in zip(pairwise(self._ends), self._shapes, strict=True)
-        ]
+        parts = zip(pairwise(self._ends), self._shapes, strict=True)
+        return [theta[:, begin:end].unflatten(1, shape) for (begin, end), shape in parts]
 
 
 def work(problem: Problem, widths: Widths) -> float:

@@ -71,9 +71,8 @@ class LocalAdam(Adam):
         draws: Sequence[torch.Generator] = (),
     ) -> None:
         self._spread = spread
-        super().__init__(
-            function, start.expand(len(spread.shares()), -1), options, draws if spread.parts == 1 else None
-        )
+        copies = start.expand(len(spread.shares()), -1)
+        super().__init__(function, copies, options, draws if spread.parts == 1 else None)
 
     @property
     def met(self) -> bool:
@@ -94,9 +93,7 @@ class LocalAdam(Adam):
 
     def recall(self, memory: Mapping[str, Tensor]) -> None:
         """Restore all parts from the memory of one."""
-        self.x, self._first, self._second = (
-            memory[name].expand_as(self.x).clone() for name in ("x", "first", "second")
-        )
+        self.x, self._first, self._second = (memory[key].expand_as(self.x).clone() for key in ("x", "first", "second"))
         self.steps_taken = int(memory["steps"])
         if self._recorded is not None:
             self._taken.fill_(self.steps_taken)

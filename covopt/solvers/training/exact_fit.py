@@ -6,7 +6,7 @@ penalty (`explored_problem`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.model.stationarity import inputs_of
 from covopt.model.weights import Weights, flattened, preactivations, shaped_like
+from covopt.runtime.loop import Stop
 
 PRODUCTS = 300  # products with J, at most, of a Gauss-Newton step
 DENSE = 2.0**24
@@ -43,8 +44,7 @@ def usual_penalty(problem: Problem) -> float:
 def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
     """Change W_L as little as possible so that Z_L = Y if Y lies in Im Zs_{L-1}, else so that it is near."""
     Zs = inputs_of(problem, weights, problem.depth)
-    correction = thin(Zs).solve(problem.Y - Zs @ weights[-1].T)
-    return [*weights[:-1], weights[-1] + correction.T]
+    return [*weights[:-1], weights[-1] + thin(Zs).solve(problem.Y - Zs @ weights[-1].T).T]
 
 
 def misfit(problem: Problem, weights: Weights) -> float:
@@ -52,7 +52,7 @@ def misfit(problem: Problem, weights: Weights) -> float:
     return float((problem.Y - preactivations(problem, weights)[-1]).abs().max())
 
 
-def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool] = lambda: False) -> list[Tensor]:
+def nearest_fit(problem: Problem, weights: list[Tensor], stop: Stop = lambda: False) -> list[Tensor]:
     """Change W_1 ... W_L as little as possible for F = Y, exactly or as nearly as possible.
 
     Takes Gauss-Newton steps D, the smallest with J D = Y - F, while they bring F nearer to Y.

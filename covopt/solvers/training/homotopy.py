@@ -12,7 +12,7 @@ L-BFGS runs on the kinked loss in a tenth of their time (docs/notes/2026-11-deep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 from covopt.model.activation import Smoothed
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, preactivations
+from covopt.runtime.loop import Stop
 from covopt.solvers.training.batch import Batch
 from covopt.solvers.training.descent import BatchedLBFGS
 
@@ -44,7 +45,7 @@ POLISHING = HomotopyOptions(factors=(0.015, 1.5e-3, 1.5e-4, 0.0), slow=1e-5, mem
 
 
 def descend(
-    problem: Problem, networks: Sequence[Weights], options: HomotopyOptions, stop: Callable[[], bool] = lambda: False
+    problem: Problem, networks: Sequence[Weights], options: HomotopyOptions, stop: Stop = lambda: False
 ) -> list[list[Tensor]]:
     """Descend from all networks, of any widths; return the lowest that each one met between descents."""
     lowest = [[W.clone() for W in weights] for weights in networks]
@@ -81,7 +82,7 @@ def size_of_preactivations(problem: Problem, networks: Sequence[Weights]) -> flo
 
 
 def _descent(
-    problem: Problem, networks: Sequence[Weights], mu: float, options: HomotopyOptions, stop: Callable[[], bool]
+    problem: Problem, networks: Sequence[Weights], mu: float, options: HomotopyOptions, stop: Stop
 ) -> list[list[Tensor]]:
     """Run L-BFGS on the loss smoothed by mu; networks that stand still leave the batch."""
     widths = [[len(W) for W in weights[:-1]] for weights in networks]

@@ -17,7 +17,7 @@ L-BFGS in 10 s fits (docs/notes/2026-11-plateau.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -27,6 +27,7 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.weights import Weights
+from covopt.runtime.loop import Stop
 from covopt.solvers.training.exact_fit import usual_penalty
 from covopt.solvers.training.homotopy import size_of_preactivations
 
@@ -62,11 +63,7 @@ def has_newton(problem: Problem, width: int) -> bool:
 
 
 def descend_by_newton(
-    problem: Problem,
-    networks: Sequence[Weights],
-    width: int,
-    options: NewtonOptions,
-    stop: Callable[[], bool] = lambda: False,
+    problem: Problem, networks: Sequence[Weights], width: int, options: NewtonOptions, stop: Stop = lambda: False
 ) -> list[tuple[int, list[Tensor]]]:
     """Descend from these networks, of at most this width; return index and weights of those not pruned.
 
@@ -137,14 +134,7 @@ class _Batch:
         return self._activation(self._Xt @ U.mT, mu)[0] @ V + self._problem.bias(1) * b[:, None] - T
 
     def descend(
-        self,
-        theta: Tensor,
-        T: Tensor,
-        lam: float,
-        mu: float,
-        damping: Tensor,
-        options: NewtonOptions,
-        stop: Callable[[], bool],
+        self, theta: Tensor, T: Tensor, lam: float, mu: float, damping: Tensor, options: NewtonOptions, stop: Stop
     ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"]]:
         """Take the steps of a stage; return the rows and their dampings for the next step."""
         dampings = 0.05, 1.0, 20.0  # candidates of a step, relative to the best damping of the last step
@@ -199,9 +189,8 @@ class _Batch:
         mixed = inputs.mT @ pulled
         hidden, outgoing = slice(0, n * d), slice(n * d, n * (d + m))
         # Second derivatives of F couple only weights of the same neuron: they add to diagonals of blocks.
-        H[:, hidden, hidden].unflatten(2, (n, d)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3).add_(
-            bent.view(-1, n, d, d).permute(0, 2, 3, 1)
-        )
+        own = H[:, hidden, hidden].unflatten(2, (n, d)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3)
+        own.add_(bent.view(-1, n, d, d).permute(0, 2, 3, 1))
         mixed = mixed.view(-1, n, d, m).permute(0, 2, 3, 1)
         H[:, hidden, outgoing].unflatten(2, (n, m)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3).add_(mixed)
         mixed = mixed.transpose(1, 2)

@@ -18,7 +18,7 @@ Source: Nocedal, Wright, Numerical Optimization, 18.1 and 18.3.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations
+from covopt.runtime.loop import Stop
 from covopt.solvers.training.exact_fit import misfit
 
 LARGEST = 2e7  # the most entries of J J^T and B that are formed
@@ -71,25 +72,23 @@ class Step(NamedTuple):
     refused: list[Tensor] | None  # the last network that was refused; None if more than an eighth was taken
 
 
-def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
+def exact_fit(problem: Problem, weights: Weights, stop: Stop = lambda: False) -> list[Tensor] | None:
     """Search near a network that nearly fits for the exact fit of least |W|^2, or None.
 
     The network is at the end of a descent of the fit with a small penalty.
     """
     lightened_fits = 2  # number of the exact fits of lowest cost that are improved along the set of exact fits
-    fits = sorted(
-        (_size(fitted), rank, fitted, held) for rank, (fitted, held) in enumerate(_fitted(problem, weights, stop))
-    )
-    lighter = [lightened(problem, fitted, held, stop) for _, _, fitted, held in fits[:lightened_fits]]
+    fits = sorted(_fitted(problem, weights, stop), key=lambda fit: _size(fit[0]))
+    lighter = [lightened(problem, fitted, held, stop) for fitted, held in fits[:lightened_fits]]
     return min(lighter, key=_size, default=None)
 
 
-def first_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
+def first_fit(problem: Problem, weights: Weights, stop: Stop = lambda: False) -> list[Tensor] | None:
     """Return the first exact fit found near this network, or None."""
     return next((fitted for fitted, _ in _fitted(problem, weights, stop)), None)
 
 
-def _fitted(problem: Problem, weights: Weights, stop: Callable[[], bool]) -> Iterator[tuple[list[Tensor], Kinks]]:
+def _fitted(problem: Problem, weights: Weights, stop: Stop) -> Iterator[tuple[list[Tensor], Kinks]]:
     """Yield exact fits near this network and their held kinks, those with few kinks first: they take less time."""
     # Pre-activations below one of these parts of their layer's root mean square are held at their kink.
     for near in (1e-3, 3e-3, 1e-2, 3e-2, 0.0):
@@ -137,7 +136,7 @@ def linearised(problem: Problem, weights: Weights, kinks: Kinks) -> Equations:
 
 
 def restored(
-    problem: Problem, weights: Weights, kinks: Kinks, stop: Callable[[], bool] = lambda: False, steps: int = 30
+    problem: Problem, weights: Weights, kinks: Kinks, stop: Stop = lambda: False, steps: int = 30
 ) -> tuple[list[Tensor], Kinks]:
     """Take Gauss-Newton steps of least norm to an exact fit; return it and the held kinks.
 
@@ -182,9 +181,7 @@ def _crossed(problem: Problem, before: Weights, after: Weights) -> Kinks:
     return [(old > 0.0) != (new > 0.0) for old, new in zip(*Z, strict=True)]
 
 
-def lightened(
-    problem: Problem, weights: Weights, kinks: Kinks, stop: Callable[[], bool] = lambda: False
-) -> list[Tensor]:
+def lightened(problem: Problem, weights: Weights, kinks: Kinks, stop: Stop = lambda: False) -> list[Tensor]:
     """Move along the exact fits to one of less |W|^2."""
     shortest, window, slow = 1e-4, 10, 1e-5  # it ends where `window` steps gain less than `slow`, relative
     current, sizes, length = list(weights), [_size(weights)], 1.0

@@ -213,10 +213,8 @@ class _Trainer:
     def __init__(self, problem: Problem, starts: Sequence[Weights], options: TrainerOptions) -> None:
         self._widths = [[len(W) for W in weights[:-1]] for weights in starts]
         self._members = buckets(problem, self._widths, LARGEST)
-        self._groups = [
-            _Group(problem, [self._widths[i] for i in members], [starts[i] for i in members], options)
-            for members in self._members
-        ]
+        chosen = [([self._widths[i] for i in members], [starts[i] for i in members]) for members in self._members]
+        self._groups = [_Group(problem, *group, options) for group in chosen]
         self.curves: list[list[float]] = []  # seconds and the lowest cost of each network so far, after each round
 
     def ends(self) -> list[tuple[list[Tensor], bool]]:

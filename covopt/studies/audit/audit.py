@@ -225,11 +225,9 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
     if stored is not torch.float64:
         coarse = [W.to(stored).double() for W in end]
         exact = all(torch.equal(*pair) for pair in zip(coarse, end, strict=True))
-        audit.rounded = (
-            (audit.descended_loss, audit.left)
-            if exact
-            else (evaluate(problem, coarse).total, residuals_of(problem, coarse))
-        )
+        audit.rounded = audit.descended_loss, audit.left
+        if not exact:
+            audit.rounded = evaluate(problem, coarse).total, residuals_of(problem, coarse)
     if audit.interrupted:
         options = replace(options, budget=Budget(0.0))
     proved = audit.reference.lower, audit.reference.certificate

@@ -110,11 +110,7 @@ class Audit(Answer, ExaminedNetwork):
         network, if one was found), at.npz and orbits.npz (the inputs, if they were given) and the solver's run,
         `solution`.
         """
-        networks = {
-            record.NETWORK: self.weights,
-            DESCENDED: self.descended or None,
-            BETTER: self.escape,
-        }
+        networks = {record.NETWORK: self.weights, DESCENDED: self.descended or None, BETTER: self.escape}
         inputs = {AT: self.at, ORBITS: self.orbits}
         return {
             **{name: record.archive(partial(named, W)) for name, W in networks.items() if W is not None},

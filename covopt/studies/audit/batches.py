@@ -85,8 +85,7 @@ class Batches:
 
 def batches_of(problem: Problem, weights: Weights, training: Training) -> Batches:
     """Compute the effects of batches on this network; raise a ProblemError for the loss `interpolate`."""
-    noises = batch_noise(problem, weights, training.batch_size)
-    entries = [(noise, noise.summary()) for noise in noises]
+    entries = [(noise, noise.summary()) for noise in batch_noise(problem, weights, training.batch_size)]
     by_layer = [None if entry is None else {**entry, "residual": noise.residual} for noise, entry in entries]
     return Batches(training, training.kept(problem.lam), by_layer)
 

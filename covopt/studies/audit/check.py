@@ -95,9 +95,8 @@ def _complaints(s: Summary, directory: Path, solution: Summary, result: Result, 
 def _audit(s: Summary, reference: Result, weights: list[Tensor], directory: Path) -> Audit:
     """Return the audit with the stated losses and reports of searches, and the rest from the networks."""
     problem = reference.problem.double()
-    end, better = (
-        weights_of(read_npz(directory / file)) if (directory / file).is_file() else [] for file in (DESCENDED, BETTER)
-    )
+    files = directory / DESCENDED, directory / BETTER
+    end, better = (weights_of(read_npz(file)) if file.is_file() else [] for file in files)
     stored, slope = getattr(torch, s["stored"]), problem.activation.slope
     rounded = None
     if stored is not torch.float64:

@@ -81,11 +81,7 @@ LEAST = 0.4
 
 
 def examine(
-    problem: Problem,
-    weights: Weights,
-    end: Weights,
-    proved: tuple[float | None, Certificate],
-    options: SolveOptions,
+    problem: Problem, weights: Weights, end: Weights, proved: tuple[float | None, Certificate], options: SolveOptions
 ) -> tuple[list[LayerAudit], list[list[Tensor] | None]]:
     """Examine each hidden layer: its neurons in the network, and what it lacks at the end of further training.
 

@@ -194,8 +194,7 @@ def _off_kinks(
 
 def _bottleneck(least: Float[Tensor, "N r"], weights: Weights, norm: float) -> Bottleneck | None:
     """Return Theorem 6 at its tightest k and sample; every sample counts, on kinks too."""
-    depth = len(weights)
-    gains = (depth + 2.0 * least).clamp_min(0.0)
+    gains = (len(weights) + 2.0 * least).clamp_min(0.0)
     best = float(gains.sum(dim=1).max())
     row = int(gains.sum(dim=1).argmax())
     k = int((gains[row] > 0.0).sum())

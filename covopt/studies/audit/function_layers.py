@@ -35,11 +35,7 @@ class FunctionLayer:
 
 
 def layers_of(
-    problem: Problem,
-    weights: Weights,
-    passage: Passage,
-    k: int | None,
-    orbits: Float[Tensor, "N n0"] | None,
+    problem: Problem, weights: Weights, passage: Passage, k: int | None, orbits: Float[Tensor, "N n0"] | None
 ) -> list[FunctionLayer]:
     """Measure each layer of a network at N samples; the bottleneck has k ones, `orbits` are the transformed samples."""
     balanced = in_balance(weights)

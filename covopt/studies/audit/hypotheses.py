@@ -16,6 +16,7 @@ from covopt.model.biases import PENALISED
 from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, gradient
+from covopt.runtime.loop import Stop
 from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.training.homotopy import HomotopyOptions
 from covopt.studies.audit.verdicts import part
@@ -39,7 +40,7 @@ class Possibility:
     weights: list[Tensor]  # the same function in the weights of that problem
 
 
-def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, stop: Callable[[], bool]) -> str:
+def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, stop: Stop) -> str:
     """Name the problem that the network may have been trained for; empty if none stands out.
 
     The loss of the audited problem has a penalty; further training lowers it by `gain`, relative to the cost.
@@ -63,7 +64,7 @@ def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, st
     )
 
 
-def _gain(other: Possibility, stop: Callable[[], bool]) -> float:
+def _gain(other: Possibility, stop: Stop) -> float:
     before = evaluate(other.problem, other.weights).total
     if not 0.0 < before < torch.inf:
         return torch.inf

@@ -61,8 +61,7 @@ def jacobians(
         DataError: the network cannot be read.
         ProblemError: the inputs do not fit the network, or float64 cannot hold the Jacobians.
     """
-    passage = _passage(net, X, bias, activation)
-    return _array(torch.cat([J.plain() for J in passage.jacobians()]))
+    return _array(torch.cat([J.plain() for J in _passage(net, X, bias, activation).jacobians()]))
 
 
 @fitted

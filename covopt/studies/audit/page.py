@@ -128,10 +128,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
                 *([f"Batches {text}."] if (text := audit_words.batches(s)) else []),
                 LEGEND,
             ],
-            tables=[
-                Table("Hidden layers", columns, rows),
-                Table("Matrices of weights", ["", *measured], matrices),
-            ],
+            tables=[Table("Hidden layers", columns, rows), Table("Matrices of weights", ["", *measured], matrices)],
         ),
         Section("Trainings", tables=[Table("The best is the network", ["", "cost"], trained)] if trained else []),
         Section("The network", pictures=parts.network(audited, origin)),
@@ -183,14 +180,11 @@ def _function(s: Summary) -> list[Section]:
     shown = [key for key in names if any(layer[key] is not None for layer in measured["layers"])]
     measures = [[layer["layer"], *(layer[key] for key in shown)] for layer in measured["layers"]]
     tables = [Table("Each layer", ["layer", *(names[key] for key in shown)], measures)]
-    for key, caption in (
-        ("singular_values", "Singular values of A_l"),
-        ("activation_values", "Singular values of Z_l / √N"),
-    ):
+    for key, matrix in (("singular_values", "A_l"), ("activation_values", "Z_l / √N")):
         rows = [(layer["layer"], [float(f"{s:.3g}") for s in layer[key] or []]) for layer in measured["layers"]]
         most = max(len(values) for _, values in rows)
         filled = [[number, *values, *[None] * (most - len(values))] for number, values in rows]
-        tables.append(Table(caption, ["layer", *map(str, range(1, most + 1))], filled))
+        tables.append(Table(f"Singular values of {matrix}", ["layer", *map(str, range(1, most + 1))], filled))
     statements = [[statement["source"], line_of(statement)] for statement in measured["statements"]]
     tables.append(Table("Statements of the papers on this network", ["statement", "here"], statements))
     drawn = spectra(measured)

@@ -77,8 +77,7 @@ class Network:
             raise Void(f"the Jacobian at some sample has a rank below {self.k}")
         products = torch.stack([torch.linalg.svdvals(A)[: self.k].log().sum() for A in self.A]).cumsum(dim=0)
         gains = float(products.max()) - self.logs[:, : self.k].sum(dim=1)
-        logs = self.passage.kernel_trace + (2.0 / self.k) * gains
-        return float(logs.exp().mean()) / self.k
+        return float((self.passage.kernel_trace + (2.0 / self.k) * gains).exp().mean()) / self.k
 
 
 def statements_of(

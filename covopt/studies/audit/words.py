@@ -191,10 +191,7 @@ def function_pairs(s: Summary) -> Pairs:
         ("nonlinearity", f"{_list(hidden, 'nonlinearity')}  (|Z - sigma(Z)| / |Z| of Z_1 ... Z_(L-1))"),
         ("orbits", _orbits(layers)),
     ]
-    return [
-        *((label, text) for label, text in lines if text),
-        *((s["source"], line_of(s)) for s in audit["statements"]),
-    ]
+    return [*(line for line in lines if line[1]), *((s["source"], line_of(s)) for s in audit["statements"])]
 
 
 def function_sentences(s: Summary) -> list[str]:
@@ -276,13 +273,10 @@ def _orbits(layers: Sequence[Summary]) -> str:
 
 
 def _list(layers: Sequence[Summary], name: str) -> str:
-    """Numbers layer by layer."""
     return _numbers([layer[name] for layer in layers])
 
 
 def _numbers(values: Sequence[float | None]) -> str:
     """Numbers in a row, several equal ones once."""
-    runs = [
-        (text, len(list(run))) for text, run in groupby("-" if value is None else f"{value:.2g}" for value in values)
-    ]
+    runs = [(text, len(list(run))) for text, run in groupby("-" if x is None else f"{x:.2g}" for x in values)]
     return ", ".join(text if count == 1 else f"{text} ({count} times)" for text, count in runs)

@@ -45,9 +45,7 @@ class Contender:
     @property
     def starts(self) -> list[float]:
         """The costs of all its starts; of its one network where it makes no starts."""
-        if self.result is None:
-            return []
-        return self.result.starts or [self.result.cost]
+        return [] if self.result is None else self.result.starts or [self.result.cost]
 
     def summary(self) -> dict[str, object]:
         """Return the result's JSON with `median` and `starts`, or the reason why there is none."""
@@ -103,12 +101,9 @@ class Comparison(Answer):
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt compare`; unknown or unproved values are None."""
         best = self.best
-        return {
-            "best": record.known(best.cost),
-            "method": best.method,
-            "lower": record.known(self.lower),
-            "methods": [contender.summary() for contender in self.contenders],
-        }
+        methods = [contender.summary() for contender in self.contenders]
+        cost, lower = record.known(best.cost), record.known(self.lower)
+        return {"best": cost, "method": best.method, "lower": lower, "methods": methods}
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of history.csv and figure.png, and of each method's run in a directory of its own."""

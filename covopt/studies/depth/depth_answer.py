@@ -93,8 +93,7 @@ class Family:
 
     def summary(self) -> dict[str, object]:
         """Return the entries for JSON."""
-        lines = [{"depth": d, "cost": c} for d, c in self.curve]
-        return {"rank": self.rank, "curve": lines}
+        return {"rank": self.rank, "curve": [{"depth": d, "cost": c} for d, c in self.curve]}
 
 
 @dataclass(frozen=True, repr=False)
@@ -291,6 +290,4 @@ def _least_rank(result: Result) -> float:
 def _spread(result: Result) -> float:
     """Return how far the best start lies below the second best; 0 at a proved minimum."""
     starts = sorted(cost for cost in result.starts if math.isfinite(cost))
-    if result.status is Status.OPTIMAL or len(starts) < 2:
-        return 0.0
-    return starts[1] - starts[0]
+    return 0.0 if result.status is Status.OPTIMAL or len(starts) < 2 else starts[1] - starts[0]

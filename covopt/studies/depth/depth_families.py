@@ -169,8 +169,7 @@ def _joined(line: Problem) -> list[Tensor] | None:
     if not 2 <= len(t) <= JOINED or line.activation.slope != 0.0:
         return None
     Y = line.Y[torch.from_numpy(firsts)]
-    steps = torch.from_numpy(np.diff(t)).to(Y)[:, None]
-    slopes = (Y[1:] - Y[:-1]) / steps
+    slopes = (Y[1:] - Y[:-1]) / torch.from_numpy(np.diff(t)).to(Y)[:, None]
     bends = torch.cat([slopes[:1], slopes[1:] - slopes[:-1]])
     starts = torch.from_numpy(t[:-1]).to(Y)[:, None]
     into = torch.cat([torch.ones_like(starts), -starts / line.bias(0)], dim=1)

@@ -152,8 +152,7 @@ def _spread_in_angle(Y: Float[Tensor, "N m"], missed: float) -> bool:
     largest = int(sizes.argmax())
     moved = missed * math.sqrt(Y.shape[1])
     far = sizes > 2.0 * moved
-    units = Y[far] / sizes[far, None]
-    apart = (units - Y[largest] / sizes[largest]).norm(dim=1)
+    apart = (Y[far] / sizes[far, None] - Y[largest] / sizes[largest]).norm(dim=1)
     # The chord of the angle; each target turns by at most asin(moved / size), at most pi / 2 times that.
     turns = 0.5 * math.pi * moved * (1.0 / sizes[far] + 1.0 / float(sizes[largest]))
     return bool((apart > turns + 2.0**-40).any()) if float(sizes[largest]) > 2.0 * moved else False
@@ -224,8 +223,7 @@ def _fitted(
         low = value - (np.maximum(map_of, 0.0) @ spread[mask])
         high = value + (np.maximum(-map_of, 0.0) @ spread[mask])
         ends = np.array([np.minimum(ends[0], low[:2]), np.maximum(ends[1], high[:2])])
-    residuals = y - _powers(L, TERMS) @ best
-    rms = float(np.sqrt(np.mean(residuals**2)))
+    rms = float(np.sqrt(np.mean((y - _powers(L, TERMS) @ best) ** 2)))
     size = abs(best[0]) + abs(best[1]) / L[0] + 1.0
     good = rms <= ROUGH * size + float(spread.max()) and _agrees(L, y, float(best[1]), spread)
     R1, R2 = ((float(best[i]), float(ends[0, i]), float(ends[1, i])) for i in (0, 1))

@@ -95,10 +95,8 @@ def depth(
     weighted_objective = {**objective, "sample_weight": first.weight}
     problems = {L: make_problem(first.X, first.Y, depth=L, **weighted_objective).double() for L in chosen}
     earlier = _known(init, problems)
-    within = budget.part(SEARCHING)
-    search = DepthSearch(
-        problems, objective | effort, within, budget, callback, {} if earlier is None else earlier.results
-    )
+    within, results = budget.part(SEARCHING), {} if earlier is None else earlier.results
+    search = DepthSearch(problems, objective | effort, within, budget, callback, results)
     for family in [] if earlier is None else earlier.families:
         search.families[family.rank] = {d: m for d, m in family.members.items() if d in problems}
     shallow = [L for L in chosen if L <= ENDS] or chosen[:1]

@@ -69,9 +69,8 @@ def spectra_panel(axes: Axes, spectra: Mapping[int, Sequence[Float[np.ndarray, "
         for place in range(min(most, 8)):
             line = [s[place] if place < len(s) else np.nan for s in values]
             at = np.arange(1, depth + 1) / depth
-            axes.plot(
-                at, line, ".-", color=color, linewidth=0.8, markersize=4, label=f"L = {depth}" if not place else None
-            )
+            label = None if place else f"L = {depth}"
+            axes.plot(at, line, ".-", color=color, linewidth=0.8, markersize=4, label=label)
     axes.axhline(1.0, color=GUIDE_COLOR, linewidth=0.8, zorder=0)
     axes.set_ylim(bottom=0.0)
     dress(axes, "layer, l / L", "singular values of the weights", legend=True)
@@ -95,6 +94,5 @@ def _top(costs: Float[np.ndarray, " n"]) -> float:
     """Return the top of the scale: above the costs, without those far above the others."""
     if not len(costs):
         return 1.0
-    middle = float(np.median(costs))
-    near = costs[costs <= FAR * middle]
+    near = costs[costs <= FAR * float(np.median(costs))]
     return 1.12 * float(near.max()) if float(near.max()) > 0.0 else 1.0

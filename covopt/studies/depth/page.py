@@ -81,8 +81,7 @@ def _layer_pictures(directory: Path, s: Summary) -> list[Any]:
     solved = [p["depth"] for p in s["curve"] if p["cost"] is not None]
     if not solved:
         return []
-    places = np.unique(np.linspace(0, len(solved) - 1, DRAWN).round().astype(int))
-    chosen = [solved[place] for place in places]
+    chosen = [solved[place] for place in np.unique(np.linspace(0, len(solved) - 1, DRAWN).round().astype(int))]
     arrays = read_npz(directory / "spectra.npz")
     spectra = {L: [arrays[f"d{L}_A{layer}"] for layer in range(1, L + 1)] for L in chosen}
     lines = {p["depth"]: p["nonlinearity"] for p in s["curve"] if p["depth"] in chosen}

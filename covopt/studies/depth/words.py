@@ -13,10 +13,7 @@ COLUMNS = (
     *("depth", "cost", "lower bound", "certificate", "per layer", "slope"),
     *("dimension", "affine dimension", "bottleneck", "from"),
 )
-KEYS = (
-    *("depth", "cost", "lower", "certificate", "per_layer", "slope"),
-    *("dimension", "affine_dimension", "bottleneck", "source"),
-)
+KEYS = "depth cost lower certificate per_layer slope dimension affine_dimension bottleneck source".split()
 """The entries of a depth that tables show, and their names there."""
 
 

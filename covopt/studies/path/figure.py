@@ -27,9 +27,8 @@ PANELS: dict[str, Lines] = {
 def plot(axes: Axes, s: Summary, label: str = "cost") -> None:
     """Draw one panel, with a legend if more than one of its lines is known, and the picked lam."""
     lines, logarithmic = PANELS[label], "width" not in label
-    values = {
-        key: np.array([p[key] for p in s["points"]], dtype=np.float64) for key in ("lam", *(key for _, key, _ in lines))
-    }
+    keys = ["lam", *(key for _, key, _ in lines)]
+    values = {key: np.array([p[key] for p in s["points"]], dtype=np.float64) for key in keys}
     drawn = [(name, values[key], color) for name, key, color in lines if np.isfinite(values[key]).any()]
     for name, column, color in drawn:
         style = "--" if color == BOUND_COLOR else "-"

@@ -207,9 +207,8 @@ def _free_ends(problem: Problem, seconds: float, seed: int) -> tuple[float, floa
         answer, off_space = strongest(problem, A), distance(problem, orthogonal(problem, A))
         low, high = float(answer.values[0]), widened(problem, off_space, answer.upper_bound)
     else:
-        neuron = best_neuron(
-            problem.X, problem.activation, A / A.norm(), rows_of(problem.X[:0], A[:0, 0]), FREE_ASCENTS, seed
-        )
+        none = rows_of(problem.X[:0], A[:0, 0])
+        neuron = best_neuron(problem.X, problem.activation, A / A.norm(), none, FREE_ASCENTS, seed)
         low = 0.0 if neuron is None else neuron[2] * float(A.norm())
         high = proved_maximum(problem, A, seconds, low, NEAR)
     return max(0.0, low * (1.0 - ROUNDING) - off), high + off
@@ -283,9 +282,7 @@ def _proved(problem: Problem, Lambda: Float[Tensor, "N m"], budget: Budget) -> f
     if ConeTree.applies(two_layers):
         limit = budget.remaining()
         return branch_and_bound(Xt, sigma, Lambda, target=aim, time_limit=limit, starts=maxima.directions).upper_bound
-    if Relaxation.applies(two_layers):
-        return relaxed_maximum(Xt, sigma, Lambda, aim, budget)
-    return math.inf
+    return relaxed_maximum(Xt, sigma, Lambda, aim, budget) if Relaxation.applies(two_layers) else math.inf
 
 
 def _norms_of(problem: Problem) -> Maximum:

@@ -22,14 +22,12 @@ CURVE = (
 def page(directory: Path, name: str, s: Summary) -> Page:
     """Return the report of a stored run."""
     origin = provenance.read_origin(directory)
-    one = dict(s) | {"lam": s["points"][0]["lam"]}
+    first, last = s["points"][0]["lam"], s["points"][-1]["lam"]
+    asked = words.question(dict(s) | {"lam": first}).replace(f"λ = {first:g}", f"λ from {first:.4g} to {last:.4g}")
     return Page(
         kind="path",
         data=record.data_of(s),
-        question="What does λ change? "
-        + words.question(one).replace(
-            f"λ = {one['lam']:g}", f"λ from {one['lam']:.4g} to {s['points'][-1]['lam']:.4g}"
-        ),
+        question=f"What does λ change? {asked}",
         answer=re.sub(r"\blam\b", "λ", path_words.answer(s), flags=re.IGNORECASE),
         notes=[path_words.ended(s).capitalize() + "."],
         facts=_facts(s),
@@ -58,5 +56,4 @@ def _picture(s: Summary, label: str) -> svg.Picture:
 
 def _table(s: Summary) -> Table:
     columns = ["λ", "cost", "lower bound", "certificate", "fit", "norm |W|²", "width", "held-out loss"]
-    rows = [row_of(p, path_words.KEYS) for p in s["points"]]
-    return Table("The lowest cost found at each λ", columns, rows)
+    return Table("The lowest cost found at each λ", columns, [row_of(p, path_words.KEYS) for p in s["points"]])

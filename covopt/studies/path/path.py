@@ -238,9 +238,7 @@ def _values(lams: Sequence[float] | None, ratio: float, points: int) -> list[flo
         raise ProblemError(f"points is {shown(points)}; give a whole number from 1 to {MOST}.")
     if not 0.0 < as_number(ratio, "ratio") < 1.0:
         raise ProblemError(f"ratio is {shown(ratio)}; give a number between 0 and 1.")
-    if lams is None:
-        return None
-    return read_strengths(lams)
+    return None if lams is None else read_strengths(lams)
 
 
 def _known(init: Path | None, problem: Problem) -> Path | None:

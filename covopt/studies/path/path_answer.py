@@ -147,18 +147,9 @@ class Path(Drawn):
         points: list[dict[str, object]] = []
         for place, point in enumerate(self.points):
             lower, certificate = self.proved(point)
-            points.append(
-                {
-                    "lam": point.lam,
-                    "cost": point.cost.total,
-                    "fit": point.cost.fit,
-                    "norm": point.cost.norm,
-                    "width": point.width,
-                    "lower": lower,
-                    "certificate": str(certificate),
-                    "test": record.known(self.tests[place]) if self.tests else None,
-                }
-            )
+            cost, test = point.cost, record.known(self.tests[place]) if self.tests else None
+            numbers = {"lam": point.lam, "cost": cost.total, "fit": cost.fit, "norm": cost.norm, "width": point.width}
+            points.append({**numbers, "lower": lower, "certificate": str(certificate), "test": test})
         end = self.end
         return {
             "lam_max": [record.known(bound) for bound in self.lam_max],

@@ -63,8 +63,7 @@ class Point:
     def of(result: Result) -> Point:
         """Return the point of a solve."""
         p, r = result.problem, result
-        cost = evaluate(p, r.weights)
-        return Point(p.lam, r.weights, cost, r.lower, r.certificate, r.proof, r.status)
+        return Point(p.lam, r.weights, evaluate(p, r.weights), r.lower, r.certificate, r.proof, r.status)
 
     @property
     def width(self) -> int:

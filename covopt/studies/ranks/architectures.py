@@ -198,9 +198,7 @@ class Residual(Normalised):
     def _combined(self, problem: Problem, layer: int, Z: Float[Tensor, "*b N n"], stream: Tensor) -> State:
         if layer == problem.depth or layer == 1:
             return Z, Z
-        if layer % 2 == 0:
-            return problem.activation(Z), stream
-        return stream + Z, stream + Z
+        return (problem.activation(Z), stream) if layer % 2 == 0 else (stream + Z, stream + Z)
 
 
 class _DifferentiatedBatch(Batch):

@@ -70,9 +70,7 @@ def _verdicts(s: Summary) -> tuple[list[str], list[list[object]]]:
 def _in_python(s: Summary, run: str) -> str:
     """Return the call that trains these networks again, or that audits the given one."""
     cells = s["cells"]
-    varied = {
-        key: list(dict.fromkeys(cell[key] for cell in cells)) for key in ("lam", "batch_size", "rate", "momentum")
-    }
+    varied = {k: list(dict.fromkeys(cell[k] for cell in cells)) for k in ("lam", "batch_size", "rate", "momentum")}
     options: dict[str, Any] = {key: values[0] if len(values) == 1 else values for key, values in varied.items()}
     options |= {key: s[key] for key in ("loss", "bias", "activation", "tolerance", "seed")}
     loading = ""

@@ -100,10 +100,8 @@ class Ranks(Answer):
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt ranks`; unknown or unproved values are None."""
         p = self.problem
-        references = [
-            {"run": f"references/{place}", **reference.summary()}
-            for place, reference in enumerate(self.references.values(), start=1)
-        ]
+        places = enumerate(self.references.values(), start=1)
+        references = [{"run": f"references/{place}", **reference.summary()} for place, reference in places]
         layers = {lam: reference.layers for lam, reference in self.references.items()}
         return {
             "data": self.data,

@@ -49,8 +49,7 @@ class LayerRanks:
         """Return the entries for JSON; the tails are relative to |W|, of ranks from 0 to full."""
         size = ranks.frobenius(self.values)
         tails = [ranks.tail(self.values / size, r) if size > 0.0 else 0.0 for r in range(len(self.values) + 1)]
-        facts = {name: value for name, value in vars(self).items() if name != "values"}
-        return plain(facts | {"tail": tails})
+        return plain({name: value for name, value in vars(self).items() if name != "values"} | {"tail": tails})
 
 
 def audit_ranks(

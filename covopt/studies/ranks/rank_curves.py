@@ -28,9 +28,8 @@ def panels(
             present = {key: values[points["kept"] > 0.0] for key, values in points.items()}
             epochs.append(Line(name, points["epochs"], points["rank"], "-", color))
             retained.append(Line(name, present["kept"], present["rank"], "-", color))
-            dashed.append(
-                Line("" if color else "initialisation alone", present["kept"], present["predicted"], "--", color)
-            )
+            alone = "" if color else "initialisation alone"
+            dashed.append(Line(alone, present["kept"], present["predicted"], "--", color))
         shown += [
             Panel("Against epochs", "epochs", up, epochs, logarithmic="x", counted="y"),
             Panel("Against what remains", "retained fraction", up, [*retained, *dashed], logarithmic="x", counted="y"),

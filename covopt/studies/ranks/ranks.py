@@ -222,7 +222,6 @@ class _Request:
         return settings
 
     def _steps(self, problem: Problem, decay: Decay, size: int) -> int:
-        """Return the number of steps of a setting."""
         ((name, value),) = self.until.items()
         if name == "steps":
             return _whole(value, "number of steps", 0)

@@ -153,10 +153,8 @@ class _Trainer:
     """The iteration of the loop: a round advances the first group that is not finished."""
 
     def __init__(self, task: _Task, starts: Sequence[Weights], options: Sequence[Setting]) -> None:
-        self._groups = [
-            _Group(task, members, [starts[i] for i in members], [options[i] for i in members])
-            for members in _grouped(starts, options)
-        ]
+        groups = _grouped(starts, options)
+        self._groups = [_Group(task, own, [starts[i] for i in own], [options[i] for i in own]) for own in groups]
 
     def networks(self) -> list[Descended]:
         """Return the networks in the order of the starts."""
@@ -202,13 +200,7 @@ class _Group:
     `cost` is the lowest at the last record; the group is finished when nothing is left to do.
     """
 
-    def __init__(
-        self,
-        task: _Task,
-        members: list[int],
-        starts: Sequence[Weights],
-        options: Sequence[Setting],
-    ) -> None:
+    def __init__(self, task: _Task, members: list[int], starts: Sequence[Weights], options: Sequence[Setting]) -> None:
         self.members, self._task, problem = members, task, task.problem
         ends = [option.steps or 0 for option in options]
         self.batch_size, self.last = options[0].batch_size or 0, max(ends)

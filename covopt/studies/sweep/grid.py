@@ -32,18 +32,11 @@ SOLVE, RANKS = "solve", "ranks"
 """The tasks of a sweep. `task` names one, or, as an option of the data, the kind of targets."""
 SOURCE = ("data", "target", "task", "rows", "shuffle", "scale", "data_dir")
 """The options of a cell's data."""
-_COUNTS = (
-    *("rows", "shuffle", "depth", "max_iterations", "width", "max_width", "starts", "seed", "batch_size", "steps"),
-)
-_NUMBERS = (
-    *("lam", "bias", "gap", "tol", "time_limit", "rate", "momentum", "kept", "epochs", "tolerance", "reference"),
-)
+_COUNTS = "rows shuffle depth max_iterations width max_width starts seed batch_size steps".split()
+_NUMBERS = "lam bias gap tol time_limit rate momentum kept epochs tolerance reference".split()
 _TYPES = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(_NUMBERS, float), "nesterov": bool}
 """The types of options that are no texts."""
-_WORDS = {
-    **{"scale": SCALES, "task": TASKS, "method": METHODS, "certify": CERTIFY},
-    "architecture": tuple(ARCHITECTURES),
-}
+_WORDS = {"scale": SCALES, "task": TASKS, "method": METHODS, "certify": CERTIFY, "architecture": tuple(ARCHITECTURES)}
 _KINDS = {str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -94,10 +87,7 @@ def make_grid(spec: dict[str, object]) -> Grid:
             raise ProblemError(f"{shown(name)} is no option of a sweep; {hint}.")
     if "data" not in spec:
         raise ProblemError('The sweep names no data; give data = "digits", or another name or file.')
-    axes = [
-        [value if name in own else _checked(name, value) for value in _listed(name, value)]
-        for name, value in spec.items()
-    ]
+    axes = [[v if name in own else _checked(name, v) for v in _listed(name, value)] for name, value in spec.items()]
     most = 1_000_000
     if math.prod(len(axis) for axis in axes) > most:
         raise ProblemError(f"The grid has more than {most:,} cells; give shorter lists, or several sweeps.")

@@ -112,9 +112,8 @@ def _split(weights: Weights, widths: Sequence[int], seed: int) -> list[Tensor]:
         incoming, outgoing = incoming.clone(), outgoing.clone()
         incoming[largest] = halves + turn
         outgoing[largest] *= math.sqrt(0.5)
-        current = with_parts(
-            current, layer, torch.cat([incoming, halves - turn]), torch.cat([outgoing, outgoing[largest]])
-        )
+        wider = torch.cat([incoming, halves - turn]), torch.cat([outgoing, outgoing[largest]])
+        current = with_parts(current, layer, *wider)
     return current
 
 
@@ -149,8 +148,7 @@ def _cheapest(problem: Problem, weights: Weights, layer: int, excess: int) -> li
     """Drop the small neuron whose loss costs least; far above the target, drop several."""
     if excess > LOOKED_AT:
         return _smallest(problem, weights, layer, excess - LOOKED_AT)
-    order = _sizes(weights, layer).argsort(stable=True)[:LOOKED_AT]
-    without = [_dropped(weights, layer, k) for k in order]
+    without = [_dropped(weights, layer, k) for k in _sizes(weights, layer).argsort(stable=True)[:LOOKED_AT]]
     return min(without, key=lambda network: evaluate(problem, network).total)
 
 

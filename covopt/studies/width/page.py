@@ -18,9 +18,8 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     solution, result = record.read_summary(directory / record.SOLUTION), stored.load(directory / record.SOLUTION)
     level = s["level"]
     rows = [[_widths(p["width"]), p["cost"], percent_above(p["cost"], level)] for p in s["curve"]]
-    starts = [
-        [f"{100 * float(eps):g} %", *s["start"][eps], s["estimate"][eps], *s["reasons"][eps]] for eps in s["start"]
-    ]
+    estimate, why = s["estimate"], s["reasons"]
+    starts = [[f"{100 * float(eps):g} %", *ends, estimate[eps], *why[eps]] for eps, ends in s["start"].items()]
     starts.append(["0 (exactly)", *s["exact_start"], None, *s["reasons"]["0"]])
     columns = ["above the minimum", "needed", "enough", "best found", "why needed", "why enough"]
     text = (

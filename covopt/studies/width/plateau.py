@@ -121,10 +121,7 @@ class Plateau(Drawn):
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt plateau`; unknown or unproved values are None."""
         question = self.result.summary()
-        keys = (
-            *("depth", "bias", "loss", "lam", "activation", "data", "scale", "targets", "shuffle", "rows", "weighted"),
-            "seed",
-        )
+        keys = "depth bias loss lam activation data scale targets shuffle rows weighted seed".split()
         return {
             "level": record.known(self.level),
             "lower": record.known(self.lower),

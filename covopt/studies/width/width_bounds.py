@@ -143,8 +143,7 @@ def covariance_rank(problem: Problem, time_limit: float, seed: int = 0) -> CPRan
 
 def _fractions(M: NDArray[np.float64]) -> tuple[NDArray[np.object_], int]:
     """Return (whole numbers, q) whose quotient is M."""
-    unit = max((float(entry).as_integer_ratio()[1] for entry in M.flat), default=1)
-    return rational.integers(M), unit
+    return rational.integers(M), max((float(entry).as_integer_ratio()[1] for entry in M.flat), default=1)
 
 
 def _root(X: NDArray[np.float64], Y: NDArray[np.float64]) -> tuple[NDArray[np.float64], bool]:

@@ -146,9 +146,8 @@ class WidthSearch(Continuation[int, list[Point]]):
         for n in widths:
             count = self._draws(n)
             multiplications = count * work(self.problem, self._widths(n))
-            full = (
-                load + multiplications > MOST_WORK or crowd + count > MOST_STARTS or newton.has_newton(self.problem, n)
-            )
+            full = load + multiplications > MOST_WORK or crowd + count > MOST_STARTS
+            full = full or newton.has_newton(self.problem, n)
             if group and full:
                 yield group
                 group, load, crowd = [], 0.0, 0
@@ -158,8 +157,7 @@ class WidthSearch(Continuation[int, list[Point]]):
 
     def _advance(self, group: Sequence[int]) -> bool:
         """Descend from all starts of these widths; polish and offer the best of each width."""
-        drawn = [start for n in group for start in self._drawn(n)]
-        explored = self._descended(drawn, EXPLORE)
+        explored = self._descended([start for n in group for start in self._drawn(n)], EXPLORE)
         selected = [c for n in group for c in _cheapest(explored, n, max(POLISHED, self._draws(n) // KEPT))]
         near = [start for n in group if not self.budget.spent() for start in self._near(n)]
         refined = self._descended([*near, *selected], REFINE)
@@ -247,9 +245,8 @@ class WidthSearch(Continuation[int, list[Point]]):
             candidates += [Point(n, "narrower", network) for network in made]
         if n in self.best:
             own = self.best[n][0].weights
-            made = neighbours.exchanged(self._smooth, own, widths, seed, layer) + (
-                [own] if self._is_fresh(n, n) else []
-            )
+            made = neighbours.exchanged(self._smooth, own, widths, seed, layer)
+            made += [own] if self._is_fresh(n, n) else []
             candidates += [Point(n, "exchange", network) for network in made if neighbours.fits(network, widths)]
         return candidates
 
@@ -328,9 +325,7 @@ class WidthSearch(Continuation[int, list[Point]]):
 
 def widths_at(solved: list[int], layer: int | None, n: int) -> list[int]:
     """Return the hidden widths at n: all n, or the solver's with n in the layer."""
-    if layer is None:
-        return [n] * len(solved)
-    return [*solved[: layer - 1], n, *solved[layer:]]
+    return [n] * len(solved) if layer is None else [*solved[: layer - 1], n, *solved[layer:]]
 
 
 def _cheapest(candidates: Sequence[Point], n: int, count: int) -> list[Point]:
