@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE, RankRule, thin
 from covopt.model.problem import Problem
+from covopt.runtime.loop import Stop
 from covopt.solvers.checkpoint import Facts
 from covopt.solvers.shallow.master import Master, Mixture
 from covopt.solvers.shallow.newton import hessians, refine
@@ -55,9 +56,7 @@ class Datafit(ABC):
         return True
 
     @abstractmethod
-    def solve(
-        self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool]
-    ) -> Mixture:
+    def solve(self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], tolerance: float, stop: Stop) -> Mixture:
         """Solve the master from eta; `Lambda` of the result is the dual point of the true loss."""
 
     @abstractmethod
@@ -90,7 +89,7 @@ class Datafit(ABC):
         return math.inf
 
     def completed(
-        self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], stop: Callable[[], bool]
+        self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], stop: Stop
     ) -> tuple[Int[Tensor, " k"], Float[Tensor, "k m"], Float[Tensor, " m"]] | None:
         """Return an exact fit of small sum_k |v_k| with these features: places, outputs and bias; None if none fits.
 
@@ -125,7 +124,7 @@ class LeastSquaresDatafit(Datafit):
         """Make the loss sum_i |F_i - T_i|^2 / mu_i, mu_i = mu / w_i."""
         self._targets, self._used, self._weights = targets, mu, _mu(self._problem, mu)
 
-    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Stop) -> Mixture:
         problem = self._problem
         return Master(Phi, self._targets, self._weights, problem.bias(1), problem.spread).solve(eta, tolerance, stop)
 
@@ -176,7 +175,7 @@ class MultiplierDatafit(LeastSquaresDatafit):
         self._multiplier, self._residual = torch.zeros_like(problem.Y), torch.inf
         self._aim_at(problem.Y, self._mu)
 
-    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Stop) -> Mixture:
         problem = self._problem
         self._aim_at(problem.Y + _mu(problem, self._mu - self._last)[:, None] * self._multiplier, self._mu)
         mixture = super().solve(Phi, eta, tolerance, stop)
@@ -251,7 +250,7 @@ class ExactDatafit(MultiplierDatafit):
         close = self.nearly * self._problem.spread.norm(self._problem.Y)
         return self._residual if self._residual <= close else math.inf
 
-    def completed(self, Phi: Tensor, eta: Tensor, stop: Callable[[], bool]) -> tuple[Tensor, Tensor, Tensor] | None:
+    def completed(self, Phi: Tensor, eta: Tensor, stop: Stop) -> tuple[Tensor, Tensor, Tensor] | None:
         Y, beta, faint = self._problem.Y, self._problem.bias(1), 1e-13
         places = torch.arange(len(eta), device=eta.device)
         for most, turns in self.reweighings:
@@ -286,7 +285,7 @@ class ConvexDatafit(Datafit):
         self._stiffness = 1.0
         self._F, self._cost = torch.zeros_like(problem.Y), torch.inf
 
-    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Stop) -> Mixture:
         problem = self._problem
         mixture, best = None, None
         for _ in range(self.models):
@@ -335,7 +334,7 @@ class ConvexDatafit(Datafit):
         targets = F - problem.gradient_at(F) / rho[:, None]
         return targets, 2.0 * problem.lam / rho
 
-    def _refined(self, Phi: Tensor, mixture: Mixture, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+    def _refined(self, Phi: Tensor, mixture: Mixture, tolerance: float, stop: Stop) -> Mixture:
         """Minimise the loss itself over the outputs of the neurons that a model's minimum uses."""
         problem, used = self._problem, mixture.outputs.square().sum(dim=1) > 0.0
         start = mixture.outputs[used], mixture.bias

@@ -20,7 +20,6 @@ with equality where eta_k > 0 (derived; tested against finite differences and ag
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.model.spread import ALONE, Alone
+from covopt.runtime.loop import Stop
 from covopt.solvers.shallow.quadratic import nonnegative_quadratic
 
 
@@ -85,7 +85,7 @@ class Master:
         self._T = self._scale * targets
         self._gram, self._moments = spread.sums(lambda P, T: (P.T @ P, P.T @ T), self._P, self._T)
 
-    def solve(self, eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool] = lambda: False) -> Mixture:
+    def solve(self, eta: Float[Tensor, " n"], tolerance: float, stop: Stop = lambda: False) -> Mixture:
         """Run Newton's method from `eta` >= 0 until h and the slack are within `tolerance`."""
         at = self._evaluate(eta)
         for _ in range(self.newton_steps):
@@ -105,7 +105,7 @@ class Master:
         return self._mixture(*self._without_negligible(eta, at))
 
     def _newton_step(
-        self, eta: Tensor, at: _Evaluation, q: Tensor, gradient: Tensor, stop: Callable[[], bool]
+        self, eta: Tensor, at: _Evaluation, q: Tensor, gradient: Tensor, stop: Stop
     ) -> tuple[Tensor, _Evaluation | None]:
         """Minimise the quadratic model on the bounds, then search along the line; None if stuck."""
         rows = ((eta > 0) | (gradient < 0)).nonzero()[:, 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +14,7 @@ from covopt.model.spread import ALONE
 from covopt.model.weights import evaluate
 from covopt.oracles.neurons import balance, caratheodory, merge
 from covopt.runtime.interrupts import interrupted
+from covopt.runtime.loop import Stop
 from covopt.solvers.shallow.datafits import Datafit
 from covopt.solvers.shallow.master import Mixture
 from covopt.solvers.shallow.starts import Starts
@@ -69,7 +69,7 @@ class NetworkBuilder:
         return self._built(rows @ self._Q, outputs, b)
 
     def completed(
-        self, directions: Float[Tensor, "n r"], eta: Float[Tensor, " n"], starts: Starts, late: Callable[[], bool]
+        self, directions: Float[Tensor, "n r"], eta: Float[Tensor, " n"], starts: Starts, late: Stop
     ) -> Network | None:
         """Return an exact fit with atoms of the mixture, beside them, and anywhere; None if there is none.
 
@@ -90,7 +90,7 @@ class NetworkBuilder:
         """Return the network that a descent has come to."""
         return self.of_rows(rows, outputs, b)
 
-    def reduced(self, network: Network, late: Callable[[], bool]) -> Network:
+    def reduced(self, network: Network, late: Stop) -> Network:
         """Merge aligned neurons, drop tiny and dependent ones, at no higher cost; else `network`."""
         for cosine in self.merging:
             if len(network.U) and not late():
@@ -110,7 +110,7 @@ class NetworkBuilder:
             network = self._better(network, self._built(directions[selected.places], selected.outputs, network.b))
         return network
 
-    def _polished(self, network: Network, directions: Tensor, outputs: Tensor, late: Callable[[], bool]) -> Network:
+    def _polished(self, network: Network, directions: Tensor, outputs: Tensor, late: Stop) -> Network:
         """Solve the master on these few directions, which may have moved; return its network."""
         if len(directions) == len(network.U):
             return network
@@ -119,11 +119,11 @@ class NetworkBuilder:
         mixture = self._fit.solve(Phi, outputs.norm(dim=1), self.tolerance, late)
         return self.of_mixture(reduced, Phi, mixture)
 
-    def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
+    def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Stop) -> Network:
         """Return a network with these neurons that is as good a fit, or `network`."""
         return network
 
-    def _without_weak(self, network: Network, late: Callable[[], bool]) -> Network:
+    def _without_weak(self, network: Network, late: Stop) -> Network:
         """Return the network without weak neurons; a penalty leaves none."""
         return network
 
@@ -160,7 +160,7 @@ class ExactNetworks(NetworkBuilder):
         before, after = (evaluate(self.problem, n.weights()).residual for n in (network, better))
         return better if self.problem.fits_as_well(after, before) else network
 
-    def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
+    def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Stop) -> Network:
         """Return the nearest exact fit with these neurons, or `network`.
 
         Merging and dropping change the fit in the first order, but the nearest fit's cost in the second.
@@ -175,7 +175,7 @@ class ExactNetworks(NetworkBuilder):
         """Return True if a dense Jacobian of the network is cheap."""
         return self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel()) <= self.lightened
 
-    def _without_weak(self, network: Network, late: Callable[[], bool]) -> Network:
+    def _without_weak(self, network: Network, late: Stop) -> Network:
         """Remove the weakest neurons one by one, at no higher cost.
 
         The nearest fit costs more in second order, and this is more than a nearly needless neuron costs; so the network
@@ -202,7 +202,7 @@ class ExactNetworks(NetworkBuilder):
             network = smaller
         return network
 
-    def _lightened(self, network: Network, late: Callable[[], bool]) -> list[Tensor] | None:
+    def _lightened(self, network: Network, late: Stop) -> list[Tensor] | None:
         """Return an exact fit of less weight near the network, or None."""
         taken = itertools.count()
         return exact_fit(self.problem, network.weights(), lambda: next(taken) > self.turns or late())

@@ -13,14 +13,13 @@ Shapes: Phi (N, n), V (n, m), b (m,), H_i (m, m).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
+from covopt.runtime.loop import Stop
 
 
 def refine(
@@ -29,7 +28,7 @@ def refine(
     V: Float[Tensor, "n m"],
     b: Float[Tensor, " m"],
     tolerance: float,
-    stop: Callable[[], bool],
+    stop: Stop,
 ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
     """Return V and b of lower cost, all v_k nonzero; None if there is no gain, or too much work.
 

@@ -7,12 +7,13 @@ before is the answer, from which the master's next step goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from covopt.runtime.loop import Stop
 
 
 @dataclass
@@ -28,7 +29,7 @@ def nonnegative_quadratic(
     H: Float[Tensor, "n n"],
     g: Float[Tensor, " n"],
     start: Float[Tensor, " n"],
-    stop: Callable[[], bool] = lambda: False,
+    stop: Stop = lambda: False,
     pivots: int = 25,
 ) -> Float[Tensor, " n"]:
     """Minimise g^T (x - start) + (x - start)^T H (x - start) / 2 over x >= 0.

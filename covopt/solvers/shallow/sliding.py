@@ -43,6 +43,7 @@ from covopt.model.activation import Activation, Smoothed
 from covopt.model.loss import Weight
 from covopt.model.spread import ALONE, Alone
 from covopt.oracles.neurons import balance
+from covopt.runtime.loop import Stop
 
 Smooth = Callable[[Float[Tensor, "N m"]], tuple[Float[Tensor, ""], Float[Tensor, "N m"]]]
 Parts = tuple[Float[Tensor, "n r"], Float[Tensor, "n m"], Float[Tensor, " m"]]
@@ -204,7 +205,7 @@ def slide(
     directions: Float[Tensor, "n r"],
     outputs: Float[Tensor, "n m"],
     bias: Float[Tensor, " m"],
-    stop: Callable[[], bool],
+    stop: Stop,
     options: SlideOptions | None = None,
 ) -> Iterator[Parts]:
     """Yield the balanced network (directions, outputs, bias), and lower ones below it.
@@ -241,7 +242,7 @@ def slide(
 
 
 def _looks(
-    path: Iterator[Float[Tensor, " P"]], x: Float[Tensor, " P"], stop: Callable[[], bool], every: int = 50
+    path: Iterator[Float[Tensor, " P"]], x: Float[Tensor, " P"], stop: Stop, every: int = 50
 ) -> Iterator[Float[Tensor, " P"]]:
     """Yield every `every`-th point of a path that begins in x, and its last one."""
     for count, point in enumerate(path, 1):

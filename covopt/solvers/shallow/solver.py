@@ -27,7 +27,7 @@ from covopt.model.weights import evaluate
 from covopt.oracles.oracle import Answer, Oracle, Wrap
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from covopt.runtime.interrupts import interrupted
-from covopt.runtime.loop import Budget, OnIncumbent, Progress, ignore_incumbent
+from covopt.runtime.loop import Budget, OnIncumbent, Progress, Stop, ignore_incumbent
 from covopt.solvers.checkpoint import Facts
 from covopt.solvers.shallow.datafits import make_datafit, mixture_outputs
 from covopt.solvers.shallow.master import Mixture
@@ -215,7 +215,7 @@ class ShallowSolver(Rounds):
         """Return the network, or the incumbent if that costs less."""
         return network if self._incumbent is None or network.cost <= self._incumbent.cost else self._incumbent
 
-    def _complete(self, best: Network, directions: Tensor, mixture: Mixture, late: Callable[[], bool]) -> None:
+    def _complete(self, best: Network, directions: Tensor, mixture: Mixture, late: Stop) -> None:
         """Report the exact fit near a mixture, which has more neurons, if it is worth it."""
         enough = (1.0 - self.worthwhile) * self._lower(best).cost
         norm = 2.0 * float(mixture.outputs.norm(dim=1).sum()) + float(mixture.bias.square().sum())
