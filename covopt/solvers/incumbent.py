@@ -59,8 +59,8 @@ class Incumbent:
 
     def bounded(self, line: Progress) -> Progress:
         """Return a line of progress with the best bound so far."""
-        known = -math.inf if line.lower is None else line.lower
-        return line if self.proof is None or self.proof.lower <= known else replace(line, lower=self.proof.lower)
+        lower = -math.inf if self.proof is None else self.proof.lower
+        return replace(line, lower=lower) if lower > (-math.inf if line.lower is None else line.lower) else line
 
     def prove(self, *proofs: Proof | None) -> None:
         """Take the highest of these bounds if it is above the one so far."""
