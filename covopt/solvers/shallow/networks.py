@@ -71,9 +71,9 @@ class NetworkBuilder:
     def completed(
         self, directions: Float[Tensor, "n r"], eta: Float[Tensor, " n"], starts: Starts, late: Stop
     ) -> Network | None:
-        """Return an exact fit with atoms of the mixture, beside them, and anywhere; None if there is none.
+        """Return an exact fit by atoms of a mixture, by neurons beside them, and anywhere; None if none fits.
 
-        At the minimum there are often fewer atoms than samples. They fit by their kinks, not by new outputs alone.
+        At the minimum there are often fewer atoms than samples, and no outputs make these few fit: only their kinks do.
         """
         N, atoms = self.problem.samples, len(directions)
         if self.drawn * N**3 > self.completable or self.problem.spread is not ALONE:

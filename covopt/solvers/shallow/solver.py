@@ -75,9 +75,8 @@ class ShallowSolver(Rounds):
     window_share = 0.03
     """Ten steps of a descent must gain at least this share of the tolerance of the rounds. Solves of 300 rows of 10
     inputs take a third of the time with 1e-3 as with 0, and cost at most 0.5 % more; with 0.1, some cost 3 % more."""
-    # Mixtures that no outputs fit are completed after descents, and in this last part of the time; they are wide, and
-    # taken for this relative fall of the cost.
-    last_part, worthwhile = 0.1, 1e-3
+    last_part = 0.1  # mixtures that no outputs fit are completed after descents, and in this last part of the time
+    worthwhile = 1e-3  # a completed mixture has many neurons; it is taken if it lowers the cost by this part of it
     smoothing_gain = 5e-4
     """A descent through rounded kinks that gains less than this, relative, is the last with the roundest."""
     small_violation, small_violation_exactly = 1e-3, 1.0
@@ -135,7 +134,7 @@ class ShallowSolver(Rounds):
 
     def best(self, state: State) -> Network:
         """Return the best network so far, that of a descent or of a completed mixture included."""
-        return self._lower(state.best)
+        return self._cheaper(state.best)
 
     def cost(self, state: State) -> float:
         """Return the cost of the best network so far, in the user's units."""
@@ -211,13 +210,13 @@ class ShallowSolver(Rounds):
             self._adapt_effort(state, last)
         return state
 
-    def _lower(self, network: Network) -> Network:
+    def _cheaper(self, network: Network) -> Network:
         """Return the network, or the incumbent if that costs less."""
         return network if self._incumbent is None or network.cost <= self._incumbent.cost else self._incumbent
 
     def _complete(self, best: Network, directions: Tensor, mixture: Mixture, late: Stop) -> None:
         """Report the exact fit near a mixture, which has more neurons, if it is worth it."""
-        enough = (1.0 - self.worthwhile) * self._lower(best).cost
+        enough = (1.0 - self.worthwhile) * self._cheaper(best).cost
         norm = 2.0 * float(mixture.outputs.norm(dim=1).sum()) + float(mixture.bias.square().sum())
         if self._fit.misfit < math.inf and norm < enough:
             fit = self._networks.completed(directions, mixture.eta, Starts(self._X, self._seed), late)

@@ -23,11 +23,11 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     """Return the report of a stored run."""
     origin = provenance.read_origin(directory)
     first, last = s["points"][0]["lam"], s["points"][-1]["lam"]
-    asked = words.question(dict(s) | {"lam": first}).replace(f"λ = {first:g}", f"λ from {first:.4g} to {last:.4g}")
+    problem = words.question(dict(s) | {"lam": first}).replace(f"λ = {first:g}", f"λ from {first:.4g} to {last:.4g}")
     return Page(
         kind="path",
         data=record.data_of(s),
-        question=f"What does λ change? {asked}",
+        question=f"What does λ change? {problem}",
         answer=re.sub(r"\blam\b", "λ", path_words.answer(s), flags=re.IGNORECASE),
         notes=[path_words.ended(s).capitalize() + "."],
         facts=_facts(s),
