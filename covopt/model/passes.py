@@ -68,7 +68,7 @@ class Samples:
         return self.spread.samples(len(self.Xt))
 
 
-CHUNK = 4096  # rows of a chunk; up to this number, passes compute what whole matrices would, bit for bit
+CHUNK = 1024  # rows of a chunk; up to this number, passes compute what whole matrices would, bit for bit
 MANY = 2e9  # samples times weights, above which no computation takes hundreds of passes
 
 
