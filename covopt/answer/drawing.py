@@ -263,14 +263,16 @@ def color_bar(
     return bar
 
 
-def draw_entries(axes: Axes, A: Float[np.ndarray, "r n"], across: str, down: str, extend: str, **style: Any) -> None:
-    """Draw a matrix entry by entry, with a colour bar that is pointed where `extend` says."""
+def draw_entries(
+    axes: Axes, A: Float[np.ndarray, "r n"], across: str, down: str, extend: str, **style: Any
+) -> Colorbar:
+    """Draw a matrix entry by entry, and return its colour bar, which is pointed where `extend` says."""
     drawn = axes.imshow(A, extent=(0.5, A.shape[1] + 0.5, len(A) + 0.5, 0.5), interpolation="nearest", **style)
     axes.set_xlabel(across)
     axes.set_ylabel(down)
     count_along(axes.xaxis)
     count_along(axes.yaxis)
-    color_bar(drawn, axes, extend=extend)
+    return color_bar(drawn, axes, extend=extend)
 
 
 def robust_limit(values: Float[np.ndarray, "..."]) -> tuple[float, str]:
