@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
@@ -36,31 +35,36 @@ _warned: set[tuple[str, int, str]] = set()
 LIMITS = (Status.TIME_LIMIT, Status.ITERATION_LIMIT)
 
 
-@dataclass(eq=False, repr=False)
-class _Network(BaseEstimator):
-    """The options of `solve`, and its result as attributes, for both estimators."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Estimator(BaseEstimator):
+    """The options of `solve` that all estimators have; as in scikit-learn, `fit` checks their values."""
 
-    # As in scikit-learn, any value is accepted here; `fit` checks it.
-    lam: Any = 1e-2
-    _: KW_ONLY
     loss: Any = None
     depth: Any = 2
     bias: Any = 1.0
     skip: Any = False
     activation: Any = "relu"
     scale: Any = "standard"
-    method: Any = "cone"
     certify: Any = "fast"
     gap: Any = 1e-4
-    tol: Any = 1e-3
     time_limit: Any = 300.0
     max_iter: Any = None
     verbose: Any = False
+    device: Any = None
+    random_state: Any = 0
+
+
+@dataclass(eq=False, repr=False)
+class _Network(_Estimator):
+    """The options of `solve`, and its result as attributes, for both estimators."""
+
+    lam: Any = 1e-2
+    _: KW_ONLY
+    method: Any = "cone"
+    tol: Any = 1e-3
     width: Any = None
     max_width: Any = None
     starts: Any = None
-    device: Any = None
-    random_state: Any = 0
 
     def to_torch(self) -> torch.nn.Sequential:
         """Return a float64 `torch.nn.Sequential` of the data as they were given; a classifier's gives scores."""
@@ -104,7 +108,7 @@ class _Network(BaseEstimator):
             raise KeyboardInterrupt
         if result.status in LIMITS:
             _warn_once(f"{type(self).__name__} stopped at its {result.status.replace('_', ' ')} with the best network")
-        result.coding, result.columns, result.scale = coding, coding.columns, self.scale
+        result.coding, result.scale = coding, self.scale
         result.targets = targets_in_words(Y, coding.classes)
         self.result_ = result
         self.cost_, self.lower_, self.gap_ = result.cost, result.lower, result.gap
@@ -121,12 +125,11 @@ class _Network(BaseEstimator):
             value = shown(self.random_state)
             raise ProblemError(f"random_state is {value}; give a whole number, a RandomState or none.") from error
 
-    def _outputs(self, X: Any) -> NDArray[np.float64]:
-        """Return the network's outputs (M, n_L), in the units of the targets."""
+    def _inputs(self, X: Any) -> NDArray[np.float64]:
+        """Return the rows of X (M, n_0) as the network takes them."""
         check_is_fitted(self)
         inputs: Any = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        coding = self._coded()
-        return coding.outputs(self.result_.predict(coding.inputs(inputs, "X")))
+        return self._coded().inputs(inputs, "X")
 
 
 def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray, NDArray | None]:
@@ -136,17 +139,13 @@ def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, N
     the last digit, not to the gap of a search.
     """
     rows, weights = np.hstack([X, Y]) + 0.0, np.ones(len(X)) if weight is None else weight  # + 0.0: -0 is 0
-    counts: dict[bytes, float] = {}
-    places: dict[bytes, int] = {}
-    for place in np.flatnonzero(weights):
-        key = rows[place].tobytes()
-        counts[key] = counts.get(key, 0.0) + float(weights[place])
-        places.setdefault(key, int(place))
-    if len(counts) in (0, len(X)) and (weights == weights[0]).all():
-        return X, Y, None if counts else weight
-    keys = sorted(counts)
-    order = [places[key] for key in keys]
-    return X[order], Y[order], np.array([counts[key] for key in keys])
+    positive = np.flatnonzero(weights)
+    keys = rows[positive].view(np.dtype((np.void, rows[0].nbytes)))[:, 0]  # the bytes of each row
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    if len(first) in (0, len(X)) and (weights == weights[0]).all():
+        return X, Y, None if len(first) else weight
+    order = positive[first]
+    return X[order], Y[order], np.bincount(inverse, weights[positive])
 
 
 class CovoptRegressor(RegressorMixin, _Network):
@@ -212,7 +211,8 @@ class CovoptRegressor(RegressorMixin, _Network):
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return the outputs at the rows of X (M, n_0): (M,) or (M, n_L) as the targets were."""
-        outputs = self._outputs(X)
+        inputs = self._inputs(X)
+        outputs = self._coded().outputs(self.result_.predict(inputs))
         return outputs[:, 0] if self._flat else outputs
 
     def __sklearn_tags__(self) -> Tags:
@@ -309,23 +309,24 @@ class CovoptClassifier(ClassifierMixin, _Network):
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the outputs at X, (M, classes); for two classes (M,), second minus first."""
-        scores = self._outputs(X)
-        if scores.shape[1] == 1 and len(self.classes_) == 2:
-            return scores[:, 0]
+        scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> NDArray:
         """Return the label with the largest output for each row of X."""
-        scores = self._outputs(X)
-        chosen = scores.argmax(axis=1) if scores.shape[1] == len(self.classes_) else (scores[:, 0] > 0.0).astype(int)
-        return self.classes_[chosen]
+        scores = self._scores(X)
+        return self.classes_[scores.argmax(axis=1)]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the softmax of the outputs at X, (M, classes); for logistic, of 0 and log-odds."""
-        scores = self._outputs(X)
-        both = scores if scores.shape[1] == len(self.classes_) else np.hstack([0.0 * scores, scores])
-        return softmax(both, axis=1)
+        inputs = self._inputs(X)
+        return self.result_.predict_proba(inputs)
+
+    def _scores(self, X: Any) -> NDArray[np.float64]:
+        """Return an output for each class at X, (M, classes); for logistic 0 and the log-odds."""
+        inputs = self._inputs(X)
+        return self.result_.scores(inputs)
 
     def _loss(self) -> str:
         return self.loss or ("interpolate" if self.lam is None else "cross_entropy")

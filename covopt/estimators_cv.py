@@ -11,7 +11,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from covopt.estimators import CovoptClassifier, CovoptRegressor
+from covopt.estimators import CovoptClassifier, CovoptRegressor, _Estimator
 from covopt.model.problem import make_problem
 from covopt.model.scalars import as_number, read_strengths
 from covopt.runtime.errors import ProblemError
@@ -26,28 +26,14 @@ FOLDS = 0.7
 
 
 @dataclass(eq=False, repr=False)
-class _Chosen:
+class _Chosen(_Estimator):
     """The parameters, and the path of each fold, for both estimators."""
 
-    # As scikit-learn has it, any value is taken here, and `fit` says what is wrong with it.
     lams: Any = None
     _: KW_ONLY
     n_lams: Any = 20
     eps: Any = 1e-3
     cv: Any = None
-    loss: Any = None
-    depth: Any = 2
-    bias: Any = 1.0
-    skip: Any = False
-    activation: Any = "relu"
-    scale: Any = "standard"
-    certify: Any = "fast"
-    gap: Any = 1e-4
-    time_limit: Any = 300.0
-    max_iter: Any = None
-    verbose: Any = False
-    device: Any = None
-    random_state: Any = 0
     _default_loss: ClassVar[str]
 
     def _losses(self, X: NDArray, Y: NDArray, labels: NDArray, seed: int) -> NDArray[np.float64]:

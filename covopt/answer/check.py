@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from covopt.answer.result import Result
 from covopt.answer.stored import load
 from covopt.answer.uniqueness.decide import decide
-from covopt.answer.verify import Verification, loose, unbound
+from covopt.answer.verify import Verification, differences, loose, unbound
 from covopt.data.arrays import read_npz
 from covopt.data.networks import read_network
 from covopt.model.affine import skip_as_neurons
@@ -56,7 +55,7 @@ def verify(directory: Path, stated: Summary, rounding: float) -> Verification:
     def refused(message: str, proved: float | None = None) -> Verification:
         return Verification(False, message, result.cost, proved)
 
-    for message in chain(numbers(result, stated, rounding), question(result, stated)):
+    for message in chain(numbers(result, stated, rounding), facts(result, stated, rounding)):
         return refused(message)
     proved = None if result.lower is None else 0.0
     try:
@@ -94,14 +93,11 @@ def verify(directory: Path, stated: Summary, rounding: float) -> Verification:
 
 
 def numbers(result: Result, stated: Summary, rounding: float) -> Sentences:
-    """Check cost, its parts and the misfit against the stored weights."""
-    cost = stated["cost"]
-    fits = result.problem.allows(result.residual)
+    """Check the cost against the stored weights, and that nothing is negative."""
+    cost, fits = stated["cost"], result.problem.allows(result.residual)
     if cost is None:
         if fits:
             yield f"The stored network costs {result.cost:.12g}, but result.json states no cost."
-        if not all(stated[name] is None for name in ("fit", "norm", "gap")):
-            yield "result.json states no cost, but parts of it."
         return
     if not abs(result.cost - cost) <= rounding * abs(result.cost):
         yield f"The stored network costs {result.cost:.12g}, but result.json states {cost}."
@@ -109,31 +105,20 @@ def numbers(result: Result, stated: Summary, rounding: float) -> Sentences:
         yield f"The stored network misses the targets by {result.residual:.3g}, which is no fit."
     if min(stated[name] or 0.0 for name in ("fit", "norm", "residual")) < 0.0:
         yield "result.json states a negative fit, norm or residual."
-    for name in ("fit", "norm"):
-        value = getattr(result, name)
-        if stated[name] is None or not abs(value - stated[name]) <= rounding * abs(result.cost):
-            yield f"The stored network has {name} {value:.12g}, but result.json states {stated[name]}."
-    residual, misfit = stated["residual"], result.problem.misfit(result.residual)
-    if misfit is None:
-        if residual is not None:
-            yield "result.json states a residual, which only the loss interpolate has."
-    elif residual is None or not abs(misfit - residual) <= rounding * max(1e-300, float(result.problem.Y.abs().max())):
-        yield f"The stored network misses the targets by {misfit:.3g}, but result.json states {residual}."
 
 
-def question(result: Result, stated: Summary) -> Sentences:
-    """Check options and sizes against problem.npz and the shapes of the weights."""
-    p = result.problem
-    recomputed = p.stated() | {"rows": p.samples, "widths": result.widths}
-    skip = recomputed.pop("skip")
-    for name, value in recomputed.items():
-        if stated[name] != value:
-            own = "none" if value is None else value
-            yield f"The stored problem and network have {name} {own}, but result.json states another."
-    if stated["skip"] is not skip:
-        yield "The stored problem and result.json do not agree on whether a linear function is free."
-    if stated["weighted"] is not (p.weight is not None):
-        yield "The stored problem and result.json do not agree on whether the rows have weights."
+def facts(result: Result, stated: Summary, rounding: float) -> Sentences:
+    """Check all entries that follow from the problem and the weights; `load` takes the others from the summary."""
+    recomputed = result.summary() | {"gap": stated["gap"]}  # which follows from the stated cost and bound
+    if stated["cost"] is None:  # the network does not fit, and has no numbers
+        recomputed |= dict.fromkeys(("cost", "fit", "norm", "residual", "gap"))
+    largest = max(1e-300, float(result.problem.Y.abs().max()))
+    sizes = {"cost": result.cost, "fit": result.cost, "norm": result.cost, "residual": largest}
+    for name, size in sizes.items():  # parts may be small beside the cost, which has their rounding
+        own, value = recomputed[name], stated[name]
+        if isinstance(own, float) and isinstance(value, float) and abs(own - value) <= rounding * size:
+            recomputed[name] = value
+    yield from differences(SUMMARY, stated, recomputed)
     if stated["method"] not in METHODS:
         yield "result.json states a method that covopt does not have."
 
@@ -221,14 +206,11 @@ def layers(result: Result, stated: Summary) -> Sentences:
 
 def uniqueness(result: Result) -> Sentences:
     """Decide again, from stored weights and data, whether the optimum is the only one."""
-    stored = result.decided
-    if stored is None:
+    if result.decided is None:
         return
     decided = decide(result.problem.double(), [W.double() for W in result.weights])
-    value = math.inf if decided.independence is None else decided.independence
-    stored_value = math.inf if stored.independence is None else stored.independence
-    same = replace(stored, independence=None) == replace(decided, independence=None)
-    if not (same and math.isclose(value, stored_value, rel_tol=INDEPENDENCE, abs_tol=INDEPENDENCE)):
+    stated, recomputed = ({"unique": verdict.summary()} for verdict in (result.decided, decided))
+    if any(differences(SUMMARY, stated, recomputed, INDEPENDENCE)):
         yield "The stored data and network do not prove what result.json states of the set of all optima."
 
 

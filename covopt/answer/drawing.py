@@ -263,14 +263,16 @@ def color_bar(
     return bar
 
 
-def draw_entries(axes: Axes, A: Float[np.ndarray, "r n"], across: str, down: str, extend: str, **style: Any) -> None:
-    """Draw a matrix entry by entry, with a colour bar that is pointed where `extend` says."""
+def draw_entries(
+    axes: Axes, A: Float[np.ndarray, "r n"], across: str, down: str, extend: str, **style: Any
+) -> Colorbar:
+    """Draw a matrix entry by entry, and return its colour bar, which is pointed where `extend` says."""
     drawn = axes.imshow(A, extent=(0.5, A.shape[1] + 0.5, len(A) + 0.5, 0.5), interpolation="nearest", **style)
     axes.set_xlabel(across)
     axes.set_ylabel(down)
     count_along(axes.xaxis)
     count_along(axes.yaxis)
-    color_bar(drawn, axes, extend=extend)
+    return color_bar(drawn, axes, extend=extend)
 
 
 def robust_limit(values: Float[np.ndarray, "..."]) -> tuple[float, str]:
@@ -316,12 +318,6 @@ class Panel:
     extent: tuple[float, float, float, float] = (0.0, 1.0, 0.0, 1.0)  # left, right, bottom and top of that grid
     logarithmic: str = ""  # the axes that are, of `x` and `y`
     counted: str = ""  # those of whole numbers
-    alike: bool = False  # True if both axes have one scale
-
-
-def through(name: str, points: Float[np.ndarray, "k 2"], style: str, color: int) -> Line:
-    """Return the line through points of the plane, or dots at them."""
-    return Line(name, points[:, 0], points[:, 1], style, color)
 
 
 def draw_panels(panels: Sequence[Panel], path: Path) -> None:
@@ -350,8 +346,6 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
             plain_numbers(axis)
         elif axis.axis_name in panel.counted:
             count_along(axis)
-    if panel.alike:
-        axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel(panel.across)  # with mathematics, as in examples/
     axes.set_ylabel(panel.up)
     axes.spines[["top", "right"]].set_visible(False)

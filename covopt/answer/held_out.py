@@ -52,8 +52,7 @@ def further(
             f"The run does not say how its data were scaled ({result.scale}), because an earlier version of covopt"
             " stored it; solve again with --out."
         )
-    if coding is None:
-        coding = Coding.unscaled(p.X.shape[1], result.columns)
+    coding = coding or Coding.unscaled(p.X.shape[1], None)
     outputs = p.Y.shape[1] if coding.classes is None else len(coding.classes)
     return read_further(source, coding, outputs, targets=targets, data_dir=data_dir)
 

@@ -17,7 +17,7 @@ from covopt.answer.drawing import COST_COLOR, CURVE_COLORS, MARGIN, color_bar, d
 from covopt.model.loss import Likelihood
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, breakpoints, kinks, outputs, preactivations_at
-from covopt.records.colors import CLASSES, INK, on
+from covopt.records.svg import CLASSES, INK, on
 
 OUTPUTS, SAMPLES, NEURONS = 5, 1500, 60  # numbers, samples and neurons that are drawn, at most
 SMOOTH, PIXELS, STRAIGHT = 400, 240, 11
@@ -183,44 +183,21 @@ def _draw_classes(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
 
 
 def regions(x: Float[Tensor, " k"], F: Float[Tensor, "k m"]) -> list[tuple[float, float, int]]:
-    """Return intervals (start, end, class) where each class has the largest output.
-
-    F is linear between the x. Between two points the largest of linear functions is convex and piecewise linear: its
-    corners are where two cross.
-    """
+    """Return intervals (start, end, class) where each class has the largest output; F is linear between the x."""
     intervals: list[tuple[float, float, int]] = []
     for start, end, before, after in zip(x[:-1].tolist(), x[1:].tolist(), F[:-1], F[1:], strict=True):
-        slopes, at = after - before, 0.0
-        current = _largest(before, slopes)
-        while at < 1.0:
-            # The next crossing: of those that rise faster, the one that overtakes first.
-            gaps, faster = before[current] - before, slopes - slopes[current]
-            times = torch.where(faster > 0.0, gaps / faster, torch.inf)
-            times[current] = torch.inf
-            until = float(times.min())
-            upto = min(1.0, max(at, until))
-            intervals.append((start + at * (end - start), start + upto * (end - start), current))
-            if until >= 1.0:
-                break
-            at = upto
-            ahead = torch.where(times <= until, slopes, -torch.inf)
-            current = int(ahead.argmax())
-    return _joined(intervals)
-
-
-def _largest(values: Tensor, slopes: Tensor) -> int:
-    """Return the largest now; among equals, the one that rises fastest."""
-    return int(torch.where(values == values.max(), slopes, -torch.inf).argmax())
-
-
-def _joined(parts: list[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
-    joined: list[tuple[float, float, int]] = []
-    for start, end, k in parts:
-        if joined and joined[-1][2] == k:
-            joined[-1] = (joined[-1][0], end, k)
-        elif end > start:
-            joined.append((start, end, k))
-    return joined
+        ahead, ahead_after = before[:, None] - before, after[:, None] - after
+        crossings = (ahead / (ahead - ahead_after))[ahead.sign() * ahead_after.sign() < 0.0]
+        parts = torch.cat([x.new_tensor([0.0, 1.0]), crossings]).unique()
+        middles = 0.5 * (parts[1:] + parts[:-1])
+        largest = torch.lerp(before, after, middles[:, None]).argmax(dim=1).tolist()
+        ends = (start + parts * (end - start)).tolist()
+        for low, high, k in zip(ends[:-1], ends[1:], largest, strict=True):
+            if intervals and intervals[-1][2] == k:
+                intervals[-1] = (intervals[-1][0], high, k)
+            elif high > low:
+                intervals.append((low, high, k))
+    return intervals
 
 
 # ---- two inputs

@@ -14,13 +14,12 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     """Return the report of a stored run."""
     result, origin = stored.load(directory), provenance.read_origin(directory)
     starts = [[k, cost] for k, cost in enumerate(sorted(result.starts), start=1)]
+    table = Table("The lowest cost reached from each start", ["start", "cost"], starts)
     sections = [
         parts.search(result, origin),
         parts.layers(result),
         parts.forces(result, origin),
-        Section("Starts", tables=[Table("The lowest cost reached from each start", ["start", "cost"], starts)])
-        if len(starts) > 1
-        else Section("Starts"),
+        Section("Starts", tables=[table] if len(starts) > 1 else []),
         parts.timing(result),
     ]
     return Page(

@@ -11,7 +11,7 @@ from covopt.records import record
 from covopt.records.numerals import down, percent_at_most
 from covopt.records.page import Pairs, Section, Table
 from covopt.records.provenance import Origin
-from covopt.records.record import Summary
+from covopt.records.record import Summary, number
 from covopt.records.svg import Picture
 
 # Hidden layers whose figures are drawn, and samples up to which those of every sample are.
@@ -155,11 +155,6 @@ def forces(result: Result, origin: Origin) -> Section:
         " pushes them apart. Where the network is at a local minimum and the layer has full rank, the two cancel."
     )
     return Section("Attraction and repulsion", [text] if drawn else [], drawn)
-
-
-def number(value: object, digits: int) -> str:
-    """Format a number with `digits` digits, or say that it is unknown."""
-    return f"{value:.{digits}g}" if isinstance(value, int | float) else "unknown"
 
 
 def bound(value: object) -> str:

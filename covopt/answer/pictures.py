@@ -269,13 +269,9 @@ def _columns(W: Float[np.ndarray, "n d"], names: Sequence[str] | None, *, biased
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        extent = (0.5, table.shape[1] + 0.5, len(table) - 0.5, -0.5)
-        style = {"cmap": drawing.SIGNED, "vmin": -limit, "vmax": limit, "interpolation": "nearest", "extent": extent}
-        drawn = axes.imshow(table, aspect="auto", **style)  # type: ignore[arg-type]
-        axes.set_yticks(range(len(table)), labels, parse_math=False)
-        axes.set_xlabel("neuron")
-        drawing.count_along(axes.xaxis)
-        drawing.color_bar(drawn, axes, extend=beyond).set_label("weight")
+        style = {"cmap": drawing.SIGNED, "vmin": -limit, "vmax": limit, "aspect": "auto"}
+        drawing.draw_entries(axes, table, "neuron", "", beyond, **style).set_label("weight")
+        axes.set_yticks(range(1, len(table) + 1), labels, parse_math=False)
 
     which = counted(len(W), "neuron") if len(W) <= COLUMNS else f"the {COLUMNS} largest of {len(W)} neurons"
     return picture(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covopt.answer.result import Result
+from covopt.answer.result import Result, measure
 from covopt.certify import proofs
 from covopt.certify.proof import Proof
 from covopt.data.coding import Coding, targets_in_words
@@ -76,11 +76,11 @@ class SolvePlan(plan.Plan):
                 seed=options.seed,
                 target=float(options.gap),
                 starts=incumbent.starts,
-                columns=self.columns,
                 layers=incumbent.layers,
             )
-            if problem.classes is not None:
+            if self.columns is not None or problem.classes is not None:
                 result.coding = Coding.unscaled(problem.X.shape[1], self.columns, problem.classes)
+            if problem.classes is not None:
                 result.targets = targets_in_words(problem.Y.double().cpu().numpy(), problem.classes)
             if problem.spread is ALONE:
                 result.attainable = proofs.attainable(problem)
@@ -221,7 +221,7 @@ def fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
     result.weights = weights
     cost = evaluate(result.problem, weights)
     if result.problem.allows(cost.residual):
-        result.cost, result.fit, result.norm, result.residual = cost.total, cost.fit, cost.norm, cost.residual
+        measure(result, cost)
     proof = None if proof is None else proof.settled(result.problem.double())
     if proof is not None and not proof.lower <= 0.0:
         lower = proofs.agreed(result.problem, weights, result.cost, proof.lower)

@@ -45,8 +45,12 @@ class Predictor(Answer):
     problem: Problem  # the problem that was solved
     weights: list[Tensor]  # W_1 ... W_L
     history: list[Progress]  # cost, bound and width over time
-    columns: tuple[str, ...] | None  # names of the inputs, where they are known
     coding: Coding | None  # how the data were scaled and coded, where that is known
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the inputs, where they are known."""
+        return None if self.coding is None else self.coding.columns
 
     @property
     def widths(self) -> list[int]:

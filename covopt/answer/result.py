@@ -24,6 +24,7 @@ from covopt.data.data import Dataset
 from covopt.data.networks import named
 from covopt.data.tensors import write_torch
 from covopt.model.problem import Problem
+from covopt.model.weights import Cost
 from covopt.records import record
 from covopt.records.answer import Words
 from covopt.records.directories import Writer, spare
@@ -88,8 +89,8 @@ class Result(Predictor):
         layers: each hidden layer on its own, for depth >= 3.
         starts: the lowest cost reached from each start.
         data, scale: the name of the data set and how it was scaled, where they are known.
-        targets: how its targets were read; shuffle: the seed that drew its rows; columns: names of its inputs.
-        coding: how its data were scaled and coded, where that is known.
+        targets: how its targets were read; shuffle: the seed that drew its rows.
+        coding: how its data were scaled and coded, with the names of inputs and classes, where that is known.
         test: the network on held-out data: `data`, `rows`, `loss`, and `accuracy` or `r2`; no bound on the minimum.
         decided: the value of `unique`, once computed.
     """
@@ -121,7 +122,6 @@ class Result(Predictor):
     scale: str | None = None
     targets: str | None = None
     shuffle: int | None = None
-    columns: tuple[str, ...] | None = None
     coding: Coding | None = None
     test: dict[str, object] | None = None
     decided: Uniqueness | None = None
@@ -181,41 +181,31 @@ class Result(Predictor):
     def describe_data(self, data: Dataset) -> None:
         """Take over a data set's name, scale, targets, and how its rows were drawn."""
         self.data, self.scale, self.targets = data.name, data.scale, data.targets
-        self.shuffle, self.columns, self.coding = data.shuffle, data.columns, data.coding
+        self.shuffle, self.coding = data.shuffle, data.coding
 
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt solve`; the unknown or unproved is None, nothing is NaN."""
         p = self.problem
-        return {
-            "cost": record.known(self.cost),
-            "fit": record.known(self.fit),
-            "norm": record.known(self.norm),
-            "residual": record.known(p.misfit(self.residual)),
-            "lower": record.known(self.lower),
-            "gap": record.known(self.gap),
-            "certificate": str(self.certificate),
-            "attainable": str(self.attainable),
-            "status": str(self.status),
-            "widths": self.widths,
+        facts = {
+            **self._named("cost", "fit", "norm"),
+            "residual": p.misfit(self.residual),
+            **self._named("lower", "gap", "certificate", "attainable", "status", "widths"),
             **p.stated(),
-            "layers": [layer.summary() for layer in self.layers],
-            "starts": [record.known(cost) for cost in self.starts],
-            "unique": None if self.decided is None else self.decided.summary(),
-            "method": self.method,
-            "certify": self.certify,
-            "target": record.known(self.target),
-            "data": self.data,
-            "scale": self.scale,
+            **self._named("layers", "starts"),
+            "unique": self.decided,
+            **self._named("method", "certify", "target", "data", "scale"),
             "rows": p.samples,
             "weighted": p.weight is not None,
-            "targets": self.targets,
-            "shuffle": self.shuffle,
-            "test": self.test,
-            "seconds": record.known(self.seconds),
+            **self._named("targets", "shuffle", "test", "seconds"),
             "timing": {phase: round(seconds, 6) for phase, seconds in self.timing.items()},
             "seed": self.seed,
             "version": __version__,
         }
+        return record.plain(facts)
+
+    def _named(self, *names: str) -> dict[str, object]:
+        """Return these attributes by their names."""
+        return {name: getattr(self, name) for name in names}
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside result.json.
@@ -229,13 +219,17 @@ class Result(Predictor):
             raise RecordError("This result holds no network yet; solve before saving.")
         return {
             record.NETWORK: record.archive(lambda: named(self._double())),
-            record.PROBLEM: record.archive(lambda: _question_arrays(self)),
+            record.PROBLEM: record.archive(self._question),
             record.CERTIFICATE: record.archive(lambda: _certificate_arrays(self)),
             record.HISTORY: record.table(lambda: record.history_lines(self.history)),
             "network.pt": lambda path: write_torch(path, self.to_torch().state_dict()),
             "figure.png": spare(lambda path: figures.draw_run(self.run_picture(), path)),
             ORIGIN: write_origin(columns=self.columns),
         }
+
+    def _question(self) -> dict[str, NDArray]:
+        """Return the arrays of problem.npz: the problem, and how its data were coded."""
+        return self.problem.arrays() | ({} if self.coding is None else self.coding.arrays())
 
     def __repr__(self) -> str:
         """Return five lines: problem, cost, bound with its proof, width and status."""
@@ -244,17 +238,9 @@ class Result(Predictor):
     __str__ = __repr__
 
 
-def _question_arrays(result: Result) -> dict[str, NDArray]:
-    """Return the content of problem.npz."""
-    p = result.problem
-    weights = {} if p.weight is None else {"weights": p.weight}
-    columns = None if result.columns is None else Coding.unscaled(p.X.shape[1], result.columns)
-    coding = result.coding or columns
-    return {
-        **record.numpy_of(X=p.X, Y=p.Y, **weights),
-        **{name: np.array(value) for name, value in (p.stated() | {"lam": p.lam}).items()},
-        **({} if coding is None else coding.arrays()),
-    }
+def measure(result: Result, cost: Cost) -> None:
+    """Set the numbers of a result from the cost of its network."""
+    result.cost, result.fit, result.norm, result.residual = cost.total, cost.fit, cost.norm, cost.residual
 
 
 def _certificate_arrays(result: Result) -> dict[str, NDArray]:

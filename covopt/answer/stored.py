@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from covopt.answer.result import Result
+from covopt.answer.result import Result, measure
 from covopt.answer.uniqueness.uniqueness import Uniqueness
 from covopt.certify.proof import Proof
 from covopt.certify.proofs import read_proof
@@ -117,19 +117,14 @@ def _result(
     names = [f"W{i}" for i in range(1, problem.depth + 1)]
     weights = [torch.from_numpy(_matrix(network, name, record.NETWORK)).double() for name in names]
     check_network(problem, weights)
-    cost = evaluate(problem.double(), weights)
     coding = Coding.of_arrays(question, problem.X.shape[1], problem.Y.shape[1])
     as_stated = ("method", "certify", "seed", "data", "scale", "targets", "shuffle", "test")
-    return Result(
+    result = Result(
         problem=problem,
         weights=weights,
         status=Status(s["status"]),
         certificate=Certificate(s["certificate"]),
         attainable=Certificate(s["attainable"]),
-        cost=cost.total,
-        fit=cost.fit,
-        norm=cost.norm,
-        residual=cost.residual,
         lower=None if s["lower"] is None else float(s["lower"]),
         target=None if s["target"] is None else float(s["target"]),
         seconds=math.nan if s["seconds"] is None else float(s["seconds"]),
@@ -138,8 +133,9 @@ def _result(
         proof=_proof(s, problem, certificate),
         layers=[Layer.from_summary(layer) for layer in s["layers"]],
         starts=[math.nan if start is None else float(start) for start in s["starts"]],
-        columns=None if coding is None else coding.columns,
         coding=coding,
         decided=None if s["unique"] is None else Uniqueness.from_summary(s["unique"]),
         **{name: s[name] for name in as_stated},
     )
+    measure(result, evaluate(problem.double(), weights))
+    return result

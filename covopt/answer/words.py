@@ -8,7 +8,7 @@ from __future__ import annotations
 from covopt.answer.uniqueness.uniqueness import Uniqueness
 from covopt.model.wording import CERTIFICATES, FREE, STATUSES
 from covopt.records.numerals import down, interval, percent_at_most, up
-from covopt.records.record import Pairs, Summary, describe, ended, headline
+from covopt.records.record import DIGITS, Pairs, Summary, ended, headline, ignores_inputs, number
 from covopt.runtime.errors import counted
 
 SHORT = 7  # the significant digits of a result's own words
@@ -129,11 +129,33 @@ def better_bound(s: Summary) -> str:
 
 def pairs(s: Summary) -> Pairs:
     """Return a solve as labelled lines, with what would prove more than a spectral bound."""
-    pairs, more = describe(s), better_bound(s)
-    place = [label for label, _ in pairs].index("certificate") + 1
-    held_out = [("held-out", tested(s))] if s.get("test") else []
-    optima = [("optima", text)] if (text := optima_in_words(s)) else []
-    return [*pairs[:place], *([("better bound", more)] if more else []), *pairs[place:], *optima, *held_out]
+    widths, residual = s["widths"], f"{number(s['residual'], 3)}  (largest deviation from the targets)"
+    lines = [
+        ("problem", headline(s)),
+        ("cost", number(s["cost"])),
+        ("fit", number(s["fit"])) if s["residual"] is None else ("residual", residual),
+        ("norm", f"{number(s['norm'])}  (sum of squared weights)"),
+        ("lower bound", "none proved" if s["lower"] is None else down(s["lower"], DIGITS)),
+        ("gap", "unknown" if s["gap"] is None else percent_at_most(s["gap"])),
+        ("certificate", CERTIFICATES[s["certificate"]].short),
+        ("better bound", better_bound(s)),
+        ("status", ended(s)),
+        ("width", " x ".join(str(n) for n in widths) + f" hidden neuron{'' if widths == [1] else 's'}"),
+        ("time", f"{number(s['seconds'], 3)} s"),
+        ("note", ignores_inputs(s)),
+        *((f"layer {layer['layer']}", _layer(layer)) for layer in s["layers"]),
+        ("optima", optima_in_words(s)),
+        ("held-out", tested(s)),
+    ]
+    return [(label, text) for label, text in lines if text]
+
+
+def _layer(layer: Summary) -> str:
+    """Describe a hidden layer in one line: stationarity, the gap of its block, and ranks."""
+    bounded = layer["gap"] is not None
+    gap = f"gap {percent_at_most(layer['gap'])} ({layer['gap_certificate']})" if bounded else "no bound"
+    ranks = f"rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
+    return f"stationarity {number(layer['stationarity'], 5)}, {gap}, {ranks}"
 
 
 def optima_in_words(s: Summary) -> str:

@@ -9,7 +9,7 @@ from covopt.completely_positive import answer as matrices, check
 from covopt.completely_positive.words import NOT, POSITIVE, UNDECIDED, answer, proof
 from covopt.records import provenance
 from covopt.records.page import Page, Section, Table
-from covopt.records.record import Summary
+from covopt.records.record import Summary, number
 from covopt.runtime.errors import counted
 
 CHECKED = {
@@ -59,7 +59,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
             ("proved for A itself", "yes" if s["exact"] else "no"),
             *([("lower bound", counted(s["lower"], "atom"))] if s["lower"] is not None else []),
             *([("upper bound", counted(s["upper"], "atom"))] if s["upper"] is not None else []),
-            *([("residual of the factor", parts.number(s["residual"], 2))] if s["residual"] is not None else []),
+            *([("residual of the factor", number(s["residual"], 2))] if s["residual"] is not None else []),
         ],
         asked=[
             ("order", str(s["order"])),

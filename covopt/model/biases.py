@@ -4,6 +4,12 @@ A kind says which weights the penalty counts and what the last layer sees, and, 
 and on which inputs a neuron has no bias (MATH.md section 4): with a free output bias D(Lambda) is finite only where
 Lambda^T 1 = 0, and with a free skip only where Lambda^T X = 0 too. A neuron with a free bias b is then strongest at a
 breakpoint b = -x_j^T w, where its inputs are X - 1 x_j^T.
+
+Weights W = [A, b] (n, d + 1) map the values S (N, d) of the layer below to Z = S A^T + beta 1 b^T. The lightest weights
+that do so are a least-squares problem, whose two sides depend on the kind of bias:
+
+* penalised: |A|^2 + |b|^2 counts, so W^T = [S, beta 1]^+ Z;
+* free: |A|^2 counts alone. With H = I - 11^T / N, A^T = (H S)^+ H Z, and b is the mean of Z - S A^T.
 """
 
 from __future__ import annotations
@@ -15,6 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.linalg.psd import RankRule
+from covopt.linalg.pseudo_inverse import least_squares
 from covopt.linalg.rounding import EPS
 from covopt.model.loss import Loss
 from covopt.model.scalars import read_beta
@@ -97,6 +105,24 @@ class Penalised:
         """Yield views such that each neuron attains its maximum on one of them."""
         yield View(with_bias(X, beta))
 
+    def reduced(self, Z: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
+        """Return the part of a layer's outputs that penalised weights must produce."""
+        return Z
+
+    def reduced_inputs(self, S: Float[Tensor, "... N d"], beta: float) -> Float[Tensor, "... N k"]:
+        """Return the inputs on which the penalised weights act."""
+        return with_bias(S, beta)
+
+    def reduced_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
+        """Return the covariance of `reduced(Z)` for K = Z Z^T, and of `reduced_inputs(S)` for K = Ks."""
+        return K
+
+    def lightest(
+        self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], beta: float, rule: RankRule
+    ) -> Float[Tensor, "... n k"]:
+        """Return the lightest W that maps S to Z, or to the nearest outputs where no W gives Z."""
+        return least_squares(with_bias(S, beta), Z, rule).mT
+
 
 @dataclass(frozen=True)
 class Free:
@@ -132,6 +158,26 @@ class Free:
 
     def views(self, X: Float[Tensor, "N n0"], beta: float) -> Iterator[View]:
         return (View(X - row, row) for row in X)
+
+    def reduced(self, Z: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
+        """Return H Z; columns that are constant up to rounding become 0."""
+        moved = Z - Z.mean(dim=-2, keepdim=True)
+        rounding = 4.0 * torch.finfo(Z.dtype).eps * Z.detach().abs().amax(dim=-2, keepdim=True)
+        return torch.where(moved.detach().abs().amax(dim=-2, keepdim=True) > rounding, moved, 0.0)
+
+    def reduced_inputs(self, S: Float[Tensor, "... N d"], beta: float) -> Float[Tensor, "... N k"]:
+        return self.reduced(S)
+
+    def reduced_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
+        """Return H K H."""
+        half = K - K.mean(dim=-2, keepdim=True)
+        return half - half.mean(dim=-1, keepdim=True)
+
+    def lightest(
+        self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], beta: float, rule: RankRule
+    ) -> Float[Tensor, "... n k"]:
+        V = least_squares(self.reduced(S), self.reduced(Z), rule)
+        return torch.cat([V, (Z - S @ V).mean(dim=-2, keepdim=True)], dim=-2).mT
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.data.coding import Coding, labels_of
@@ -164,6 +165,12 @@ class Problem:
             "lam": self.stated_lam,
             "activation": self.activation.name,
         }
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return the data and all options as arrays for a file; the lam of exact fits is 1."""
+        tensors = {"X": self.X, "Y": self.Y} | ({} if self.weight is None else {"weights": self.weight})
+        options = self.stated() | {"lam": self.lam}
+        return {name: A.cpu().numpy() for name, A in tensors.items()} | {k: np.array(v) for k, v in options.items()}
 
     def decayed(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
         """Return the penalised part of each layer's weights, as views."""

@@ -23,8 +23,7 @@ from torch import Tensor
 from covopt.linalg.psd import thin
 from covopt.model.passes import all_outputs, parts_of
 from covopt.model.problem import Problem, with_bias
-from covopt.model.stationarity import inputs_of
-from covopt.model.weights import Weights, carried, inputs_from, preactivations
+from covopt.model.weights import Weights, carried, inputs_from, inputs_of, preactivations
 
 # A neuron that more samples have on its kink keeps the slopes of `Activation.derivative` there.
 MOST = 2048

@@ -118,6 +118,11 @@ def carried(problem: Problem, weights: Weights, Zs: Float[Tensor, "M d"]) -> Flo
     return Zs
 
 
+def inputs_of(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "N _"]:
+    """Return Zs_{layer-1} (N, n_{layer-1} + 1), the inputs of W_layer, for layer = 1 ... L."""
+    return carried(problem, weights[: layer - 1], problem.Xt)
+
+
 def outputs_above(problem: Problem, weights: Weights, layer: int, Z: Float[Tensor, "N n"]) -> Float[Tensor, "N nL"]:
     """Return the outputs F of Z_l, l = `layer`."""
     for above in range(layer, len(weights)):

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from matplotlib import figure as figures, pyplot
     from matplotlib.axes import Axes
 
-    from covopt.records import markup, svg
+    from covopt.records import page, svg
 else:
     figures = lazy("matplotlib.figure")
     pyplot = lazy("matplotlib.pyplot")
-    markup, svg = lazy("covopt.records.markup"), lazy("covopt.records.svg")
+    page, svg = lazy("covopt.records.page"), lazy("covopt.records.svg")
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 """Columns and rows."""
@@ -125,7 +125,7 @@ class Answer(ABC):
             with suppress(ProblemError):  # there is no network to draw yet
                 image = svg.picture(lambda figure: plot(figure.subplots()), alt=self.sentence(), caption="").uri
         facts = [(label, text) for label, text in self.describe() if text != self.sentence()]
-        return markup.summary(self.sentence(), facts, image)
+        return page.summary(self.sentence(), facts, image)
 
 
 class Drawn(Answer):

@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from covopt.records.numerals import shown
 from covopt.records.record import Pairs
 from covopt.runtime.lazy import lazy
 
 if TYPE_CHECKING:
-    from covopt.records import markup, svg
+    from covopt.records import svg
 else:
-    svg, markup = lazy("covopt.records.svg"), lazy("covopt.records.markup")
+    svg = lazy("covopt.records.svg")
 
 
 PROSE = 30
 """Characters above which a cell is prose."""
+_TEMPLATES = Environment(
+    loader=PackageLoader("covopt"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+"""The templates escape every inserted text, because names in data may be hostile."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,12 @@ class Page:
 def as_html(page: Page) -> str:
     """Return the page as one HTML file without external resources."""
     sections = [part for part in page.sections if part.text or part.pictures or part.tables]
-    return markup.render("report.html", page=page, sections=sections)
+    return _TEMPLATES.get_template("report.html").render(page=page, sections=sections)
+
+
+def summary(sentence: str, pairs: Pairs, image: str | None) -> str:
+    """Return the HTML of an answer for a notebook: a sentence, a picture by its address, and labels with texts."""
+    return _TEMPLATES.get_template("summary.html").render(sentence=sentence, pairs=pairs, image=image)
 
 
 def _is_number(value: object) -> bool:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from covopt.data.arrays import check_readable
 from covopt.model.wording import CERTIFICATES, STATUSES
-from covopt.records import numerals
 from covopt.records.directories import Writer
 from covopt.records.packed import fits
 from covopt.runtime.errors import CovoptError, DataError, RecordError, counted, printable
@@ -165,30 +164,10 @@ def data_of(s: Summary) -> str:
 
 def headline(s: Summary) -> str:
     """Return the problem of a run in a few words."""
-    question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {_short(s['lam'])}"
-    bias = s["bias"] if isinstance(s["bias"], str) else _short(s["bias"])
+    question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {number(s['lam'])}"
+    bias = s["bias"] if isinstance(s["bias"], str) else number(s["bias"])
     skip = ", a free skip" if s.get("skip") else ""
     return f"{data_of(s)}: {question}, depth {s['depth']}, bias {bias}{skip}, {s['activation']}"
-
-
-def describe(s: Summary) -> Pairs:
-    """Return the summary of a run for people: pairs of a label and its text."""
-    widths, residual = s["widths"], f"{_short(s['residual'], digits=3)}  (largest deviation from the targets)"
-    pairs = [
-        ("problem", headline(s)),
-        ("cost", _short(s["cost"])),
-        ("fit", _short(s["fit"])) if s["residual"] is None else ("residual", residual),
-        ("norm", f"{_short(s['norm'])}  (sum of squared weights)"),
-        ("lower bound", "none proved" if s["lower"] is None else numerals.down(s["lower"], DIGITS)),
-        ("gap", "unknown" if s["gap"] is None else numerals.percent_at_most(s["gap"])),
-        ("certificate", CERTIFICATES[s["certificate"]].short),
-        ("status", ended(s)),
-        ("width", " x ".join(str(n) for n in widths) + f" hidden neuron{'' if widths == [1] else 's'}"),
-        ("time", f"{_short(s['seconds'], digits=3)} s"),
-    ]
-    if remark := ignores_inputs(s):
-        pairs.append(("note", remark))
-    return pairs + [(f"layer {layer['layer']}", _layer(layer)) for layer in s["layers"]]
 
 
 def ignores_inputs(s: Summary) -> str:
@@ -215,16 +194,9 @@ def ended_of_several(s: Summary, optimal: str, converged: str) -> str:
     return sentences.get(s["status"], default)
 
 
-def _layer(layer: Summary) -> str:
-    """Describe a hidden layer in one line: stationarity, the gap of its block, and ranks."""
-    bounded = layer["gap"] is not None
-    gap = f"gap {numerals.percent_at_most(layer['gap'])} ({layer['gap_certificate']})" if bounded else "no bound"
-    ranks = f"rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
-    return f"stationarity {_short(layer['stationarity'], digits=5)}, {gap}, {ranks}"
-
-
-def _short(value: object, digits: int = DIGITS) -> str:
-    if isinstance(value, str):  # a range
+def number(value: object, digits: int = DIGITS) -> str:
+    """Return a number with `digits` digits; a text, which is a range, as it is."""
+    if isinstance(value, str):
         return value
     return f"{value:.{digits}g}" if isinstance(value, (int, float)) else "unknown"
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from covopt.records import record, storing
 from covopt.records.directories import Writer, spare
-from covopt.records.page import as_html
 from covopt.records.record import REPORT, Pairs, Summary
 from covopt.runtime.errors import DataError, ProblemError, RecordError, shown
 from covopt.runtime.files import check_free, starts_with, write_file
@@ -26,10 +25,11 @@ from covopt.runtime.threads import fitted
 
 if TYPE_CHECKING:
     from covopt.answer import stored, verify as checks
+    from covopt.records import page as pages
     from covopt.records.answer import Answer
 else:
     checks = lazy("covopt.answer.verify")
-    stored = lazy("covopt.answer.stored")
+    pages, stored = lazy("covopt.records.page"), lazy("covopt.answer.stored")
 
 
 @dataclass(frozen=True)
@@ -222,6 +222,6 @@ def html_of(directory: Path, name: str) -> str:
     """Return the report of a run, called `name` in commands, as HTML; raise a RecordError if the run is damaged."""
     kind, summary = find(directory)
     try:
-        return as_html(kind.module("page").page(directory, name, summary))
+        return pages.as_html(kind.module("page").page(directory, name, summary))
     except (*DAMAGED, OSError, IndexError) as error:
         raise RecordError(f"{name} is not a complete run ({error}); run the command again with --out.") from error

@@ -30,6 +30,7 @@ from figure_design import (
     network,
     square,
     stored,
+    through,
     worst,
 )
 from layer_spectra import largest, seen_in, spectrum_panel
@@ -215,7 +216,7 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
         drawn = [n for n in networks if n["name"].startswith("draw") and (n["fit"] < FITS) is fits]
         lines += [drawing.Line(text, *_points(drawn), style, 4)] if drawn else []
     steps = [[n["depth"], n["rank"]] for n in _cheapest(numbers)]
-    cheapest = drawing.through("", np.array(steps, float), "o-", 3)
+    cheapest = through("", np.array(steps, float), "o-", 3)
     spectra = [layer["weights"] for layer in seen_in(network(arrays, _key(best)), arrays["X"])]
     return [
         drawing.Panel("Norm", "depth L", "|W|²", lines, logarithmic="y"),

@@ -29,6 +29,11 @@ Numbers = dict[str, Any]
 Size = TypeVar("Size")
 
 
+def through(name: str, points: Float[np.ndarray, "k 2"], style: str, color: int) -> drawing.Line:
+    """Return the line through points of the plane, or dots at them."""
+    return drawing.Line(name, points[:, 0], points[:, 1], style, color)
+
+
 @dataclass(frozen=True)
 class Asked:
     """The options of a figure.

@@ -31,6 +31,7 @@ from figure_design import (
     preactivations,
     square,
     stored,
+    through,
 )
 from jaxtyping import Float
 from layer_spectra import Layers, seen_in, spectrum_panel
@@ -238,7 +239,7 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     side, distances, _ = _on_plane(layers)
     bands = np.minimum(np.floor(BANDS * distances / (distances.max() or 1.0)), BANDS - 1)
     ends = (float(side[0]), float(side[-1]))
-    paths = [drawing.through("", path, "o-", k) for k, path in enumerate(_paths(arrays, layers))]
+    paths = [through("", path, "o-", k) for k, path in enumerate(_paths(arrays, layers))]
     orbits = drawing.Line("", np.arange(1.0, len(collapse) + 1.0), collapse, "o-", 2)
     return [
         spectrum_panel("Weights", "singular values of W_l", [layer["weights"] for layer in numbers["layers"]], RANK),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import known_teachers as teachers
 import numpy as np
 from depth_rank import COUNTED, FITS, LAM, SIZE, TEACHER
-from figure_design import Arrays, Asked, Claim, Design, Made, Numbers, Setting, applied, network, square
+from figure_design import Arrays, Asked, Claim, Design, Made, Numbers, Setting, applied, network, square, through
 from layer_spectra import largest, seen_in, spectrum_panel
 from random_starts import Schedule, trained
 
@@ -118,7 +118,7 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
 
 
 def _points(name: str, lines: list[Numbers], value: str, style: str, color: int) -> drawing.Line:
-    return drawing.through(name, np.array([[line["depth"], line[value]] for line in lines], float), style, color)
+    return through(name, np.array([[line["depth"], line[value]] for line in lines], float), style, color)
 
 
 DESIGN = Design(

@@ -27,6 +27,7 @@ from figure_design import (
     network,
     square,
     stored,
+    through,
     worst,
 )
 from jaxtyping import Float, Int
@@ -170,7 +171,7 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     X, labels, extent = arrays["X"], arrays["labels"], _grid(arrays["X"])[1]
     drawn = []
     for line in numbers["penalised"] + numbers["free"]:
-        dots = [drawing.through(f"class {k}", X[labels == k], "o", k) for k in range(CLASSES)]
+        dots = [through(f"class {k}", X[labels == k], "o", k) for k in range(CLASSES)]
         regions = _regions(arrays, line["name"]).astype(np.float64)
         penalty = f"lam {line['lam']:g}" if line["lam"] else "no penalty"
         title = f"L = {line['depth']}, {penalty}: {line['tripoints']} tripoints"

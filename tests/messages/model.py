@@ -10,11 +10,11 @@ import covopt
 from covopt.certify.dual import Exact
 from covopt.certify.proofs import read_proof
 from covopt.linalg.psd import RankRule
-from covopt.model import forces, loss, stationarity, weights
+from covopt.model import forces, loss, weights
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.runtime.loop import Budget, Certificate
-from covopt.solvers.deep import representations as projected_gradient
+from covopt.solvers.deep import missing_neuron, representations as projected_gradient
 from covopt.solvers.training import trainer
 from messages import X, Y, rows
 

@@ -7,10 +7,9 @@ from instances import Instance, distance_to_kinks, gaussian, instances
 
 import covopt
 from covopt.model.problem import Problem
-from covopt.model.stationarity import add_neuron, duals, inputs_of
 from covopt.model.subgradient import multiplier, residuals
-from covopt.model.weights import Weights, evaluate, gradient
-from covopt.solvers.deep.missing_neuron import find_missing_neuron
+from covopt.model.weights import Weights, evaluate, gradient, inputs_of
+from covopt.solvers.deep.missing_neuron import add_neuron, duals, find_missing_neuron
 
 
 def residual_of_stationarity(problem: Problem, weights: Weights) -> list[float]:

@@ -12,6 +12,7 @@ import torch
 from runs import toy_result
 
 import covopt
+from covopt.answer import words
 from covopt.records import record, storing
 from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Status
@@ -140,7 +141,7 @@ def test_a_disk_that_fills_up_at_any_file_is_told_and_leaves_nothing(tmp_path: P
 
 
 def test_description_says_what_is_and_is_not_proved() -> None:
-    proved, open_ = (dict(record.describe(toy_result(proved=p).summary())) for p in (True, False))
+    proved, open_ = (dict(words.pairs(toy_result(proved=p).summary())) for p in (True, False))
     assert proved["certificate"].startswith("proved")
     assert (open_["lower bound"], open_["gap"]) == ("none proved", "unknown")
     page = toy_result(status=Status.TIME_LIMIT)._repr_html_()

@@ -24,7 +24,6 @@ import covopt
 from covopt.answer import parts, words
 from covopt.answer.verify import different
 from covopt.app.cli import main
-from covopt.records import record
 from covopt.records.numerals import Lower
 from covopt.records.page import Table
 from covopt.runtime.errors import RecordError
@@ -264,7 +263,7 @@ def test_what_is_needed_is_said_of_proved_runs_only() -> None:
 
 def test_every_sentence_against_a_run_of_which_it_would_be_false() -> None:
     none = summary(cost=None, lower=None, widths=[], status="time_limit", certificate="none")
-    assert dict(record.describe(none))["status"] == "stopped by the time limit; no network was found"
+    assert dict(words.pairs(none))["status"] == "stopped by the time limit; no network was found"
     assert "network found" not in words.proof(none)
     assert "bound from" not in words.checking(none)
     assert "bound from" in words.checking(summary(lower=0.1))
@@ -283,9 +282,9 @@ def test_every_sentence_against_a_run_of_which_it_would_be_false() -> None:
 
 
 def test_one_is_no_plural() -> None:
-    assert dict(record.describe(summary(widths=[1])))["width"] == "1 hidden neuron"
-    assert dict(record.describe(summary(widths=[2])))["width"] == "2 hidden neurons"
-    assert dict(record.describe(summary(widths=[1, 1])))["width"] == "1 x 1 hidden neurons"
+    assert dict(words.pairs(summary(widths=[1])))["width"] == "1 hidden neuron"
+    assert dict(words.pairs(summary(widths=[2])))["width"] == "2 hidden neurons"
+    assert dict(words.pairs(summary(widths=[1, 1])))["width"] == "1 x 1 hidden neurons"
     told = {
         "start": {"0.01": [1, 1]}, "estimate": {"0.01": 1}, "layer": None, "depth": 2, "level": 2.0, "lower": None,
     }  # fmt: skip
@@ -298,8 +297,8 @@ def test_one_is_no_plural() -> None:
 
 def test_bounds_are_rounded_down_wherever_they_are_shown() -> None:
     close = summary(cost=2.0, lower=1.99999999998, gap=1.00000000001e-11)
-    assert dict(record.describe(close))["lower bound"] == "1.9999999"
-    assert dict(record.describe(close))["gap"] == "1.01e-09 %"
+    assert dict(words.pairs(close))["lower bound"] == "1.9999999"
+    assert dict(words.pairs(close))["gap"] == "1.01e-09 %"
     assert dict(parts.facts(close))["lower bound"] == "1.9999999"
     table = Table("", ["cost", "bound"], [[1.99999999998, Lower(1.99999999998)]])
     assert (table.cells, table.kinds) == ([["2", "1.99999"]], ["number", "number"])

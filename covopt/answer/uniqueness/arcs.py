@@ -11,9 +11,9 @@ b = -(a c)^(1/2), h = 1 in exactly one direction. All of this is decided in whol
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ def breaks(plane: Plane) -> list[Break]:
             n = np.array([-y // divisor, x // divisor], dtype=object)
             normals += [n, -n]
     unique = list({(int(n[0]), int(n[1])): n for n in normals}.values())
-    unique.sort(key=functools.cmp_to_key(_earlier))
+    unique.sort(key=_angle)
     if not unique:
         axes = [(1, 0), (0, 1), (-1, 0), (0, -1)]
         return [Break(np.array(axis, dtype=object), False) for axis in axes]
@@ -80,20 +80,10 @@ def rounded(angle: float) -> Whole:
     return np.array([int(math.ldexp(x, 60)) << 60 for x in (math.cos(angle), math.sin(angle))], dtype=object)
 
 
-def _half(w: Whole) -> int:
-    return 0 if w[1] > 0 or (w[1] == 0 and w[0] > 0) else 1
-
-
-def _earlier(one: Whole, other: Whole) -> int:
-    """Return True if one angle in [0, 2 pi) is below the other."""
-    if _half(one) != _half(other):
-        return _half(one) - _half(other)
-    return -1 if cross(one, other) > 0 else 1
-
-
-def cross(one: Whole, other: Whole) -> int:
-    """Return a number above 0 if `other` is less than half a turn ahead, counterclockwise."""
-    return int(one[0] * other[1] - one[1] * other[0])
+def _angle(w: Whole) -> tuple[bool, float | Fraction]:
+    """Return a key that grows with the angle of w in [0, 2 pi): the half turn, and minus the cotangent."""
+    x, y = int(w[0]), int(w[1])
+    return y < 0 or (y == 0 and x < 0), Fraction(-x, y) if y else -math.inf
 
 
 class Circle:
@@ -107,8 +97,9 @@ class Circle:
 
     def _is_peaked(self, k: int) -> bool:
         slopes = np.where(self.plane.X @ self.inside(k) >= 0, 1, self.plane.steep)
-        rows = [x for slope, x in zip(slopes, self.plane.X, strict=True) if slope != 0]
-        return any(all(cross(x, self.breaks[end].w) == 0 for x in rows) for end in self.ends[k])
+        x, y = self.plane.X[slopes != 0].T
+        ends = (self.breaks[end].w for end in self.ends[k])
+        return any(bool((x * w[1] == y * w[0]).all()) for w in ends)
 
     def inside(self, k: int) -> Whole:
         """Return a direction inside the arc after break k."""

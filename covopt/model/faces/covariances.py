@@ -19,7 +19,7 @@ from torch import Tensor
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.pseudo_inverse import eigenvectors_of_range, pseudo_inverse
 from covopt.model.activation import Activation
-from covopt.model.faces.setting import OUT_OF_RANGE, LossValue, Question, Setting, read_bias, read_tikhonov
+from covopt.model.faces.setting import OUT_OF_RANGE, LossValue, Question, Setting, read_tikhonov
 from covopt.model.loss import Loss
 from covopt.model.problem import with_bias
 from covopt.runtime.errors import ProblemError
@@ -80,9 +80,10 @@ def loss_of_covariances(
         samples = len(question.whole.X)
         raise ProblemError(f"Z_L has {ZL.shape[-2]} rows, but X has {samples}; give a row for each sample.")
     pairs = [_read(question, pair, layer) for layer, pair in enumerate(covariances, start=1)]
-    reduced = [tuple(question.setting.bias.reduce_covariance(A) for A in pair) for pair in pairs]
+    biases, rows = question.setting.biases, question.setting.X
+    reduced = [tuple(biases.reduced_covariance(A) for A in pair) for pair in pairs]
     sizes = [Ks.detach().abs().amax(dim=(-2, -1)) for _, Ks in pairs]
-    reduced_ZL, detached_ZL = question.setting.bias.reduce(ZL), ZL.detach()
+    reduced_ZL, detached_ZL = biases.reduced(ZL), ZL.detach()
     outputs = [*(first for first, _ in reduced), reduced_ZL @ reduced_ZL.mT]
     inputs = [Ks for _, Ks in reduced]
     if rule.tikhonov == 0.0:
@@ -90,8 +91,8 @@ def loss_of_covariances(
         norms = [A.norm(dim=(-2, -1)) for A in given_outputs]
         _check_range(question.setting, list(zip(outputs, norms, strict=True)), inputs, sizes)
     # (Ks_0)^+ by the thin factor, which preserves all digits.
-    rows = question.setting.X
-    inverses = [factorize(question.setting.bias.inputs(rows), rule).solve_gram(torch.eye(len(rows)).to(rows))]
+    below = biases.reduced_inputs(rows, question.setting.beta)
+    inverses = [factorize(below, rule).solve_gram(torch.eye(len(rows)).to(rows))]
     inverses += [pseudo_inverse(B, size, rule.tikhonov) for B, size in zip(inputs, sizes, strict=True)]
     traces = [(A * inverse).sum(dim=(-2, -1)) for A, inverse in zip(outputs, inverses, strict=True)]
     _check_digits(outputs, inverses, torch.stack(traces).sum(dim=0))
@@ -120,7 +121,7 @@ def covariances_of(
     """
     setting = Setting.read([[1.0]], bias, activation, [Z])
     z = setting.matrix(Z, "Z")
-    Zs = with_bias(setting.activation(z), read_bias(bias).amount)
+    Zs = with_bias(setting.activation(z), setting.beta)
     return setting.result(z @ z.mT), setting.result(Zs @ Zs.mT)  # type: ignore[return-value]
 
 
@@ -192,7 +193,8 @@ def _check_range(
     carry a layer that is constant, what is left is rounding, which must not be held against itself. `inputs` holds what
     is left of each Ks_l by the bias, and `sizes` the largest entry of the Ks_l that was given.
     """
-    rejected = [factorize(setting.bias.inputs(setting.X)).reject(outputs[0][0].detach())]
+    first = setting.biases.reduced_inputs(setting.X, setting.beta)
+    rejected = [factorize(first).reject(outputs[0][0].detach())]
     for (A, _), B, size in zip(outputs[1:], inputs, sizes, strict=True):
         U = eigenvectors_of_range(B.detach(), size)[1]
         rejected.append(A.detach() - U @ (U.mT @ A.detach()))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.activation import Activation
-from covopt.model.faces.setting import LossValue, Question, Setting, read_tikhonov, with_weights
+from covopt.model.faces.setting import LossValue, Question, Setting, read_tikhonov
 from covopt.model.loss import Loss
 from covopt.runtime.threads import fitted
 
@@ -63,7 +63,7 @@ def loss_of_representations(
     setting = question.setting
     layers = question.rows_of(question.whole.representations(Z))
     W, R = setting.weights(layers, rule)
-    norms = [setting.bias.penalised(A).square().sum(dim=(-2, -1)) for A in W]
+    norms = [setting.biases.penalised(A).square().sum(dim=(-2, -1)) for A in W]
     if rule.tikhonov == 0.0:
         setting.check_range(layers, R)
     else:
@@ -133,6 +133,6 @@ def project_to_range(
     setting = Setting.read(X, bias, activation, Z)
     S, projected = setting.X, []
     for z in setting.representations(Z):
-        projected.append(with_weights(setting.bias, S, setting.bias.weights(S, z, RANK_RULE)))
+        projected.append(setting.outputs(S, setting.biases.lightest(S, z, setting.beta, RANK_RULE)))
         S = setting.activation(projected[-1])
     return [setting.result(z) for z in projected]  # type: ignore[return-value]

@@ -1,12 +1,4 @@
-"""The shared part of the three faces: reading arguments, and the inputs of a layer.
-
-**The two kinds of biases** change the inputs, targets and weights of a layer.
-
-Weights W = [A, b] (n, d + 1) map the values S (N, d) of the layer below to Z = S A^T + beta 1 b^T. The lightest weights
-that do so are a least-squares problem, whose two sides depend on the kind of bias:
-
-* penalised: |A|^2 + |b|^2 counts, so W^T = [S, beta 1]^+ Z;
-* free: |A|^2 counts alone. With H = I - 11^T / N, A^T = (H S)^+ H Z, and b is the mean of Z - S A^T.
+"""The shared part of the three faces: reading arguments, and the weights of a layer by its representations.
 
 Leading dimensions of every array are a batch.
 """
@@ -15,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,79 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.linalg.psd import RankRule
-from covopt.linalg.pseudo_inverse import least_squares
 from covopt.model.activation import Activation
-from covopt.model.loss import Loss
-from covopt.model.problem import Problem, make_problem, with_bias
+from covopt.model.biases import PENALISED, Biases, Free
+from covopt.model.problem import Problem, make_problem
 from covopt.model.reading import as_matrix, as_numbers
 from covopt.model.scalars import as_number, read_beta
 from covopt.model.wording import FREE
 from covopt.runtime.errors import ProblemError, counted, shown
-
-
-@dataclass(frozen=True)
-class Bias:
-    """Biases that the penalty counts like every weight, with a column of `amount` = beta >= 0."""
-
-    amount: float
-
-    @property
-    def column(self) -> str:
-        """Return the bias column as a message names it, after a comma; empty without one."""
-        return f", {self.amount:g}" if self.amount else ""
-
-    def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
-        """Return the part of a layer's outputs that penalised weights must produce."""
-        return A
-
-    def inputs(self, S: Float[Tensor, "... N d"]) -> Float[Tensor, "... N k"]:
-        """Return the inputs on which the penalised weights act."""
-        return with_bias(S, self.amount)
-
-    def reduce_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
-        """Return the covariance of `reduce(Z)` for K = Z Z^T, and of `inputs(S)` for K = Ks."""
-        return K
-
-    def penalised(self, W: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b n k2"]:
-        """Return the columns of W that the penalty counts."""
-        return W
-
-    def weights(
-        self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule
-    ) -> Float[Tensor, "... n k"]:
-        """Return the lightest W that maps S to Z, or to the nearest outputs where no W gives Z."""
-        return least_squares(self.inputs(S), Z, rule).mT
-
-
-@dataclass(frozen=True)
-class FreeBias(Bias):
-    """Biases that the penalty does not count; the column holds ones."""
-
-    amount: float = 1.0
-
-    def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
-        """Return H A; columns that are constant up to rounding become 0."""
-        centred = A - A.mean(dim=-2, keepdim=True)
-        rounding = 4.0 * torch.finfo(A.dtype).eps * A.detach().abs().amax(dim=-2, keepdim=True)
-        return torch.where(centred.detach().abs().amax(dim=-2, keepdim=True) > rounding, centred, 0.0)
-
-    def inputs(self, S: Float[Tensor, "... N d"]) -> Float[Tensor, "... N k"]:
-        return self.reduce(S)
-
-    def reduce_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
-        """Return H K H."""
-        half = K - K.mean(dim=-2, keepdim=True)
-        return half - half.mean(dim=-1, keepdim=True)
-
-    def penalised(self, W: Float[Tensor, "*b n k"]) -> Float[Tensor, "*b n k2"]:
-        return W[..., :-1]
-
-    def weights(
-        self, S: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule
-    ) -> Float[Tensor, "... n k"]:
-        V = least_squares(self.inputs(S), self.reduce(Z), rule)
-        return torch.cat([V, (Z - S @ V).mean(dim=-2, keepdim=True)], dim=-2).mT
-
 
 OUT_OF_RANGE = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Part of the norm of Z_l that may lie outside the range of Zs_{l-1}: rounding, and steps of finite differences."""
@@ -134,7 +61,8 @@ class Setting:
     """
 
     X: Float[Tensor, "N n0"]
-    bias: Bias
+    biases: Biases
+    beta: float
     activation: Activation
     tensors: bool
 
@@ -145,7 +73,9 @@ class Setting:
         like = next((value for value in (*several, X) if isinstance(value, Tensor)), None)
         inputs = as_matrix(X, "X", None if like is None else like.device)
         dtype = like.dtype if like is not None and like.dtype == torch.float32 else torch.float64
-        return cls(inputs.to(dtype), read_bias(bias), Activation.parse(activation), like is not None)
+        is_free = isinstance(bias, str) and bias == FREE
+        biases, beta = (Free(), 1.0) if is_free else (PENALISED, read_beta(bias))
+        return cls(inputs.to(dtype), biases, beta, Activation.parse(activation), like is not None)
 
     def matrices(self, values: object, name: str) -> list[Matrix]:
         """Read matrices `name`1, `name`2, ..., each (rows, columns) or a batch (B, rows, columns)."""
@@ -182,6 +112,10 @@ class Setting:
                 )
         return read
 
+    def outputs(self, S: Float[Tensor, "... N d"], W: Float[Tensor, "*b n k"]) -> Float[Tensor, "... N n"]:
+        """Return Z = [S, beta 1] W^T."""
+        return S @ W[..., :-1].mT + self.beta * W[..., -1:].mT
+
     def weights(
         self, Z: Sequence[Float[Tensor, "*b N _"]], rule: RankRule
     ) -> tuple[list[Float[Tensor, "*b _ _"]], list[Float[Tensor, "*b N _"]]]:
@@ -189,8 +123,8 @@ class Setting:
         W, R = [], []
         values = [self.X, *(self.activation(z) for z in Z[:-1])]
         for S, z in zip(values, Z, strict=True):
-            W.append(self.bias.weights(S, z, rule))
-            R.append(z - with_weights(self.bias, S, W[-1]))
+            W.append(self.biases.lightest(S, z, self.beta, rule))
+            R.append(z - self.outputs(S, W[-1]))
         return W, R
 
     def check_range(self, Z: Sequence[Float[Tensor, "*b N _"]], R: Sequence[Float[Tensor, "*b N _"]]) -> None:
@@ -201,25 +135,17 @@ class Setting:
             worst = float(outside.max()) if outside.numel() else 0.0
             if worst > OUT_OF_RANGE[z.dtype]:
                 below = "X" if layer == 1 else f"sigma(Z{layer - 1})"
+                column = f", {self.beta:g}" if self.beta else ""
                 raise ProblemError(
                     f"Z{layer} cannot be computed from the layer below: {worst:.2g} of its norm lies outside the range"
-                    f" of [{below}{self.bias.column}]; project it with covopt.project_to_range, or give a tikhonov"
-                    " above 0."
+                    f" of [{below}{column}]; project it with covopt.project_to_range, or give a tikhonov above 0."
                 )
 
-    def result(self, value: Tensor) -> Tensor | NDArray[np.float64]:
-        """Return a tensor where tensors came in, else an array."""
-        return value if self.tensors else value.detach().numpy()
-
-
-def with_weights(bias: Bias, S: Float[Tensor, "... N d"], W: Float[Tensor, "*b n k"]) -> Float[Tensor, "... N n"]:
-    """Return Z = [S, beta 1] W^T."""
-    return S @ W[..., :-1].mT + bias.amount * W[..., -1:].mT
-
-
-def read_bias(bias: object) -> Bias:
-    """Read an amount of bias >= 0, or "free"."""
-    return FreeBias() if isinstance(bias, str) and bias == FREE else Bias(read_beta(bias))
+    def result(self, value: Tensor) -> Tensor | NDArray[np.float64] | float:
+        """Return a tensor where tensors came in, else an array, or a number of a single value."""
+        if self.tensors:
+            return value
+        return float(value) if value.ndim == 0 else value.detach().numpy()
 
 
 def read_tikhonov(tikhonov: object) -> RankRule:
@@ -237,26 +163,14 @@ class Question:
     rows: Tensor | None  # True at rows of positive weight (N,); None where all are
 
     @classmethod
-    def read(
-        cls,
-        X: object,
-        Y: object,
-        variables: object,
-        *,
-        lam: float | None,
-        loss: str | Loss | None,
-        bias: float | str,
-        activation: str | Activation,
-        sample_weight: object,
-    ) -> Question:
-        """Check the data and the options, as `covopt.solve` does."""
-        whole = Setting.read(X, bias, activation, variables)
+    def read(cls, X: object, Y: object, variables: object, **options: Any) -> Question:
+        """Check the data and the options, those of `make_problem`, as `covopt.solve` does."""
+        whole = Setting.read(X, options["bias"], options["activation"], variables)
         where, dtype = whole.X.device, whole.X.dtype
-        options = {"lam": lam, "loss": loss, "activation": activation, "bias": bias, "sample_weight": sample_weight}
         problem = make_problem(X, Y, device=where, free=True, **options).to(dtype)
         if len(problem.X) == len(whole.X):
             return cls(whole, whole, problem, None)
-        weight = as_matrix(sample_weight, "sample_weight", where)[:, 0]
+        weight = as_matrix(options["sample_weight"], "sample_weight", where)[:, 0]
         return cls(whole, replace(whole, X=problem.X), problem, weight > 0.0)
 
     def rows_of(self, Z: Sequence[Float[Tensor, "*b N _"]]) -> list[Float[Tensor, "*b M _"]]:
@@ -272,9 +186,4 @@ class Question:
             )
         fit = self.problem.loss_at(ZL)
         residual = (ZL - Y).abs().amax(dim=(-2, -1))
-        return LossValue(*(self._number(v) for v in (fit + self.problem.lam * norm, fit, norm, residual)))
-
-    def _number(self, value: Tensor) -> Tensor | float | NDArray[np.float64]:
-        if self.setting.tensors:
-            return value
-        return float(value) if value.ndim == 0 else value.numpy()
+        return LossValue(*map(self.setting.result, (fit + self.problem.lam * norm, fit, norm, residual)))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.model.activation import Activation
-from covopt.model.faces.setting import LossValue, Question, Setting, with_weights
+from covopt.model.faces.setting import LossValue, Question, Setting
 from covopt.model.loss import Loss
 from covopt.runtime.errors import ProblemError, counted
 from covopt.runtime.threads import fitted
@@ -55,7 +55,7 @@ def loss_of_weights(
     question = Question.read(X, Y, W, lam=lam, loss=loss, bias=bias, activation=activation, sample_weight=sample_weight)
     matrices = question.setting.matrices(W, "W")
     Z = _forward(question.setting, matrices)
-    penalised = [question.setting.bias.penalised(A).square().sum(dim=(-2, -1)) for A in matrices]
+    penalised = [question.setting.biases.penalised(A).square().sum(dim=(-2, -1)) for A in matrices]
     return question.value(Z[-1], torch.stack(penalised).sum(dim=0))
 
 
@@ -93,6 +93,6 @@ def _forward(setting: Setting, W: Sequence[Float[Tensor, "*b _ _"]]) -> list[Flo
                 f"W{layer} has {counted(A.shape[-1], 'column')}, but it must have {S.shape[-1] + 1}:"
                 f" {counted(S.shape[-1], 'input')} and the bias."
             )
-        Z.append(with_weights(setting.bias, S, A))
+        Z.append(setting.outputs(S, A))
         S = setting.activation(Z[-1])
     return Z

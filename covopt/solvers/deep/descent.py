@@ -12,8 +12,7 @@ from torch import Tensor
 
 from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
-from covopt.model.stationarity import inputs_of
-from covopt.model.weights import Weights, evaluate
+from covopt.model.weights import Weights, evaluate, inputs_of
 from covopt.runtime.loop import Budget, Stop
 from covopt.solvers.deep.exploration import Exploration
 from covopt.solvers.deep.pruning import balanced, reduced, widened

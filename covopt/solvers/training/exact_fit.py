@@ -17,8 +17,7 @@ from torch.autograd import grad
 
 from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
-from covopt.model.stationarity import inputs_of
-from covopt.model.weights import Weights, flattened, preactivations, shaped_like
+from covopt.model.weights import Weights, flattened, inputs_of, preactivations, shaped_like
 from covopt.runtime.loop import Stop
 
 PRODUCTS = 300  # products with J, at most, of a Gauss-Newton step

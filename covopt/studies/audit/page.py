@@ -144,8 +144,8 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         answer=f"{first}.",
         notes=[details] if details else [],
         facts=[
-            ("cost", parts.number(s["loss"], 8)),
-            ("best known", parts.number(s["best"], 8)),
+            ("cost", record.number(s["loss"], 8)),
+            ("best known", record.number(s["best"], 8)),
             ("lower bound", parts.bound(s["lower"])),
             ("above the best known", percent(s["excess"])),
             ("width", " × ".join(map(str, s["widths"]))),

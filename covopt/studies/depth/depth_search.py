@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from covopt.answer.result import Result
+from covopt.answer.result import Result, measure
 from covopt.certify import proofs
 from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.problem import Problem
@@ -263,7 +263,7 @@ def improved(result: Result, weights: Sequence[Tensor], seconds: float) -> Resul
     cost = evaluate(updated.problem, updated.weights)
     if not updated.problem.allows(cost.residual):
         return result
-    updated.cost, updated.fit, updated.norm, updated.residual = cost.total, cost.fit, cost.norm, cost.residual
+    measure(updated, cost)
     if updated.lower is not None:
         updated.lower = proofs.agreed(updated.problem, updated.weights, updated.cost, updated.lower)
     times = [line.seconds for line in updated.history]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from covopt import __version__
 from covopt.answer.held_out import HeldOut
-from covopt.answer.result import Result
+from covopt.answer.result import Result, measure
 from covopt.certify import proofs
 from covopt.data.data import Dataset
 from covopt.model.problem import Problem
@@ -123,8 +123,8 @@ class Path(Drawn):
             raise ProblemError("Without held-out data no lam is picked; give a lam above 0.")
         point = min(self.points, key=lambda p: abs(math.log(p.lam / wanted)))
         result = Result(at(self.problem, point.lam), "cone", "none", self.seed, weights=point.weights)
-        result.cost, result.fit, result.norm = point.cost.total, point.cost.fit, point.cost.norm
-        result.residual, result.status = point.cost.residual, point.status
+        measure(result, point.cost)
+        result.status = point.status
         if point.lower is not None:
             result.lower, result.certificate, result.proof = point.lower, point.certificate, point.proof
         for name, value in self.origin.items():
@@ -199,7 +199,7 @@ class Path(Drawn):
             "curve.csv": record.table(lambda: curve_lines(self.summary())),
             "networks.npz": record.archive(self.networks),
             "certificates.npz": record.archive(self.certificates),
-            record.PROBLEM: record.archive(self._question),
+            record.PROBLEM: record.archive(replace(self.problem, lam=1.0).arrays),
             "test.npz": record.archive(lambda: {} if test is None else record.numpy_of(X=test.X, Y=test.Y)),
             "figure.png": spare(self.draw),
             **({} if end is None else {"end": partial(end.save, others=UNDRAWN)}),
@@ -219,11 +219,6 @@ class Path(Drawn):
             own |= {} if point.proof is None else point.proof.arrays()
             arrays |= {f"p{place}_{name}": array for name, array in own.items()}
         return arrays
-
-    def _question(self) -> dict[str, NDArray]:
-        p = self.problem
-        options = p.stated() | {"lam": 1.0}
-        return record.numpy_of(X=p.X, Y=p.Y) | {name: np.array(value) for name, value in options.items()}
 
 
 def curve_lines(summary: record.Summary) -> list[list[object]]:

@@ -8,7 +8,7 @@ from covopt.answer import parts, stored, words
 from covopt.records import provenance, record, svg
 from covopt.records.numerals import percent_above
 from covopt.records.page import Page, Section, Table
-from covopt.records.record import Summary
+from covopt.records.record import Summary, number
 from covopt.studies.width import figure as width_figures, words as width_words
 
 
@@ -16,7 +16,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     """Return the report of a stored run."""
     origin = provenance.read_origin(directory)
     solution, result = record.read_summary(directory / record.SOLUTION), stored.load(directory / record.SOLUTION)
-    level = s["level"]
+    level, time = s["level"], f"{s['seconds']:.3g} s"
     rows = [[_widths(p["width"]), p["cost"], percent_above(p["cost"], level)] for p in s["curve"]]
     estimate, why = s["estimate"], s["reasons"]
     starts = [[f"{100 * float(eps):g} %", *ends, estimate[eps], *why[eps]] for eps, ends in s["start"].items()]
@@ -47,7 +47,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         question=f"How wide must a network be to come near the minimum? {words.question(s)}",
         answer=width_words.answer(s),
         notes=parts.notes(s),
-        facts=[("lowest cost", parts.number(level, 8)), *parts.facts(solution)[1:4], ("time", f"{s['seconds']:.3g} s")],
+        facts=[("lowest cost", number(level, 8)), *parts.facts(solution)[1:4], ("time", time)],
         asked=parts.asked(s, origin),
         proof=parts.proof(solution),
         sections=sections,

@@ -14,13 +14,12 @@ from covopt.linalg.psd import triangle
 from covopt.model import passes, subgradient
 from covopt.model.noise import batch_noise
 from covopt.model.problem import Problem, make_problem
-from covopt.model.stationarity import duals, inputs_of
 from covopt.model.subgradient import multiplier, residuals
-from covopt.model.weights import evaluate, gradient, preactivations
+from covopt.model.weights import evaluate, gradient, inputs_of, preactivations
 from covopt.runtime.loop import Budget, Certificate
 from covopt.solvers.deep.further_training import train_on_batches
 from covopt.solvers.deep.layers import report
-from covopt.solvers.deep.missing_neuron import find_missing_neuron, find_missing_on_many
+from covopt.solvers.deep.missing_neuron import duals, find_missing_neuron, find_missing_on_many
 from covopt.studies.audit.examination import dead, inert_parts
 
 
