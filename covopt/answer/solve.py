@@ -150,7 +150,7 @@ def solve(
             as of the `problem` of the results, all have to ask for. For the method cone, ReLU or leaky ReLU, a number
             as the bias, lam, and certify="none".
         checkpoint: a new file for the state of the search, for two layers by the method cone with a number as the bias;
-            it is replaced as a whole, after a round or within a cycle of mini-batch training, and at the end.
+            it is replaced as a whole, after a round or within the training on mini-batches, and at the end.
         checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
         resume: continue from the state in `checkpoint`, with the same problem and seed; the seconds before count.
             The number of processes may differ. Bounds are proved again.

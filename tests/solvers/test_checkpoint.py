@@ -18,7 +18,7 @@ from covopt.model.problem import make_problem
 from covopt.runtime.errors import CovoptWarning, RecordError
 from covopt.runtime.loop import Budget, Callback, Progress, run
 from covopt.solvers.checkpoint import FACTS, Checkpoint
-from covopt.solvers.shallow.saved import cycles_from, going_on, keeping_cycles
+from covopt.solvers.shallow.saved import going_on, keeping_training, training_from
 from covopt.solvers.shallow.stream import StreamOptions, StreamSolver
 
 OFTEN = 1e-6
@@ -62,8 +62,8 @@ def test_rounds_go_on_as_without_a_break(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("directions", [1, 64])
-@pytest.mark.parametrize("steps", [1, 26, 60])
-def test_cycles_go_on_unbroken(steps: int, directions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("steps", [1, 33, 50])
+def test_batches_go_on_unbroken(steps: int, directions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StreamSolver, "enough", np.inf)  # one direction is not, but the state has to be kept in it
     monkeypatch.setattr(StreamSolver, "most_passes", 1)
     X, Y = data(400)
@@ -73,7 +73,7 @@ def test_cycles_go_on_unbroken(steps: int, directions: int, tmp_path: Path, monk
     whole = run(StreamSolver(problem, options), budget)
     checkpoint, solver, taken = Checkpoint(tmp_path / "state.npz", OFTEN), StreamSolver(problem, options), []
     checkpoint.about({}, resume=False)
-    after = keeping_cycles(checkpoint, "cycles", solver, budget)
+    after = keeping_training(checkpoint, "mini-batches", solver, budget)
     keep = solver.within
 
     def within(state: object) -> None:
@@ -89,7 +89,7 @@ def test_cycles_go_on_unbroken(steps: int, directions: int, tmp_path: Path, monk
     found.about({}, resume=True)
     assert found.saved is not None
     again = StreamSolver(problem, options)
-    resumed = going_on(again, budget, None, cycles_from(found.saved, again), lambda *_: None)
+    resumed = going_on(again, budget, None, training_from(found.saved, again), lambda *_: None)
     assert resumed.state.cost == whole.state.cost
     assert all(torch.equal(a, b) for a, b in zip(resumed.state.best, whole.state.best, strict=True))
     assert [line.cost for line in resumed.history] == [line.cost for line in whole.history]

@@ -2,18 +2,17 @@
 
 A start descends for hundreds of turns, each a pass over all samples. Where that takes longer than there is time, the
 whole search (solver.py) is for a random part of the samples, so small that it fits, with widths to match. The network
-that it ends with then descends on all: cycles of Adam over random batches in float32, each twice as long as the one
-before, as for two layers (solvers/shallow/stream.py). If time remains, the network after the cycles is improved on
-all samples.
+that it ends with is then trained on all: by schedule-free Adam over random batches in float32, as for two layers
+(solvers/shallow/stream.py). If time remains, the network after that is improved on all samples.
 
 Where the rows are spread over processes, each of them searches the same few samples from a seed of its own, and the
-network of lowest cost continues; the cycles, and the descent after them (`descended`), add the gradients of all rows
-up.
+network of lowest cost continues; the training, and the descent after it (`descended`), use the gradients of all rows.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -30,8 +29,7 @@ from covopt.solvers.deep.pruning import reduced, reduced_on_few
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver
 from covopt.solvers.options import DRAWS_TOGETHER
 from covopt.solvers.training.batch import Batch, work
-from covopt.solvers.training.cycles import CyclePace, LocalAdam
-from covopt.solvers.training.descent import AdamOptions
+from covopt.solvers.training.cycles import CyclePace, ScheduleFree, up_to_meeting
 from covopt.solvers.training.homotopy import POLISHING, descend
 
 TURNS, RATE_OF_TURNS = 200, 3e9
@@ -39,7 +37,10 @@ TURNS, RATE_OF_TURNS = 200, 3e9
 SHARE = 0.3  # of the time that the search on few samples may take
 WHOLE = 0.25  # of the remaining time, within which this number of turns on all samples make batches needless
 FEWEST = 200  # samples, of which a part is taken
-BATCH = 512  # samples of a step
+BATCH = 256  # samples of a step
+RATE, NEAR = 0.3, 0.95  # of schedule-free Adam, the rate relative to the weights' root mean square
+GROWTH = 1.5  # of the number of steps from one evaluation of the loss over all samples to the next
+STALL = 5e-4  # the training ends when the loss falls by less than this from one evaluation to the next, relative
 SEARCHED = (Status.OPTIMAL, Status.CONVERGED, Status.TOLERANCE)  # of a search that was not cut
 
 
@@ -83,22 +84,24 @@ def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
     return TURNS * draws * turn <= RATE_OF_TURNS * seconds
 
 
-@dataclass
+@dataclass(frozen=True)
 class Streamed:
-    """The state of the cycles."""
+    """The state of the training."""
 
-    weights: list[Tensor]  # the weights after the last cycle
+    weights: list[Tensor]  # the network with which the training began
     best: list[Tensor]  # the best network so far
     cost: float  # its loss over all samples
-    passes: int  # over the samples, of the next cycle
-    ended: Status | None = None  # why no other cycle is to follow; None while one is
+    due: int  # the steps after which the loss over all samples is evaluated next
+    descent: Mapping[str, Tensor] | None = None  # the memory of `ScheduleFree`; None before its first step
+    last: float = math.inf  # the loss that was evaluated last
+    ended: Status | None = None  # why no other step is to follow; None while one is
 
 
 class DeepStream:
-    """The search on few samples, with `options`, and the cycles, for `loop.run`.
+    """The search on few samples, with `options`, and the training on batches, for `loop.run`.
 
-    The depth is at least 3, the loss mse or cross_entropy. The cycles begin with `init`, in place of a search, if it is
-    given.
+    The depth is at least 3, the loss mse or cross_entropy. The training begins with `init`, in place of a search, if it
+    is given.
     """
 
     def __init__(
@@ -127,21 +130,22 @@ class DeepStream:
         passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining() * processes
         # Through a layer without neurons nothing passes, and no gradient.
         ended = Status.CONVERGED if passes or not min(widths) else None
-        return Streamed(weights, weights, evaluate(self.problem, weights).total, 2, ended)
+        due = max(100, 2 * math.ceil(self.problem.samples / BATCH))
+        return Streamed(weights, weights, evaluate(self.problem, weights).total, up_to_meeting(due), ended=ended)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
-        """Run one cycle and evaluate its loss; the last one takes all remaining time."""
+        """Train until the loss over all samples is due, or until the time is over, and evaluate it."""
         with budget.phase("batches"):
-            return self._cycle(state, budget)
+            return self._trained(state, budget)
 
     def finished(self, state: Streamed) -> Status | None:
-        """Return CONVERGED when a cycle gained too little."""
+        """Return CONVERGED when the training gained too little."""
         return state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Cost and width; no bound."""
         width = max(len(W) for W in state.best[:-1])
-        phase = f"{state.passes} passes over the samples in batches"
+        phase = f"{state.due * BATCH / self.problem.samples:.0f} passes over the samples in batches"
         return Progress(iteration, seconds, state.cost, None, width, phase)
 
     def _searched(self, budget: Budget) -> list[Tensor]:
@@ -156,17 +160,25 @@ class DeepStream:
         weights = reduced(few, outcome.state.best)
         return spread.cheapest(evaluate(few, weights).total, weights)
 
-    def _cycle(self, state: Streamed, budget: Budget) -> Streamed:
-        steps, last = self._pace.steps(max(100, math.ceil(state.passes * self.problem.samples / BATCH)), budget)
-        trained = reduced_on_few(self.problem, self._trained(state.weights, steps, budget))
+    def _trained(self, state: Streamed, budget: Budget) -> Streamed:
+        """Train until the loss over all samples is due, or until the time is over; evaluate it without idle neurons."""
+        batch, descent = self._descent(state.weights)
+        if state.descent is not None:
+            descent.recall(state.descent)
+        self._pace.descend(descent, state.due, budget)
+        network = [W.to(self.problem.X) for W in batch.unpack(descent.x[0], batch.widths[0])]
+        trained = reduced_on_few(self.problem, network)
         cost = evaluate(self.problem, trained).total
         self._pace.closed(budget)
-        status = Status.CONVERGED if not state.cost - cost > 1e-3 * state.cost else None  # it gained too little
         best, lowest = (trained, cost) if cost < state.cost else (state.best, state.cost)
-        return Streamed(trained, best, lowest, 2 * state.passes, Status.TIME_LIMIT if last else status)
+        ended = None if state.last - cost > STALL * state.cost else Status.CONVERGED
+        if descent.steps_taken < state.due:
+            ended = Status.TIME_LIMIT
+        due, memory = up_to_meeting(GROWTH * state.due), descent.memory()
+        return replace(state, best=best, cost=lowest, due=due, descent=memory, last=cost, ended=ended)
 
-    def _trained(self, weights: Weights, steps: int, budget: Budget) -> list[Tensor]:
-        """Return the network after `steps` steps of Adam on random batches."""
+    def _descent(self, weights: Weights) -> tuple[Batch, ScheduleFree]:
+        """Return schedule-free Adam from this network, on random batches."""
         widths, spread = [len(W) for W in weights[:-1]], self.problem.spread
         spread = spread.in_parts(max(2, spread.processes))
         size = min(BATCH, self.problem.samples)
@@ -182,10 +194,8 @@ class DeepStream:
             slopes = [batch.slopes(at[None], some, lam) for at, (some,) in zip(x, of_rows.shares(rows), strict=True)]
             return x.new_zeros(len(x)), torch.cat(slopes)
 
-        rate = 0.3 * float(start.square().mean().sqrt())
-        adam = LocalAdam(slope, start, AdamOptions(steps=steps, rate=rate), spread, [self._generator])
-        self._pace.descend(adam, steps, budget)
-        return [W.to(self.problem.X) for W in batch.unpack(adam.x[0], widths)]
+        rate = RATE * float(start.square().mean().sqrt())
+        return batch, ScheduleFree(slope, start, rate, spread, [self._generator], NEAR)
 
 
 def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:

@@ -24,7 +24,7 @@ Basis = Float[Tensor, "k d"]
 
 @dataclass(frozen=True)
 class View:
-    """The samples as cycles of training see them."""
+    """The samples as the training sees them."""
 
     basis: Basis | None  # a basis of the directions that they see; None for all
     exact: Samples  # the samples in the dtype of the data

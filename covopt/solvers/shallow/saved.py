@@ -66,8 +66,8 @@ def rounds_from(saved: Saved, solver: ShallowSolver) -> Outcome[State]:
         return Outcome(state, Status.TIME_LIMIT, _history(facts))
 
 
-def keeping_cycles(checkpoint: Checkpoint, stage: str, solver: StreamSolver, budget: Budget) -> After[Streamed]:
-    """Return a function that saves the cycles' state when due, also mid-cycle, and at the end."""
+def keeping_training(checkpoint: Checkpoint, stage: str, solver: StreamSolver, budget: Budget) -> After[Streamed]:
+    """Return a function that saves the state of the training when due, also between evaluations, and at the end."""
     spread, so_far = solver.problem.spread, list[Progress]()
 
     def keep(state: Streamed, seconds: float) -> None:
@@ -88,8 +88,8 @@ def keeping_cycles(checkpoint: Checkpoint, stage: str, solver: StreamSolver, bud
     return after
 
 
-def cycles_from(saved: Saved, solver: StreamSolver) -> Outcome[Streamed]:
-    """Restore the cycles from a saved state."""
+def training_from(saved: Saved, solver: StreamSolver) -> Outcome[Streamed]:
+    """Restore the training from a saved state."""
     with saved.understood():
         arrays = _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
         return Outcome(solver.recalled(saved.facts, arrays), Status.TIME_LIMIT, _history(saved.facts))

@@ -1,18 +1,17 @@
-"""Two-layer networks on many samples: cycles of Adam on random batches, chunk by chunk.
+"""Two-layer networks on many samples: schedule-free Adam on random batches, chunk by chunk.
 
 With N samples of d entries a round of Frank-Wolfe costs hundreds of passes of N n d operations, and the first ones need
-no such accuracy. So networks begin here: each cycle is Adam over random batches in float32 with a rate that falls along
-a cosine, twice as long as the cycle before. At its end the outputs of mse become the best ones for the hidden neurons,
-and the loss of the balanced network is evaluated over all samples in the dtype of the data. What the cycles leave is
-the start of the rounds (solvers/shallow/solver.py).
+no such accuracy. So networks begin here, with steps on random batches in float32. Now and then, the outputs of mse
+become the best ones for the hidden neurons, and the loss of the balanced network is evaluated over all samples in the
+dtype of the data. What the training leaves is the start of the rounds (solvers/shallow/solver.py).
 
-Where the inputs have many directions, the first cycles see the few that most of them lies in (leading.py): a step there
-takes an eighth of the time on 784 inputs. When a cycle gains little they see all.
+Where the inputs have many directions, the first steps see the few that most of them lies in (leading.py): a step there
+takes an eighth of the time on 784 inputs. When the loss falls little they see all.
 
 Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone. Where the rows are
 spread over processes, each trains on batches of its own, and they meet every few steps (solvers/training/cycles.py).
 
-Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
+Source: Defazio, Yang, Mehta, Mishchenko, Khaled, Cutkosky, The road less scheduled (2024).
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -37,10 +37,9 @@ from covopt.solvers.shallow.leading import Basis, View, leading_directions
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
-from covopt.solvers.training.cycles import CyclePace, LocalAdam
-from covopt.solvers.training.descent import AdamOptions
+from covopt.solvers.training.cycles import MEETING, CyclePace, ScheduleFree, up_to_meeting
 
-FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
+FEWEST_BATCHES = 8  # of the samples, fewer than which are no reason for batches
 RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly
 
 Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]  # `Parts` for all directions
@@ -52,9 +51,9 @@ class StreamOptions:
 
     entries: int = 2**22  # data are streamed above this number of entries of Xt
     neurons: int = 500  # the number of neurons of the network
-    batch: int = 512  # samples of a step; of each part, where rows are spread
-    first: int = 2  # passes over the samples in the first cycle; each cycle has twice as many as the one before
-    directions: int = 64  # the first cycles see this number of directions of the inputs, where these are few enough
+    batch: int = 256  # samples of a step; of each part, where rows are spread
+    first: int = 2  # passes over the samples before their loss is evaluated first
+    directions: int = 64  # the first steps see this number of directions of the inputs, where these are few enough
 
 
 def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
@@ -141,19 +140,18 @@ class TwoLayerLoss:
         return self.lam * (U.square().sum() + V.square().sum() + b.square().sum())
 
 
-@dataclass
+@dataclass(frozen=True)
 class Streamed:
-    """The state of the cycles."""
+    """The state of the training."""
 
-    parts: Parts  # U, V, b of the last cycle, in float32; U in the directions of `basis`
+    parts: Parts  # U, V, b where the training in these directions began, in float32; U in the directions of `basis`
     best: Outward  # the best network so far, in the dtype of the data
     cost: float  # its loss over all samples
-    passes: int  # the passes of the next cycle
-    ended: Status | None = None  # why no other cycle is to follow; None while one is
-    # of a cycle under way the number of steps, the first rate, and the state of Adam; None between two
-    cycle: tuple[int, float, dict[str, Tensor]] | None = None
-    basis: Basis | None = None  # a basis of the directions that the next cycle sees (k, d); None for all
-    opening: bool = False  # True if the next cycle is the first that sees all directions
+    due: int  # the steps after which the loss over all samples is evaluated next, of the training in these directions
+    basis: Basis | None = None  # a basis of the directions that the training sees (k, d); None for all
+    descent: Mapping[str, Tensor] | None = None  # the memory of `ScheduleFree`; None before its first step
+    last: float = math.inf  # the loss that was evaluated last, of the training in these directions
+    ended: Status | None = None  # why no other step is to follow; None while one is
 
     def weights(self) -> list[Tensor]:
         """Return [W_1, W_2] of the best network."""
@@ -161,38 +159,39 @@ class Streamed:
 
 
 class StreamSolver:
-    """The cycles, for `loop.run`; the problem's data are the rows of this process.
+    """The training, for `loop.run`; the problem's data are the rows of this process.
 
     `judging` are the seconds that a loss over all samples takes. `within` takes a function that returns the state,
-    after each step of a cycle.
+    after each step.
     """
 
     parts = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on its own batches
     chunk, chunk_of_gpu = 1024, 4096  # rows at once: more take no less time on a CPU, and more memory
-    rate = 0.2  # Adam's first, relative to the root mean square of the hidden weights
+    batches_of_gpu = 2  # batches of a step there, which takes no longer
+    rate = 0.25  # of the steps, relative to the root mean square of the hidden weights
+    growth = 1.7  # of the number of steps from one evaluation of the loss over all samples to the next
     first_outputs = 0.3  # size of the first outputs, relative to that of the targets
-    stall_gain = 1e-3  # the cycles end when one lowers the loss by less than this, relative
-    little_gain, most_passes = 5e-2, 32  # a cycle in few directions that gains less, or has more passes, is their last
-    few_directions = 0.25  # the part of all directions that is few enough for cycles of their own
-    tried, trial = 4096, 15  # samples that tell the directions, and steps on them that tell whether these are enough
+    stall_gain = 5e-4  # the training ends when the loss falls by less than this from one evaluation to the next
+    little_gain, most_passes = 3e-2, 32  # in few directions it ends when the loss falls by less, or after these passes
+    few_directions = 0.25  # the part of all directions that is few enough to begin in them
+    tried, trial = 4096, 2 * MEETING  # samples that tell the directions, and steps on them, whether these are enough
     smaller = 4  # times smaller batches, which tell it as well
     enough = 1.25  # times the loss that steps in all directions lead to, which take much longer
     judged = 1024  # samples whose loss tells how long that of all takes
-    tidying = 8.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
+    tidying = 8.0  # losses over all samples that take as long as what follows the training: fewer neurons, the result
     finishing = 2.0  # losses over all samples that take as long as the best outputs
     # With classes, minima have fewer neurons (docs/notes/2026-11-many-samples.md): at least so many, so many for each.
-    class_neurons, neurons_of_each, class_batch = 150, 15, 256  # and samples of a step on a CPU
+    class_neurons, neurons_of_each = 150, 15
 
     def __init__(self, problem: Problem, options: StreamOptions | None = None, seed: int = 0) -> None:
         self.problem, self.options = problem, options or StreamOptions()
         if isinstance(problem.loss, Likelihood):
             most = max(self.class_neurons, self.neurons_of_each * problem.Y.shape[1])
-            batch = self.options.batch if problem.X.is_cuda else min(self.options.batch, self.class_batch)
-            self.options = replace(self.options, neurons=min(self.options.neurons, most), batch=batch)
+            self.options = replace(self.options, neurons=min(self.options.neurons, most))
         spread = problem.spread.in_parts(max(self.parts, problem.spread.processes))
         chunk = self.chunk_of_gpu if problem.X.is_cuda else self.chunk
         self._all = Samples(problem.X, problem.Y, problem.weight, chunk, spread, problem.beta)
-        self._batch = self.options.batch * spread.parts
+        self._batch = self.options.batch * spread.parts * (self.batches_of_gpu if problem.X.is_cuda else 1)
         self._view: View | None = None
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0
@@ -207,7 +206,7 @@ class StreamSolver:
         TwoLayerLoss(self.problem, self._all.some(self._first, self.judged)).value(*best)
         self.judging = (budget.seconds() - started) * max(1.0, self._all.count() / self.judged)
         self._tidying = min(self.tidying * self.judging, 0.5 * budget.remaining())
-        return Streamed(parts, best, cost, self.options.first, basis=basis)
+        return Streamed(parts, best, cost, self._steps(self.options.first), basis)
 
     def _begun(self) -> tuple[Basis | None, Parts]:
         """Return leading directions, if steps on few samples lead as far down in them as in all, and a network."""
@@ -224,10 +223,10 @@ class StreamSolver:
     def _trial(self, samples: Samples) -> tuple[float, Parts]:
         """Return loss and network after some steps of training; the start if the loss diverges."""
         drawn = self._drawn(samples)
-        adam = self._adam(drawn, samples, self.trial, batch=max(1, self._batch // self.smaller))
+        descent = self._descent(drawn, samples, max(1, self._batch // self.smaller))
         for _ in range(self.trial):
-            adam.iterate()
-        parts = _parts(adam.x[0], drawn)
+            descent.iterate()
+        parts = _parts(descent.fast[0], drawn)  # whose mean is still behind
         loss = float(TwoLayerLoss(self.problem, samples).value(*parts))
         return (loss, parts) if math.isfinite(loss) else (math.inf, drawn)
 
@@ -241,68 +240,54 @@ class StreamSolver:
         size = float(self.first_outputs**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
         return size * U, size * V, V.new_zeros(m)
 
-    def _adam(
-        self, parts: Parts, samples: Samples, steps: int, rate: float | None = None, batch: int | None = None
-    ) -> LocalAdam:
-        """Return Adam from these parts, on random batches."""
-        start, size = torch.cat([part.flatten() for part in parts]), batch or self._batch
-        options = AdamOptions(steps=steps, rate=self._rate(parts) if rate is None else rate)
-        slope, draws = (lambda x: self._slope(x, parts, samples, size)), [self._generator]
-        return LocalAdam(slope, start, options, samples.spread, draws)
+    def _descent(self, parts: Parts, samples: Samples, batch: int) -> ScheduleFree:
+        """Return schedule-free Adam from these parts, on random batches."""
+        start = torch.cat([part.flatten() for part in parts])
+        rate = self.rate * float(parts[0].square().mean().sqrt())
+        slope = partial(self._slope, like=parts, samples=samples, size=batch)
+        return ScheduleFree(slope, start, rate, samples.spread, [self._generator])
 
-    def _rate(self, parts: Parts) -> float:
-        return self.rate * float(parts[0].square().mean().sqrt())
+    def _steps(self, passes: float) -> int:
+        return up_to_meeting(passes * self._all.count() / self._batch)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
-        """Run one cycle of Adam and evaluate its loss; a last one takes the remaining time."""
+        """Train until the loss over all samples is due, or until the time is over, and evaluate it."""
         budget = replace(budget, time_limit=budget.time_limit - self._tidying)
         view = self._seen(state.basis)
-        if state.opening and state.cycle is None:
-            self._pace = self._pace_of(state.parts, view, budget)
-        steps, last = self._pace.steps(math.ceil(state.passes * self._all.count() / self._batch), budget)
-        steps, rate, begun = state.cycle or (steps, self._rate(state.parts), None)
-        adam = self._adam(state.parts, view.rough, steps, rate)
-        if begun is not None:
-            adam.recall(begun)
+        descent = self._descent(state.parts, view.rough, self._batch)
+        if state.descent is not None:
+            descent.recall(state.descent)
 
         def each() -> None:
-            if adam.met:
-                self.within(lambda: replace(state, cycle=(steps, rate, adam.memory())))
+            if descent.met:
+                self.within(lambda: replace(state, descent=descent.memory()))
 
-        self._pace.descend(adam, steps, budget, each)
-        parts = _parts(adam.x[0], state.parts)
+        self._pace.descend(descent, state.due, budget, each)
+        trained = parts = _parts(descent.x[0], state.parts)
         if budget.remaining() > self.finishing * self.judging:
-            parts = self._finished(parts, view)
-        best, cost = self._judged(parts, view)
+            trained = self._finished(parts, view)
+        best, cost = self._judged(trained, view)
         self._pace.closed(budget)
+        memory, gain = descent.memory(), state.last - cost
         if not math.isfinite(cost):
-            parts, cost = state.parts, state.cost
-        gain = state.cost - cost
-        if gain <= 0.0:
-            best, cost = state.best, state.cost
-        following = Streamed(parts, best, cost, 2 * state.passes, basis=state.basis)
-        if last or budget.spent():
-            following.ended = Status.TIME_LIMIT
-        elif view.basis is None and not state.opening and gain <= self.stall_gain * state.cost:
-            following.ended = Status.CONVERGED
-        elif view.basis is not None and (gain <= self.little_gain * state.cost or following.passes > self.most_passes):
-            following = self._opened(following, view)
-        return following
+            parts, memory, gain = state.parts, None, 0.0
+        best, lowest = (best, cost) if cost < state.cost else (state.best, state.cost)
+        due = up_to_meeting(self.growth * state.due)
+        following = replace(state, best=best, cost=lowest, due=due, descent=memory, last=cost)
+        if descent.steps_taken < state.due or budget.spent():
+            return replace(following, ended=Status.TIME_LIMIT)
+        if view.basis is not None:
+            ends = gain <= self.little_gain * state.cost or due > self._steps(self.most_passes)
+            return self._opened(following, parts, view) if ends else following
+        return following if gain > self.stall_gain * state.cost else replace(following, ended=Status.CONVERGED)
 
-    def _opened(self, state: Streamed, view: View) -> Streamed:
-        """Return the state in all directions; its next cycle takes as long as one in few."""
-        U, V, b = state.parts
-        parts = view.outward(U), V, b
-        passes = max(self.options.first, math.ceil(state.passes * U.shape[1] / parts[0].shape[1]))
-        return replace(state, parts=parts, passes=passes, basis=None, opening=True)
-
-    def _pace_of(self, parts: Parts, view: View, budget: Budget) -> CyclePace:
-        """Measure the pace of cycles on one step; a first step, which loads much, is not timed."""
-        adam = self._adam(parts, view.rough, 2)
-        adam.iterate()
-        started = budget.seconds()
-        adam.iterate()
-        return CyclePace(budget.seconds() - started, (1.0 + self.finishing) * self.judging)
+    def _opened(self, state: Streamed, parts: Parts, view: View) -> Streamed:
+        """Return the state of a training in all directions; it takes as long to the first loss as the one in few."""
+        U, V, b = parts
+        start = view.outward(U), V, b
+        due = max(self._steps(self.options.first), up_to_meeting(state.due * U.shape[1] / start[0].shape[1]))
+        self._pace = CyclePace(closing=(1.0 + self.finishing) * self.judging)
+        return replace(state, parts=start, due=due, basis=None, descent=None, last=math.inf)
 
     def _seen(self, basis: Basis | None) -> View:
         """Return the samples in these directions; only the last view is held in memory."""
@@ -312,7 +297,7 @@ class StreamSolver:
         return self._view
 
     def finished(self, state: Streamed) -> Status | None:
-        """Return CONVERGED when a cycle gained too little; rounds then continue from there."""
+        """Return CONVERGED when the training gained too little; rounds then continue from there."""
         return state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
@@ -320,25 +305,22 @@ class StreamSolver:
         return Progress(iteration, seconds, state.cost, None, len(state.best[0]))
 
     def memory(self, state: Streamed) -> tuple[dict[str, object], dict[str, Tensor]]:
-        """Return what further cycles depend on."""
-        steps, rate, adam = state.cycle or (0, 0.0, {})
+        """Return what further steps depend on."""
         converged = state.ended is Status.CONVERGED
-        facts = {"cost": state.cost, "passes": state.passes, "converged": converged, "steps": steps, "rate": rate}
+        facts = {"cost": state.cost, "due": state.due, "last": state.last, "converged": converged}
         parts = zip(("U", "V", "b", "best_U", "best_V", "best_b"), (*state.parts, *state.best), strict=True)
         basis = {} if state.basis is None else {"basis": state.basis}
-        arrays = {**dict(parts), **adam, **basis, "generator": self._generator.get_state()}
-        return {**facts, "opening": state.opening}, arrays
+        return facts, {**dict(parts), **(state.descent or {}), **basis, "generator": self._generator.get_state()}
 
     def recalled(self, facts: Facts, arrays: Mapping[str, Tensor]) -> Streamed:
         """Return the state that `memory` returned."""
         self._generator.set_state(arrays["generator"])
         parts, best = ((arrays[f"{of}U"], arrays[f"{of}V"], arrays[f"{of}b"]) for of in ("", "best_"))
-        cycle = (facts["steps"], facts["rate"], dict(arrays)) if facts["steps"] else None
+        descent = dict(arrays) if "steps" in arrays else None
         ended = Status.CONVERGED if facts["converged"] else None
-        basis, opening = arrays.get("basis"), facts["opening"]
-        return Streamed(parts, best, facts["cost"], facts["passes"], ended, cycle, basis, opening)
+        return Streamed(parts, best, facts["cost"], facts["due"], arrays.get("basis"), descent, facts["last"], ended)
 
-    def _slope(self, x: Float[Tensor, "B P"], like: Parts, samples: Samples, size: int) -> tuple[Tensor, Tensor]:
+    def _slope(self, x: Float[Tensor, "B P"], *, like: Parts, samples: Samples, size: int) -> tuple[Tensor, Tensor]:
         """Return L and its gradient on a random batch of each part of the samples."""
         batches = samples.some(self._draw, size).shares()
         both = zip(batches, x, strict=True)

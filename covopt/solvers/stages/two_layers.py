@@ -16,7 +16,7 @@ from covopt.solvers.deep.pruning import reduced_on_few
 from covopt.solvers.incumbent import Incumbent
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.alternation import ENDED, Alternation, prover_for
-from covopt.solvers.shallow.saved import cycles_from, going_on, keeping_cycles
+from covopt.solvers.shallow.saved import going_on, keeping_training, training_from
 from covopt.solvers.shallow.solver import EFFORTS, ShallowSolver
 from covopt.solvers.shallow.starts import first_neurons
 from covopt.solvers.shallow.stream import (
@@ -33,17 +33,17 @@ from covopt.solvers.training.simple import cheapest_simple
 
 @dataclass(frozen=True)
 class MiniBatches(Stage):
-    """Training on random batches, and the bound from the data after its first cycles."""
+    """Training on random batches, and the bound from the data after its first evaluations."""
 
     name = "mini-batches"
     why = "Rounds on all samples would take too long to begin with, so random batches of them are trained on first."
-    cycles: StreamOptions = field(default_factory=StreamOptions)  # how it trains
+    training: StreamOptions = field(default_factory=StreamOptions)  # how it trains
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the need of the copies in float32 and of the features of some rows."""
         N, d = problem.X.shape
         rows = 2048  # of which the features of a network that was trained on batches are held
-        chunks = 8 * DOUBLE * min(N, rows) * self.cycles.neurons
+        chunks = 8 * DOUBLE * min(N, rows) * self.training.neurons
         return {
             "batches": size_in_units(problem) + SINGLE * N * (d + 1) + 10 * DOUBLE * problem.Y.numel() + chunks,
         }
@@ -74,18 +74,18 @@ class MiniBatches(Stage):
     def _trained(
         self, scaled_problem: Problem, options: SolveOptions, problem: Problem
     ) -> tuple[Outcome[Streamed], Proof | None, float]:
-        """Run the cycles and prove a bound from the data.
+        """Train, and prove a bound from the data.
 
-        Also returns the seconds that a loss over all samples takes. The views of the samples that the cycles hold are
-        freed when this function returns.
+        Also returns the seconds that a loss over all samples takes. The views of the samples that the training holds
+        are freed when this function returns.
         """
         budget, bounds, checkpoint = options.budget, list[Proof | None](), options.checkpoint
-        solver = StreamSolver(scaled_problem, self.cycles, options.seed)
-        before = None if options.saved is None else cycles_from(options.saved, solver)
-        keep = None if checkpoint is None else keeping_cycles(checkpoint, self.name, solver, budget)
+        solver = StreamSolver(scaled_problem, self.training, options.seed)
+        before = None if options.saved is None else training_from(options.saved, solver)
+        keep = None if checkpoint is None else keeping_training(checkpoint, self.name, solver, budget)
 
         def after(state: Streamed, history: list[Progress], ends: bool) -> None:
-            # The bound takes as long as several of the first cycles, so these come before it.
+            # The bound takes as long as many of the first steps, so these come before it.
             due = len(history) > 1 and budget.seconds() > 0.05 * budget.time_limit
             if due and not bounds and not products_are_long(problem, 0.25 * budget.remaining()):
                 bounds.append(bound_from_data(problem, options))

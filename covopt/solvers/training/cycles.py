@@ -1,15 +1,18 @@
-"""Cycles of Adam on random batches, each longer than the one before: their times, and sharded samples.
+"""Training on random batches: the time that it takes, and schedule-free Adam on sharded samples.
 
 An exchange of gradients between processes takes about as long as the products of a step. So each part of the rows takes
-MEETING steps of Adam on batches of its own, after which its point and its memory become the means over all parts: three
-points are exchanged for MEETING gradients, and the noise of the gradients is averaged as in steps on batches of all.
+MEETING steps on batches of its own, after which its point and its memory become the means over all parts: three points
+are exchanged for MEETING gradients, and the noise of the gradients is averaged as in steps on batches of all.
 
-Source: Stich, Local SGD converges fast and communicates little (2019), for the idea; here for Adam.
+Sources: Defazio et al., The road less scheduled (2024); Stich, Local SGD converges fast and communicates little (2019),
+for the meetings; here for Adam.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -55,45 +58,68 @@ class CyclePace:
         self._closing = budget.seconds() - self._ended
 
 
-class LocalAdam(Adam):
-    """Adam from one point, for each part of the rows that this process holds.
+def up_to_meeting(steps: float) -> int:
+    """Return the number of steps, rounded up to one after which all parts are at the same point."""
+    return MEETING * math.ceil(steps / MEETING)
 
-    The function takes the points of these parts. Where one process holds all rows in one part, this is `Adam`. `draws`
-    are the generators that the function draws from.
+
+class ScheduleFree(Adam):
+    """Schedule-free Adam [Defazio et al. 2024] from one point, for each part of the rows that this process holds.
+
+    A fast point z takes Adam's steps without momentum at a constant rate; x is the mean of all fast points so far, and
+    step k has the gradient at a point near x:
+
+        g = f'(0.9 x + 0.1 z),   z <- z - rate g / sqrt(v),   x <- x + (z - x) / k,   v a running mean of g^2.
+
+    So x needs no rate that falls towards an end, and can be used at any time.
+
+    The function takes the points of the parts. `draws` are the generators that the function draws from, and `near` is
+    the part of x in the point where the gradient is taken.
     """
+
+    decay = 0.97  # of the mean of squares
 
     def __init__(
         self,
         function: Function,
         start: Float[Tensor, " P"],
-        options: AdamOptions,
+        rate: float,
         spread: Alone,
         draws: Sequence[torch.Generator] = (),
+        near: float = 0.9,
     ) -> None:
-        self._spread = spread
+        self._spread, self._near = spread, near
         copies = start.expand(len(spread.shares()), -1)
-        super().__init__(function, copies, options, draws if spread.parts == 1 else None)
+        super().__init__(function, copies, AdamOptions(rate=rate), draws if spread.parts == 1 else None)
+        self.fast = copies.clone()
 
     @property
     def met(self) -> bool:
         """True if all parts are at the same point."""
-        return self._spread.parts == 1 or self.steps_taken % MEETING == 0 or self.steps_taken >= self._options.steps
+        return self._spread.parts == 1 or self.steps_taken % MEETING == 0
 
     def iterate(self) -> None:
         """Take a step of each part, and average the parts when it is time."""
         super().iterate()
         if self.met and self._spread.parts > 1:
-            every = torch.cat([self.x, self._first, self._second], dim=1)
-            self.x, self._first, self._second = self._spread.averaged(every).tensor_split(3, dim=1)
+            every = torch.cat([self.x, self.fast, self._second], dim=1)
+            self.x, self.fast, self._second = self._spread.averaged(every).tensor_split(3, dim=1)
+
+    def _advance(self, step: Any) -> None:
+        _, g = self._function(self.fast.lerp(self.x, self._near))
+        self._second.mul_(self.decay).addcmul_(g, g, value=1.0 - self.decay)
+        size = (self._second / (1.0 - self.decay**step)).sqrt_().add_(1e-8)
+        self.fast.addcdiv_(g, size, value=-self._options.rate)
+        self.x.add_((self.fast - self.x) / step)
 
     def memory(self) -> dict[str, Tensor]:
         """Return what further steps depend on, of one part, after an average."""
-        parts = {"x": self.x[:1], "first": self._first[:1], "second": self._second[:1]}
+        parts = {"x": self.x[:1], "fast": self.fast[:1], "second": self._second[:1]}
         return parts | {"steps": torch.tensor(self.steps_taken, dtype=torch.int64)}
 
     def recall(self, memory: Mapping[str, Tensor]) -> None:
         """Restore all parts from the memory of one."""
-        self.x, self._first, self._second = (memory[key].expand_as(self.x).clone() for key in ("x", "first", "second"))
+        self.x, self.fast, self._second = (memory[key].expand_as(self.x).clone() for key in ("x", "fast", "second"))
         self.steps_taken = int(memory["steps"])
         if self._recorded is not None:
             self._taken.fill_(self.steps_taken)

@@ -1,4 +1,4 @@
-"""Sums over chunks of samples, on one process and on two, and the cycles of training that are built on them."""
+"""Sums over chunks of samples, on one process and on two, and the training that is built on them."""
 
 from dataclasses import replace
 
@@ -67,7 +67,7 @@ def test_the_best_outputs_leave_no_slope(chunk: int, neurons: int, device: str) 
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_cycles_come_near_the_minimum(loss: str) -> None:
+def test_batches_come_near_the_minimum(loss: str) -> None:
     problem = made(400, loss)
     best = covopt.solve(problem.X, problem.Y, lam=problem.lam, loss=loss, bias=0.7, time_limit=2, certify="none")
     outcome = run(StreamSolver(problem, replace(FEW, neurons=40, batch=100, first=16)), Budget(1e6, 4))
@@ -79,8 +79,8 @@ def test_cycles_come_near_the_minimum(loss: str) -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_what_is_learned_in_few_directions_is_for_all(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StreamSolver, "most_passes", 2)
-    monkeypatch.setattr(StreamSolver, "little_gain", -1.0)  # however little the first cycle gains
+    monkeypatch.setattr(StreamSolver, "most_passes", 4)
+    monkeypatch.setattr(StreamSolver, "little_gain", -1.0)  # however little the first steps gain
     problem = made(300)
     weight = torch.linspace(0.5, 1.5, 300, dtype=torch.float64) if weighted else None
     X = problem.X * torch.tensor([3.0, 0.1, 0.1, 0.1, 0.1])
