@@ -184,7 +184,9 @@ def ignores_inputs(s: Summary) -> str:
 def ended(s: Summary) -> str:
     """Return why a run ended; it mentions a network only if one was found."""
     sentence = STATUSES[s["status"]][0]
-    return sentence if s["cost"] is not None else f"{sentence.partition(';')[0]}; no network was found"
+    if s["cost"] is None:
+        return f"{sentence.partition(';')[0]}; no network was found"
+    return "optimal: no cost is below 0" if s["status"] == "optimal" and s["cost"] == 0.0 else sentence
 
 
 def ended_of_several(s: Summary, optimal: str, converged: str) -> str:

@@ -197,6 +197,15 @@ def test_zero_targets_cost_nothing() -> None:
     assert covopt.solve(np.eye(3), np.zeros((3, 2))).cost == 0.0
 
 
+@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("lam", [None, 0.1])
+def test_a_cost_of_zero_needs_no_proof(depth: int, lam: float | None) -> None:
+    result = covopt.solve(np.eye(3), np.zeros((3, 2)), lam=lam, depth=depth, certify="none", max_iterations=1000)
+    assert (result.cost, result.status) == (0.0, "optimal")
+    assert len(result.history) < 5
+    assert "optimal: no cost is below 0" in repr(result)
+
+
 @pytest.mark.parametrize("samples", [3, 4])
 def test_points_far_from_zero_are_fitted(samples: int) -> None:
     """Years, say: their kinks are in directions that a search without them does not come near."""

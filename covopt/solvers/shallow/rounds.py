@@ -85,8 +85,8 @@ class Rounds(ABC):
 
     def finished(self, state: State) -> Status | None:
         """Return OPTIMAL at the gap, CONVERGED if stalled, TOLERANCE if slow, else None."""
-        cost, lower = self.cost(state), state.lower
-        if lower is not None and cost < torch.inf and cost - lower <= self.options.gap * cost:
+        cost, lower = self.cost(state), state.lower or 0.0  # no cost is below 0
+        if cost < torch.inf and cost - lower <= self.options.gap * cost:
             return Status.OPTIMAL
         if state.stalled >= self.options.patience:
             return Status.CONVERGED
