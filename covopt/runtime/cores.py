@@ -13,6 +13,7 @@ the same, because the caller alone decides what the pieces are.
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import threading
 import time
@@ -26,7 +27,7 @@ from typing import Generic, TypeVar, cast
 
 import torch
 
-from covopt.runtime.helper import HERE, Outcome, attempt, dumped, receive, send
+from covopt.runtime.helper import HERE, Outcome, attempt, dumped, send
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.threads import usable
 
@@ -70,7 +71,7 @@ class _Helper:
     def _receive(self) -> object:
         assert self._process.stdout is not None
         try:
-            return receive(self._process.stdout)  # type: ignore[arg-type]
+            return pickle.load(self._process.stdout)
         except Exception as error:  # half a message can raise anything
             self.ready = False
             raise _Gone from error

@@ -51,11 +51,6 @@ def send(stream: BinaryIO, message: memoryview) -> None:
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> object:
-    """Read one message; EOFError at the end."""
-    return pickle.load(stream)
-
-
 def attempt(function: Callable, piece: object) -> Outcome:
     """Return the outcome of `function` at a piece: its value, or the exception that it raised."""
     try:
@@ -80,6 +75,6 @@ def serve() -> None:
 def _listen(requests: SimpleQueue) -> None:
     try:
         while True:
-            requests.put(receive(sys.stdin.buffer))
+            requests.put(pickle.load(sys.stdin.buffer))
     finally:
         os._exit(0)
