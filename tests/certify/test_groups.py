@@ -104,13 +104,10 @@ def test_no_multipliers_prove_less_than_the_maximum(seed: int, slope: float, sca
         ("interpolate", "relu", 0.0),
     ],
 )
-def test_bounds_are_below_certified_optima_and_above_the_spectral_bound(
-    loss: str, activation: str, bias: float
-) -> None:
+def test_bounds_lie_between_the_spectral_bound_and_certified_optima(loss: str, activation: str, bias: float) -> None:
     X, Y = data(30, 1 if bias else 2, 3, seed=1)
     X[7] = 0.0
-    Y = Y[:, :1] if loss == "logistic" else Y
-    Y = Y.sign() if loss == "logistic" else Y
+    Y = Y[:, :1].sign() if loss == "logistic" else Y
     if loss == "cross_entropy":
         Y = torch.eye(3, dtype=torch.float64)[Y.argmax(dim=1)]
     if loss == "interpolate":
@@ -138,8 +135,7 @@ def test_scales_of_the_data_do_not_matter() -> None:
 def test_few_samples_and_inputs_of_zero(rows: int) -> None:
     Y = torch.ones(rows, 1, dtype=torch.float64)
     alike = Grouped.prove(make_problem(0.0 * Y, Y, lam=1e-2), Target(time_limit=2.0)).proof
-    constant = 1e-2 / 1.01  # (1 - b)^2 + lam b^2
-    assert 0.0 <= alike.lower <= constant * (1.0 + 1e-9)
+    assert 0.0 <= alike.lower <= 1e-2 / 1.01 * (1.0 + 1e-9)  # the minimum of (1 - b)^2 + lam b^2
     assert Grouped.prove(make_problem(0.0 * Y, 0.0 * Y, lam=1e-2), Target(time_limit=2.0)).proof.lower == 0.0
 
 

@@ -300,10 +300,9 @@ def test_newton_steps_of_cross_entropy_where_nothing_else_is_left_of_the_identit
 def test_inputs_beyond_single_precision_have_a_bound(power: int) -> None:
     """As `claims.of_relaxation` asks for; a solve brings them to ordinary sizes first."""
     X, Y = gaussian(8, 5, seed=1), gaussian(8, 1, seed=2)
-    size = 2.0**power
-    problem = make_problem(size * X, Y, lam=0.05 * size, bias=0.0)
-    found = Relaxation.prove(problem, Target(time_limit=2.0)).proof
-    assert 0.0 <= found.lower <= float(problem.loss_at(torch.zeros_like(problem.Y)))
+    problem = make_problem(2.0**power * X, Y, lam=0.05 * 2.0**power, bias=0.0)
+    lower = Relaxation.prove(problem, Target(time_limit=2.0)).proof.lower
+    assert 0.0 <= lower <= float(problem.loss_at(torch.zeros_like(problem.Y)))
 
 
 def test_pairs_that_say_nothing_have_no_multipliers() -> None:
