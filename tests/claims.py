@@ -20,7 +20,7 @@ from covopt.answer.result import Result
 from covopt.certify.proof import Proof, Target
 from covopt.certify.proofs import PROOFS
 from covopt.certify.rank_one import rank_one
-from covopt.certify.relaxation.bound import relaxed_bound
+from covopt.certify.relaxation.bound import Relaxation
 from covopt.certify.spectral import spectral_bound
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import rounding_of
@@ -137,7 +137,8 @@ def of_relaxation(seed: int) -> Claims:
         ]
     if not np.isfinite(Lambda).all():
         return
-    proof = relaxed_bound(problem, torch.from_numpy(Lambda), time_limit=float(rng.choice([LONG, LONG / 8]))).proof
+    target = Target(torch.from_numpy(Lambda), time_limit=float(rng.choice([LONG, LONG / 8])))
+    proof = Relaxation.prove(problem, target).proof
     yield Claim(f"{proof.kind}, direct", proof.lower, given.upper, given.says)
     yield from checks(given, problem, proof, given.upper, rng)
 

@@ -10,7 +10,7 @@ share of the sample's weight, and the best t is found by bisection: any t gives 
 one.
 
 Of any other loss that is `Provable` (huber, logistic, and those of one's own) D is evaluated: the best t in the domain
-of C* is found by golden section. What its numbers prove is exact for the dual point Lambda' with -2 lam Lambda'_i / q_i
+of C* is found by Brent's method. What its numbers prove is exact for the dual point Lambda' with -2 lam Lambda'_i / q_i
 equal to the rounded G_i that the conjugate was evaluated at; it is off by 8 roundings of Lambda at most, |Lambda|_F
 |Xt|_F of which may be in M. The loss says itself how far rounding moves c*(G_i).
 
@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
@@ -201,13 +202,13 @@ def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBoun
         dual_value = float(problem.dual_value(t * Lambda))
         return dual_value if math.isfinite(dual_value) else -math.inf
 
-    scale = _highest(value, _last(lambda t: value(t) > -math.inf, largest))
+    scale = _highest(value, last_that_holds(lambda t: value(t) > -math.inf, largest))
     point = scale * Lambda
     lower = value(scale) - _concave_rounding(problem, point)
     return DualBound(lower, point, min(1.0, scale * (maximum + 8 * EPS * size)), scale)
 
 
-def _last(holds: Callable[[float], bool], largest: float) -> float:
+def last_that_holds(holds: Callable[[float], bool], largest: float) -> float:
     """About the last t <= `largest` at which something holds that ceases to hold; 0 where there is none above it."""
     if holds(largest):
         return largest
@@ -219,20 +220,9 @@ def _last(holds: Callable[[float], bool], largest: float) -> float:
 
 
 def _highest(value: Callable[[float], float], last: float) -> float:
-    """Return a maximiser of a concave function on [0, last] by golden section; `last`, if it is as high."""
-    low, high, golden = 0.0, last, 0.5 * (5.0**0.5 - 1.0)
-    left, right = high - golden * (high - low), low + golden * (high - low)
-    at_left, at_right = value(left), value(right)
-    for _ in range(60):
-        if at_left > at_right:
-            high, right, at_right = right, left, at_left
-            left = high - golden * (high - low)
-            at_left = value(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + golden * (high - low)
-            at_right = value(right)
-    middle = 0.5 * (low + high)
+    """Return a maximiser of a concave function on [0, last], by Brent's method; `last`, if it is as high."""
+    settings: dict[str, Any] = {"bounds": (0.0, last), "method": "bounded", "options": {"xatol": 1e-12 * last}}
+    middle = float(scipy.optimize.minimize_scalar(lambda t: -value(t), **settings).x)
     return last if value(last) >= value(middle) else middle
 
 
@@ -266,7 +256,7 @@ def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBoun
         p = Y - strength * t * point
         return float(torch.xlogy(point, p.clamp_min(0.0)).sum()) > t * bias
 
-    scale = _last(rises, largest)
+    scale = last_that_holds(rises, largest)
     scaled = scale * point
     lower = float(problem.dual_value(scaled)) - _entropy_rounding(problem, scaled, off)
     return DualBound(lower, scaled, min(1.0, scale * maximum + 1.0 - slack), scale)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 
 import torch
@@ -27,8 +26,7 @@ from covopt.certify.spectral import Spectral
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations, rounding_of
 from covopt.runtime.errors import InternalError
-from covopt.runtime.interrupts import interrupted
-from covopt.runtime.loop import Certificate, Stop
+from covopt.runtime.loop import Budget, Certificate
 
 PROOFS: tuple[type[Proof], ...] = (
     Exact,
@@ -71,22 +69,15 @@ def spectral_proof(problem: Problem, seconds: float) -> Proof:
     """Return the bound for networks of every depth, not improved after `seconds`; unproved for losses without one."""
     if not Spectral.applies(problem):
         return Unproved(0.0)
-    return Spectral.prove(problem, Target(stop=_stop(seconds))).proof
-
-
-def _stop(seconds: float) -> Stop:
-    """Return a function that is true after these seconds, at least 0.05."""
-    deadline = time.perf_counter() + max(seconds, 0.05)
-    return lambda: time.perf_counter() >= deadline
+    return Spectral.prove(problem, Target(stop=Budget(max(seconds, 0.05)).spent)).proof
 
 
 def data_proof(problem: Problem, seconds: float) -> Proof:
     """Return the best bound that needs the data alone, spectral or another, improved for `seconds`, at least 0.05."""
-    stop = _stop(seconds)
+    target = Target(stop=Budget(max(seconds, 0.05)).spent)
     best = spectral_proof(problem, seconds)
     if problem.depth == 2:
         return best
-    target = Target(stop=lambda: interrupted() or stop())
     problem = problem.to(torch.device("cpu"))  # small dense work, and a convex solver
     for kind in sorted(PROOFS, key=lambda kind: kind.effort):
         if target.stop():

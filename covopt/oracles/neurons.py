@@ -36,10 +36,6 @@ class Merged:
     outputs: Float[Tensor, "k m"]
     group: Int[Tensor, " n"]
 
-    def balanced(self) -> tuple[Float[Tensor, "k d"], Float[Tensor, "k m"]]:
-        """Return (U, V) with sigma(Xt u_k) v_k^T unchanged and |u_k| = |v_k|."""
-        return balance(self.directions, self.outputs)
-
 
 @dataclass(frozen=True)
 class Selected:

@@ -2,17 +2,23 @@
 
 PyTorch's threads share one operation; for batches of small matrices they gain nothing, and on a busy machine they cost
 much, because they spin while they wait. Python's threads wait for its lock between small operations: two were 1.18
-times as fast as one. So the helpers are processes (`helper`).
+times as fast as one. So the helpers are processes.
 
 Each helper is a new Python process: PyTorch's threads do not survive a fork, and `multiprocessing` would run a user's
 script again if it has no guard. Loading PyTorch takes seconds, so helpers start only after pieces have taken a while,
 and get pieces only once they are ready. If they cannot start, or end, this process does all the work. The results are
 the same, because the caller alone decides what the pieces are.
+
+Messages are pickles that pass through a helper's standard input and output. It ends when its input does, even in the
+middle of a piece, so no parent has to end it. It ignores Ctrl-C, which a terminal sends to both: the parent answers it.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
+import signal
 import sys
 import threading
 import time
@@ -21,12 +27,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from queue import SimpleQueue
 from subprocess import DEVNULL, PIPE, Popen
-from typing import Generic, TypeVar, cast
+from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar, cast
 
 import torch
+from torch import Tensor
 
-from covopt.runtime.helper import HERE, Outcome, attempt, dumped, receive, send
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.threads import usable
 
@@ -34,8 +41,67 @@ Piece = TypeVar("Piece")
 Done = TypeVar("Done")
 
 WORTH_HELP = 2.0  # seconds of work on pieces before helpers are started
-STARTING = "import sys; sys.path[:] = eval(sys.argv[1]); from covopt.runtime.helper import serve; serve()"
+STARTING = "import sys; sys.path[:] = eval(sys.argv[1]); from covopt.runtime.cores import serve; serve()"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+HERE = __file__  # tells this covopt from one that is installed elsewhere
+
+
+class Outcome(NamedTuple):
+    """The value of a function at a piece, or the exception that it raised."""
+
+    value: object
+    error: Exception | None = None
+
+
+class _Pickler(pickle.Pickler):
+    """A pickler of tensors as arrays: PyTorch's own sends whole storages and takes 1 ms each."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Tensor) and obj.device.type == "cpu":
+            return torch.from_numpy, (obj.detach().numpy(),)
+        return NotImplemented
+
+
+def dumped(message: object) -> memoryview:
+    """Return the pickled message; raise what pickle raises."""
+    buffer = io.BytesIO()
+    _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(message)
+    return buffer.getbuffer()
+
+
+def send(stream: BinaryIO, message: memoryview) -> None:
+    """Write one message."""
+    stream.write(message)
+    stream.flush()
+
+
+def attempt(function: Callable, piece: object) -> Outcome:
+    """Return the outcome of `function` at a piece: its value, or the exception that it raised."""
+    try:
+        return Outcome(function(piece))
+    except Exception as error:
+        return Outcome(None, error)
+
+
+def serve() -> None:
+    """Run a helper process: send the path of this file, then one outcome for each function and piece."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a function prints must not mix with the answers
+    requests: SimpleQueue = SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    send(answers, dumped(HERE))
+    while True:
+        send(answers, dumped(attempt(*requests.get())))
+
+
+def _listen(requests: SimpleQueue) -> None:
+    try:
+        while True:
+            requests.put(pickle.load(sys.stdin.buffer))
+    finally:
+        os._exit(0)
 
 
 class _Gone(Exception):
@@ -70,7 +136,7 @@ class _Helper:
     def _receive(self) -> object:
         assert self._process.stdout is not None
         try:
-            return receive(self._process.stdout)  # type: ignore[arg-type]
+            return pickle.load(self._process.stdout)
         except Exception as error:  # half a message can raise anything
             self.ready = False
             raise _Gone from error

@@ -11,8 +11,9 @@ from sklearn.datasets import load_digits
 
 import covopt
 from covopt.answer.solve import solve
+from covopt.certify.proof import Target
 from covopt.certify.relaxation import bound, multipliers, nodes
-from covopt.certify.relaxation.bound import check_maximum, relaxed_bound
+from covopt.certify.relaxation.bound import Relaxation, check_maximum
 from covopt.certify.relaxation.signs import SignBranch
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
@@ -59,7 +60,7 @@ def question():
 def test_a_tree_ends_early_enough_to_be_proved_again(monkeypatch, question):
     limit, (problem, Lambda) = 400, question
     clock = Clock(monkeypatch)
-    found = relaxed_bound(problem, Lambda, time_limit=limit * TICK).proof
+    found = Relaxation.prove(problem, Target(Lambda, time_limit=limit * TICK)).proof
     leaves = found.multipliers.leaves
     assert leaves > 10
     assert 0.8 * limit <= clock.proofs <= limit + 32  # the nodes of a round may be under way
@@ -73,17 +74,17 @@ def test_without_that_reserve_it_would_not(monkeypatch, question):
     problem, Lambda = question
     clock = Clock(monkeypatch)
     monkeypatch.setattr(bound._Work, "reserve", 0.0)
-    found = relaxed_bound(problem, Lambda, time_limit=400 * TICK).proof
+    found = Relaxation.prove(problem, Target(Lambda, time_limit=400 * TICK)).proof
     assert clock.proofs > 400 + found.multipliers.leaves / 2
 
 
 def test_a_proof_that_was_made_again_is_not_made_again_once_more(monkeypatch, question):
     problem, Lambda = question
     clock = Clock(monkeypatch)
-    first = relaxed_bound(problem, Lambda, time_limit=400 * TICK)
+    first = Relaxation.prove(problem, Target(Lambda, time_limit=400 * TICK))
     assert first.proof.multipliers.leaves > 4
     before = clock.proofs
-    assert relaxed_bound(problem, Lambda, time_limit=TICK, start=first).proof.lower == first.proof.lower
+    assert Relaxation.prove(problem, Target(Lambda, time_limit=TICK), first).proof.lower == first.proof.lower
     assert clock.proofs - before < first.proof.multipliers.leaves
 
 

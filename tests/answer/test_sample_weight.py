@@ -15,7 +15,8 @@ from covopt.certify.deep import convexity
 from covopt.certify.deep.edges import Edges
 from covopt.certify.deep.flows import Family, Incidence, incidence_of
 from covopt.certify.dual import dual_bound, oracle_of
-from covopt.certify.relaxation.bound import relaxed_bound
+from covopt.certify.proof import Target
+from covopt.certify.relaxation.bound import Relaxation
 from covopt.certify.spectral import spectral_bound
 from covopt.model import weights as face
 from covopt.model.noise import batch_noise
@@ -132,7 +133,7 @@ def test_multipliers_of_one_sign_bound_weighted_networks() -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_relaxation_is_that_of_expanded_rows(loss: str) -> None:
     weighted, expanded, _ = both(7, loss, inputs=4)
-    mine, theirs = (relaxed_bound(problem, time_limit=30.0).proof for problem in (weighted, expanded))
+    mine, theirs = (Relaxation.prove(problem, Target(time_limit=30.0)).proof for problem in (weighted, expanded))
     assert 0.0 < mine.lower == pytest.approx(theirs.lower, rel=1e-3)
 
 

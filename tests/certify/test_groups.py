@@ -12,9 +12,10 @@ from instances import gaussian
 
 import covopt
 from covopt.certify.dual import dual_bound
+from covopt.certify.proof import Target
 from covopt.certify.proofs import attainable
 from covopt.certify.relaxation.ground import make_ground
-from covopt.certify.relaxation.grouping import check_groups, grouped_bound, halved
+from covopt.certify.relaxation.grouping import Grouped, _Search, check_groups, halved
 from covopt.certify.relaxation.groups import Groups, _least, prove_groups
 from covopt.certify.relaxation.lift import make_piece
 from covopt.certify.relaxation.repair import _with_rounding, prove
@@ -23,7 +24,7 @@ from covopt.linalg.rounding import to_unit_scale
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.oracles.arrangement import ArrangementOracle
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Budget, Certificate
 
 SLOPES = (0.0, 0.3, -0.5)
 
@@ -103,13 +104,10 @@ def test_no_multipliers_prove_less_than_the_maximum(seed: int, slope: float, sca
         ("interpolate", "relu", 0.0),
     ],
 )
-def test_bounds_are_below_certified_optima_and_above_the_spectral_bound(
-    loss: str, activation: str, bias: float
-) -> None:
+def test_bounds_lie_between_the_spectral_bound_and_certified_optima(loss: str, activation: str, bias: float) -> None:
     X, Y = data(30, 1 if bias else 2, 3, seed=1)
     X[7] = 0.0
-    Y = Y[:, :1] if loss == "logistic" else Y
-    Y = Y.sign() if loss == "logistic" else Y
+    Y = Y[:, :1].sign() if loss == "logistic" else Y
     if loss == "cross_entropy":
         Y = torch.eye(3, dtype=torch.float64)[Y.argmax(dim=1)]
     if loss == "interpolate":
@@ -117,7 +115,7 @@ def test_bounds_are_below_certified_optima_and_above_the_spectral_bound(
     lam = None if loss == "interpolate" else 1e-2
     result = covopt.solve(X, Y, lam=lam, loss=loss, activation=activation, bias=bias, certify="fast", time_limit=20.0)
     assert result.gap < 1e-3
-    found = grouped_bound(result.problem, time_limit=5.0, most=8).proof
+    found = _Search(result.problem).run(8, Target(), Budget(5.0)).proof
     assert found.kind is Certificate.GROUPS
     assert spectral_bound(result.problem) < found.lower <= result.cost
     again = dual_bound(result.problem, found.Lambda, check_groups(result.problem, found.Lambda, found.groups))
@@ -129,17 +127,16 @@ def test_scales_of_the_data_do_not_matter() -> None:
     bounds = []
     for x, y in ((1.0, 1.0), (1e-40, 1.0), (1e40, 1e30)):
         problem = make_problem(x * X, y * Y, lam=1e-2 * x * y, bias=0.0)
-        bounds.append(grouped_bound(problem, time_limit=60.0, most=8).proof.lower / y**2)
+        bounds.append(_Search(problem).run(8, Target(), Budget(60.0)).proof.lower / y**2)
     assert bounds == pytest.approx([bounds[0]] * 3, rel=0.02)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_few_samples_and_inputs_of_zero(rows: int) -> None:
     Y = torch.ones(rows, 1, dtype=torch.float64)
-    alike = grouped_bound(make_problem(0.0 * Y, Y, lam=1e-2), time_limit=2.0).proof
-    constant = 1e-2 / 1.01  # (1 - b)^2 + lam b^2
-    assert 0.0 <= alike.lower <= constant * (1.0 + 1e-9)
-    assert grouped_bound(make_problem(0.0 * Y, 0.0 * Y, lam=1e-2), time_limit=2.0).proof.lower == 0.0
+    alike = Grouped.prove(make_problem(0.0 * Y, Y, lam=1e-2), Target(time_limit=2.0)).proof
+    assert 0.0 <= alike.lower <= 1e-2 / 1.01 * (1.0 + 1e-9)  # the minimum of (1 - b)^2 + lam b^2
+    assert Grouped.prove(make_problem(0.0 * Y, 0.0 * Y, lam=1e-2), Target(time_limit=2.0)).proof.lower == 0.0
 
 
 def test_halves_are_halves() -> None:

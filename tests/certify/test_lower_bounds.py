@@ -12,7 +12,8 @@ from torch import Tensor
 import covopt
 from covopt.certify.cones.branch import branch_and_bound
 from covopt.certify.dual import dual_bound
-from covopt.certify.relaxation.bound import relaxed_bound
+from covopt.certify.proof import Target
+from covopt.certify.relaxation.bound import Relaxation
 from covopt.certify.relaxation.nodes import BranchOptions
 from covopt.certify.spectral import spectral_bound
 from covopt.model.problem import Problem, make_problem
@@ -134,7 +135,7 @@ def test_branch_and_bound_and_the_relaxation() -> None:
         relaxed = relaxed_maximum(problem.Xt, problem.activation, Lambda, max_nodes=3, options=HASTY)
         check(dual_bound(problem, Lambda, relaxed.maximum).lower, instance.cost)
         if seed % 100 == 0:
-            check(relaxed_bound(problem, Lambda, time_limit=0.05).proof.lower, instance.cost)
+            check(Relaxation.prove(problem, Target(Lambda, time_limit=0.05)).proof.lower, instance.cost)
 
 
 @pytest.mark.parametrize("certify", ["fast", "full"])

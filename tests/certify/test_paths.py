@@ -16,9 +16,8 @@ from covopt.certify.paths.boxes import Boxes, settle
 from covopt.certify.paths.branching import LEAF, Branching, Tree
 from covopt.certify.paths.paths import PathNorm
 from covopt.certify.proof import Target
-from covopt.certify.shares.dictionary import Dictionary
+from covopt.certify.shares.dictionary import Dictionary, cover
 from covopt.certify.shares.prices import Instance, Multipliers
-from covopt.certify.shares.sphere import cover
 from covopt.model.problem import Problem, make_problem
 from covopt.runtime.errors import ProblemError
 from tests.certify.test_shares import CASES, instance_and_network, network, relu

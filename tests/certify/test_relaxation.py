@@ -12,8 +12,9 @@ from instances import cases, gaussian
 from references.relaxed import relaxed_maximum
 
 from covopt.certify.dual import dual_bound
+from covopt.certify.proof import Target
 from covopt.certify.relaxation.admm import softmax_solve
-from covopt.certify.relaxation.bound import _Work, check_maximum, relaxed_bound
+from covopt.certify.relaxation.bound import Relaxation, _Work, check_maximum
 from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, make_ground, make_span
 from covopt.certify.relaxation.lift import NONE, make_piece
 from covopt.certify.relaxation.multipliers import WALL, Multipliers, make_stationarity, pack, side
@@ -141,7 +142,7 @@ def test_inputs_or_duals_of_zero() -> None:
     assert relaxed_maximum(gaussian(4, 3, seed=0), Activation(0.0), 0.0 * some).maximum <= 1e-100
     problem = make_problem(zero, some, lam=0.1, bias=0.0)
     fit = float(some.square().sum()) / 4
-    assert relaxed_bound(problem, some, time_limit=1.0).proof.lower == pytest.approx(fit, rel=1e-3)
+    assert Relaxation.prove(problem, Target(some, time_limit=1.0)).proof.lower == pytest.approx(fit, rel=1e-3)
 
 
 def test_the_linear_network_is_exact() -> None:
@@ -169,7 +170,7 @@ def test_branching_tightens_and_is_proved_by_its_tree() -> None:
     """At a dual point that is optimal for the relaxation, where the relaxation is loose."""
     X, Y = gaussian(8, 8, seed=5).abs(), torch.eye(4).double()[[0, 1, 2, 3, 0, 1, 2, 3]]
     problem = make_problem(X, Y, lam=0.01, bias=0.0)
-    Lambda = relaxed_bound(problem, time_limit=1.0).proof.Lambda
+    Lambda = Relaxation.prove(problem, Target(time_limit=1.0)).proof.Lambda
     root = relaxed_maximum(problem.Xt, problem.activation, Lambda, options=BranchOptions(root_checks=20))
     tree = relaxed_maximum(problem.Xt, problem.activation, Lambda, max_nodes=13, time_limit=20)
     true = attained(problem.Xt, problem.activation, Lambda, 0)
@@ -207,7 +208,7 @@ def test_never_above_the_certified_optimum(case: dict, monkeypatch: pytest.Monke
     problem = make_problem(case["X"], case["Y"], lam=case["lam"], loss=case["loss"], bias=case["beta"])
     for limit, patience in ((0.5, 3), (0.05, 1)):
         monkeypatch.setattr(_Work, "patience", patience)
-        found = relaxed_bound(problem, time_limit=limit).proof
+        found = Relaxation.prove(problem, Target(time_limit=limit)).proof
         assert 0.0 <= found.lower <= case["upper"] * (1 + 1e-12)
         again = check_maximum(problem.Xt, problem.activation, found.Lambda, found.multipliers)
         assert dual_bound(problem, found.Lambda, again).lower == pytest.approx(found.lower, rel=1e-9, abs=1e-12)
@@ -221,7 +222,7 @@ def test_every_loss_has_a_bound_that_reaches_a_network(loss: str, bias: float, a
     Y = torch.eye(3, dtype=torch.float64)[[0, 1, 2, 0, 1]]
     lam = None if loss == "interpolate" else 0.05
     problem = make_problem(torch.eye(5).double(), Y, lam=lam, loss=loss, bias=bias, activation=activation)
-    found = relaxed_bound(problem, time_limit=1.0).proof
+    found = Relaxation.prove(problem, Target(time_limit=1.0)).proof
     assert found.kind == Certificate.RELAXATION
     assert found.lower > 0.0
     if loss == "interpolate" and bias == 0.0 and activation == "relu":
@@ -235,14 +236,13 @@ def test_every_loss_has_a_bound_that_reaches_a_network(loss: str, bias: float, a
 def test_a_dual_point_improves_the_bound_and_stops_at_the_target() -> None:
     case = cases("shallow_exact")["reg-1d-onehot"]
     problem = make_problem(case["X"], case["Y"], lam=case["lam"], loss=case["loss"], bias=case["beta"])
-    free = relaxed_bound(problem, time_limit=2.0).proof
+    free = Relaxation.prove(problem, Target(time_limit=2.0)).proof
     calls: list[float] = []
-    found = relaxed_bound(
-        problem, 0.98 * free.Lambda, time_limit=20.0, callback=lambda seconds, lower: calls.append(lower)
-    ).proof
+    target = Target(0.98 * free.Lambda, time_limit=20.0, on_bound=lambda _, lower: calls.append(lower))
+    found = Relaxation.prove(problem, target).proof
     assert 0.8 * free.lower <= found.lower <= case["upper"]
     assert all(later >= sooner * (1 - 1e-9) for sooner, later in itertools.pairwise(calls))
-    early = relaxed_bound(problem, time_limit=100.0, target=0.5 * free.lower)
+    early = Relaxation.prove(problem, Target(time_limit=100.0, cost=0.5 * free.lower))
     assert 0.5 * free.lower <= early.proof.lower
     assert early.seconds < 50.0
 
@@ -251,9 +251,9 @@ def test_a_dual_point_improves_the_bound_and_stops_at_the_target() -> None:
 def test_the_size_of_the_inputs_does_not_matter(size: float) -> None:
     """Without bias R(c X, Y) = R(X, Y) / c; and at the Lambda found, the multipliers prove what others prove."""
     X, Y = gaussian(6, 7, seed=0), gaussian(6, 2, seed=1)
-    unit = relaxed_bound(make_problem(X, Y, lam=0.01, bias=0.0), time_limit=5.0).proof
+    unit = Relaxation.prove(make_problem(X, Y, lam=0.01, bias=0.0), Target(time_limit=5.0)).proof
     problem = make_problem(size * X, Y, lam=0.01 * size, bias=0.0)
-    found = relaxed_bound(problem, time_limit=5.0).proof
+    found = Relaxation.prove(problem, Target(time_limit=5.0)).proof
     assert found.lower == pytest.approx(unit.lower, rel=1e-3)
     other = relaxed_maximum(problem.Xt, problem.activation, found.Lambda, solver="clarabel").maximum
     assert other == pytest.approx(found.maximum, rel=1e-3)
@@ -261,15 +261,15 @@ def test_the_size_of_the_inputs_does_not_matter(size: float) -> None:
 
 def test_a_direction_that_refutes_the_dual_point_ends_the_search_and_a_start_is_kept() -> None:
     problem = make_problem(gaussian(8, 9, seed=0), gaussian(8, 2, seed=1), lam=0.005, bias=0.0)
-    free = relaxed_bound(problem, time_limit=2.0)
-    found = relaxed_bound(problem, 2.0 * free.proof.Lambda, time_limit=60.0, refuted=1.5, start=free)
+    free = Relaxation.prove(problem, Target(time_limit=2.0))
+    found = Relaxation.prove(problem, Target(2.0 * free.proof.Lambda, time_limit=60.0, refuted=1.5), free)
     assert found.seconds < 30.0
     assert found.proof.lower >= free.proof.lower
     assert torch.equal(found.relaxed, free.relaxed)
-    assert found.value > 1.5
-    assert float(found.direction.norm()) == pytest.approx(1.0, rel=1e-12)
-    value = oracle_values(problem.Xt, problem.activation, 2.0 * free.proof.Lambda, found.direction[None])
-    assert float(value[0]) == pytest.approx(found.value, rel=1e-9)
+    assert float(found.violators.values[0]) > 1.5
+    assert float(found.violators.directions[0].norm()) == pytest.approx(1.0, rel=1e-12)
+    value = oracle_values(problem.Xt, problem.activation, 2.0 * free.proof.Lambda, found.violators.directions)
+    assert float(value[0]) == pytest.approx(float(found.violators.values[0]), rel=1e-9)
 
 
 def test_ctrl_c_keeps_the_best_bound() -> None:
@@ -279,7 +279,7 @@ def test_ctrl_c_keeps_the_best_bound() -> None:
         raise KeyboardInterrupt
 
     with gently():
-        found = relaxed_bound(problem, time_limit=5.0, callback=interrupt)
+        found = Relaxation.prove(problem, Target(time_limit=5.0, on_bound=interrupt))
         assert interrupted()
     assert found.proof.lower > 0.0
 
@@ -293,17 +293,16 @@ def test_newton_steps_of_cross_entropy_where_nothing_else_is_left_of_the_identit
     assert bool(softmax_solve(p, 1e40 + c, right).isfinite().all())
     X = 1e9 * torch.randn(5, 3).double()
     problem = make_problem(X, torch.eye(2).double()[[0, 1, 0, 0, 1]], lam=1e-10, loss="cross_entropy", bias=1e3)
-    assert 0.0 <= relaxed_bound(problem, time_limit=0.5).proof.lower <= 0.7
+    assert 0.0 <= Relaxation.prove(problem, Target(time_limit=0.5)).proof.lower <= 0.7
 
 
 @pytest.mark.parametrize("power", [140, 240, -140, -240])
 def test_inputs_beyond_single_precision_have_a_bound(power: int) -> None:
     """As `claims.of_relaxation` asks for; a solve brings them to ordinary sizes first."""
     X, Y = gaussian(8, 5, seed=1), gaussian(8, 1, seed=2)
-    size = 2.0**power
-    problem = make_problem(size * X, Y, lam=0.05 * size, bias=0.0)
-    found = relaxed_bound(problem, time_limit=2.0).proof
-    assert 0.0 <= found.lower <= float(problem.loss_at(torch.zeros_like(problem.Y)))
+    problem = make_problem(2.0**power * X, Y, lam=0.05 * 2.0**power, bias=0.0)
+    lower = Relaxation.prove(problem, Target(time_limit=2.0)).proof.lower
+    assert 0.0 <= lower <= float(problem.loss_at(torch.zeros_like(problem.Y)))
 
 
 def test_pairs_that_say_nothing_have_no_multipliers() -> None:

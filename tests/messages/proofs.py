@@ -10,9 +10,10 @@ from hostile import run_with
 import covopt
 from covopt.certify.cones import branch
 from covopt.certify.dual import dual_bound
+from covopt.certify.proof import Target
 from covopt.certify.proofs import agreed, read_proof
 from covopt.certify.relaxation import bound as relaxation
-from covopt.certify.relaxation.grouping import grouped_bound
+from covopt.certify.relaxation.grouping import Grouped
 from covopt.certify.relaxation.multipliers import LEAF, WALL, Multipliers
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem, make_problem

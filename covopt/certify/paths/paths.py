@@ -10,34 +10,40 @@ price them. For paths of rank one, a hidden layer of one neuron for instance, th
 first case of `shares`, for more samples and two outputs: the maximum over all h is proved by a tree over the signs of h
 (`branching`).
 
-The evidence is Lambda, r, and the tree with the prices of its leaves; the check asks no solver.
+The evidence is Lambda, r, and the tree with the prices of its leaves; the check asks no solver. The search asks
+Clarabel for the best multipliers for the neurons that it has met (`best_multipliers`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.certify.paths.body import Body, Directions
 from covopt.certify.paths.boxes import TINY
 from covopt.certify.paths.branching import Branching, Neurons, Tree, best_with_signs
-from covopt.certify.paths.programme import Best, best_multipliers
 from covopt.certify.proof import DeepProof, Proved, Target
 from covopt.certify.shares.dictionary import has_dictionary
 from covopt.certify.shares.prices import Instance, Multipliers
 from covopt.model.loss import Interpolation, MeanSquaredError
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
+from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Certificate, Stop
+
+clarabel: Any = lazy("clarabel")
 
 MOST_SAMPLES, MOST_OUTPUTS, MOST_NODES = 32, 2, 1_000_000
 STEP = 0.05
 """The step between directions of the dictionary; it costs step^2 / 12 of the bound of an exact fit at rank 2."""
+LEAST_PRICE = 1e-3  # the smallest price of a hidden bias, as a part of that of a path
+CURVED = 1e-10  # a curvature that keeps multipliers finite which no neuron bounds yet
 
 
 @dataclass(frozen=True)
@@ -283,3 +289,52 @@ class Search:
         new = new[excess[new] > 1.0 + 0.5 * self.precision]
         self.neurons = self.neurons.with_more(neurons[new])
         return len(new) > 0
+
+
+class Best(NamedTuple):
+    """The solution of a programme."""
+
+    value: float  # the programme's value: no multipliers prove more at this scale, if the solver is exact
+    multipliers: Float[np.ndarray, "N m"]  # L
+    price: float  # the price of a hidden bias, relative to that of a path
+    used: Float[np.ndarray, " C"]  # how much each neuron binds
+
+
+def best_multipliers(instance: Instance, neurons: Neurons, scale: float) -> Best | None:
+    """Return the best multipliers for these neurons at this scale s; None if the solver fails.
+
+    They maximise s + 2 <L, Y> - |L|_Q^2 - s w^2 over L and w >= 0 with |L^T sigma(h)| <= s^(-1/2) |m|_1 + w |b|, Q the
+    curvature of the loss and of the output's bias; where the problem is homogeneous, 3 (<L, Y>)^(2/3) with
+    |L^T sigma(h)| <= |m|_1.
+    """
+    (N, m), count = instance.targets.shape, len(neurons.weights)
+    path = 1.0 if instance.is_homogeneous else 1.0 / math.sqrt(scale)
+    # Variables: L, output by output, then w. A cone for each neuron: |L^T sigma(h)| <= its price.
+    first = (m + 1) * np.arange(count)[:, None]
+    samples = np.arange(N)
+    blocks = [(first + 1 + k, k * N + samples, -neurons.values) for k in range(m)]
+    blocks.append((first, np.array([m * N]), -neurons.biases[:, None]))
+    entries = [[array.ravel() for array in np.broadcast_arrays(*block)] for block in blocks]
+    rows, columns, values = map(np.concatenate, zip(*entries, strict=True))
+    size = (m + 1) * count
+    cone_rows = scipy.sparse.csc_array((values, (rows, columns)), shape=(size, m * N + 1))
+    last = scipy.sparse.csc_array(([-1.0], ([0], [m * N])), shape=(1, m * N + 1))
+    offsets = np.zeros(size + 1)
+    offsets[: size : m + 1] = path * neurons.weights
+    curved = instance.output_bias**2 + np.diag(instance.curvature + CURVED)
+    quadratic = scipy.sparse.block_diag([*[np.triu(2.0 * curved)] * m, np.array([[2.0 * scale]])], format="csc")
+    if instance.is_homogeneous:
+        quadratic = 0.0 * quadratic
+    linear = np.append(-2.0 * instance.targets.T.ravel(), 0.0)
+    settings = clarabel.DefaultSettings()
+    settings.verbose, settings.max_threads = False, 1
+    cones = [*[clarabel.SecondOrderConeT(m + 1)] * count, clarabel.NonnegativeConeT(1)]
+    matrix = scipy.sparse.vstack([cone_rows, last]).tocsc()
+    solution = clarabel.DefaultSolver(quadratic, linear, matrix, offsets, cones, settings).solve()
+    x, z = np.array(solution.x), np.array(solution.z)
+    if not np.isfinite(x).all():
+        return None
+    homogeneous = 3.0 * max(-0.5 * solution.obj_val, 0.0) ** (2.0 / 3.0)
+    value = homogeneous if instance.is_homogeneous else scale - solution.obj_val
+    used = np.linalg.norm(z[:size].reshape(count, m + 1), axis=1)
+    return Best(value, x[: m * N].reshape(m, N).T, max(float(x[-1]) / path, LEAST_PRICE), used)

@@ -1,14 +1,13 @@
 """Lower bounds of the shallow problem from the doubly non-negative relaxation (MATH.md section 4, ways 2, 3 and 4).
 
-`relaxed_bound` first optimises Lambda against the relaxation, which is fast and a few percent loose. Then, if the dual
-point of a good network is given, it grows the tree of `certify.relaxation.signs` for it, whose gap closes with time.
-`repair.prove` proves every number, with its rounding; no solver is trusted.
+Lambda is first optimised against the relaxation, which is fast and a few percent loose. Then, if the dual point of a
+good network is given, the tree of `certify.relaxation.signs` grows for it, whose gap closes with time. `repair.prove`
+proves every number, with its rounding; no solver is trusted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.dual import DualBound, DualProof, dual_bound, is_provable, nothing
+from covopt.certify.dual import DualBound, DualProof, dual_bound, is_provable, last_that_holds, nothing
 from covopt.certify.proof import REFUTATION_SLACK, Proved, Target
 from covopt.certify.relaxation.admm import AlternatingDirections, FreeLambda
 from covopt.certify.relaxation.ground import make_ground, whole_maximum
@@ -34,8 +33,6 @@ from covopt.runtime.interrupts import gently, remember
 from covopt.runtime.loop import Budget, Certificate
 from covopt.runtime.pace import FAIR, Pace
 from covopt.runtime.threads import fitted
-
-Watch = Callable[[float, float], None]  # a function of the seconds and the best proved bound so far
 
 
 @dataclass(frozen=True)
@@ -62,21 +59,33 @@ class Relaxation(DualProof):
         return 200 * 8.0 * (samples + min(samples, inputs + 1) + outputs) ** 2
 
     @classmethod
+    @gently()
+    @fitted
     def prove(cls, problem: Problem, target: Target, last: RelaxedBound | None = None) -> RelaxedBound:
-        """Continue from the last proof; the violator is the best direction found."""
-        best = relaxed_bound(
-            problem,
-            target.point,
-            time_limit=target.time_limit,
-            target=target.cost * (1.0 - target.gap),
-            refuted=target.refuted,
-            start=last,
-            callback=target.on_bound,
-            worth=target.worth,
-        )
-        value = best.direction.new_tensor([best.value])
-        refutes = value > 1.0 + REFUTATION_SLACK * target.gap
-        return replace(best, violators=Answer(best.direction[None][refutes], value[refutes]))
+        """Return the best bound of the target's time, or the first within its gap; the violator is the best direction.
+
+        The dual point is that of a good network, -grad C(F) / (2 lam); without it there is no second part. The last
+        proof replaces the first part. Trees end where doubling the time is expected to close less than `target.worth`
+        of the distance to the gap, by the pace of the most promising one (`runtime.pace`).
+
+        Raises:
+            ProblemError: for another depth.
+        """
+        if problem.depth != 2:
+            raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
+        work, Lambda0 = _Work(problem, target), target.Lambda
+        try:
+            with crew():
+                if last is not None:
+                    work.begin(last)
+                elif type(problem.loss) in LOSSES:  # the proximal maps of others are not known
+                    work.optimise(0.25 * target.time_limit if Lambda0 is not None else target.time_limit)
+                if Lambda0 is not None:
+                    work.branch(Lambda0.double())
+        except KeyboardInterrupt:  # from the callback
+            if not remember():
+                raise
+        return work.result()
 
     def proved_maximum(self, problem: Problem) -> float:
         return check_maximum(problem.Xt, problem.activation, self.Lambda, self.multipliers)
@@ -96,8 +105,6 @@ class RelaxedBound(Proved):
     proof: Relaxation
     seconds: float = 0.0
     relaxed: Float[Tensor, "N m"] = field(kw_only=True)  # the last dual point of the first part, scaled to be feasible
-    direction: Float[Tensor, " d"] = field(kw_only=True)  # the unit w, bias last, with the largest h found at Lambda0
-    value: float = 0.0  # h there; 0 without Lambda0
 
 
 def relaxed_maximum(
@@ -108,49 +115,6 @@ def relaxed_maximum(
     tree = SignBranch(ground, Lambda)
     tree.grow(target / ground.size, budget)
     return whole_maximum(ground, Lambda, tree.maximum)
-
-
-@gently()
-@fitted
-def relaxed_bound(
-    problem: Problem,
-    Lambda0: Float[Tensor, "N m"] | None = None,
-    *,
-    time_limit: float = 300.0,
-    target: float = math.inf,
-    refuted: float = math.inf,
-    start: RelaxedBound | None = None,
-    callback: Watch | None = None,
-    worth: float = 0.0,
-) -> RelaxedBound:
-    """Return the best bound found in `time_limit` seconds, or the first that reaches `target`.
-
-    Args:
-        Lambda0: the dual point of a good network, -grad C(F) / (2 lam); without it there is no second part.
-        refuted: end once a direction with h(w) above this is found at Lambda0, whose network is then not the best.
-        start: an earlier result for the same problem, which replaces the first part.
-        callback: called with (seconds, best bound).
-        worth: stop growing trees if doubling the time is expected to close less than this part of the distance to the
-            target, by the pace of the most promising tree (`runtime.pace`); 0: never.
-
-    Raises:
-        ProblemError: for another depth.
-    """
-    if problem.depth != 2:
-        raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
-    work = _Work(problem, worth, Budget(time_limit), target, callback)
-    try:
-        with crew():
-            if start is not None:
-                work.begin(start)
-            elif type(problem.loss) in LOSSES:  # the proximal maps of others are not known
-                work.optimise(0.25 * time_limit if Lambda0 is not None else time_limit)
-            if Lambda0 is not None:
-                work.branch(Lambda0.double(), refuted)
-    except KeyboardInterrupt:  # from the callback
-        if not remember():
-            raise
-    return work.result()
 
 
 class _Work:
@@ -168,9 +132,9 @@ class _Work:
     mixtures: ClassVar[tuple[float, ...]] = (1.0, 0.75, 0.5, 0.25)
     reserve: ClassVar[float] = 1.25  # the time reserved to prove a tree again, relative to its estimate
 
-    def __init__(self, problem: Problem, worth: float, budget: Budget, target: float, callback: Watch | None) -> None:
-        self.problem, self.worth, self.budget = problem, worth, budget
-        self.target, self.callback, self.before = target, callback, 0.0
+    def __init__(self, problem: Problem, target: Target) -> None:
+        self.problem, self.target, self.budget = problem, target, Budget(target.time_limit)
+        self.goal, self.callback, self.before = target.cost * (1.0 - target.gap), target.on_bound, 0.0
         self.ground = make_ground(problem.Xt, problem.activation)
         Lambda = torch.zeros_like(problem.Y, dtype=torch.float64)
         self.best, self.relaxed = nothing(Lambda), Lambda
@@ -198,7 +162,7 @@ class _Work:
         goal = FreeLambda(self.problem, piece, self.newton)
         method = AlternatingDirections([piece], goal.prox, self.problem.Y.shape[1])
         state, steps, idle = method.start(rho=10.0), float(self.check), 0
-        while idle < self.patience and self.best.lower < self.target and not share.spent():
+        while idle < self.patience and self.best.lower < self.goal and not share.spent():
             for _ in range(max(1, round(steps / self.check))):
                 state = method.run(state, self.check, share.spent)
                 if share.spent():
@@ -211,7 +175,7 @@ class _Work:
             steps *= 1.1
             self.relaxed = self.best.Lambda
 
-    def branch(self, Lambda0: Tensor, refuted: float) -> None:
+    def branch(self, Lambda0: Tensor) -> None:
         """Grow trees at mixtures of the relaxation's Lambda and Lambda0; the most promising one gets the next turn."""
         if not bool(Lambda0.any()):
             return
@@ -221,12 +185,12 @@ class _Work:
         longest, first = 0.04 * self.budget.remaining(), trees[0].tree
         for tree in trees:
             self.direction, self.value = first.direction, first.attained * self.ground.size
-            if self.value > refuted or self.best.lower >= self.target:
+            if self.value > self.target.refuted or self.best.lower >= self.goal:
                 return
             tree.grow(min(longest, self.spent()))
-        while self.best.lower < self.target and not self.budget.spent():
+        while self.best.lower < self.goal and not self.budget.spent():
             self.direction, self.value = first.direction, first.attained * self.ground.size
-            if self.value > refuted:
+            if self.value > self.target.refuted:
                 return
             trees = [tree for tree in trees if tree.grows and tree.ceiling > self.best.lower * (1.0 + self.stall)]
             if not trees or not any(self._pays(tree) for tree in trees):
@@ -245,10 +209,10 @@ class _Work:
 
     def _pays(self, tree: _Tree) -> bool:
         """Return True if doubling the time of this tree is expected to gain enough."""
-        if self.worth == 0.0 or self.spent() < FAIR:
+        if self.target.worth == 0.0 or self.spent() < FAIR:
             return True
         reach = min(tree.ceiling, tree.lower + tree.pace.again)
-        return reach - self.best.lower >= self.worth * (self.target - self.best.lower)
+        return reach - self.best.lower >= self.target.worth * (self.goal - self.best.lower)
 
     def result(self) -> RelaxedBound:
         """Return the best proof, its multipliers scaled like its Lambda."""
@@ -260,12 +224,13 @@ class _Work:
             M = check_maximum(self.problem.Xt, self.problem.activation, best.Lambda, multipliers)
             lower = min(best.lower, dual_bound(self.problem, best.Lambda, M).lower)
         kind = SignBranching if multipliers.leaves > 1 else Relaxation
+        value = self.direction.new_tensor([self.value])
+        refutes = value > 1.0 + REFUTATION_SLACK * self.target.gap
         return RelaxedBound(
             kind(lower, best.Lambda, best.maximum, multipliers),
+            Answer(self.direction[None][refutes], value[refutes]),
             seconds=self.budget.seconds(),
             relaxed=self.relaxed,
-            direction=self.direction,
-            value=self.value,
         )
 
 
@@ -275,7 +240,7 @@ class _Tree:
     def __init__(self, work: _Work, Lambda: Tensor) -> None:
         self.work, self.Lambda = work, Lambda
         self.tree = SignBranch(work.ground, Lambda)
-        self.wanted = 0.0 if math.isinf(work.target) else self._wanted() / work.ground.size
+        self.wanted = 0.0 if math.isinf(work.goal) else self._wanted() / work.ground.size
         self.lower = self.gain = self.seconds = 0.0
         self.pace, self.grows = Pace(), True
 
@@ -312,9 +277,8 @@ class _Tree:
 
     def _wanted(self) -> float:
         """Return the largest bound on h with which this Lambda proves the target; 0 if none does."""
-        low, high = 0.0, 4.0
-        for _ in range(40):
-            middle = 0.5 * (low + high)
-            reaches = dual_bound(self.work.problem, self.Lambda, middle).lower >= self.work.target
-            low, high = (middle, high) if reaches else (low, middle)
-        return low * (1.0 - 1e-9)
+
+        def proves(maximum: float) -> bool:
+            return dual_bound(self.work.problem, self.Lambda, maximum).lower >= self.work.goal
+
+        return last_that_holds(proves, 4.0) * (1.0 - 1e-9)

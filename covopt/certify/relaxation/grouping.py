@@ -12,7 +12,6 @@ The start is near the spectral bound: Lambda of a constant network, c constant, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -45,6 +44,7 @@ class Grouped(DualProof):
 
     kind: ClassVar[Certificate] = Certificate.GROUPS
     alternates: ClassVar[bool] = True
+    most: ClassVar[int] = 256  # groups
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:
@@ -59,12 +59,22 @@ class Grouped(DualProof):
         return 200.0 * samples * (inputs + 1 + outputs)
 
     @classmethod
+    @gently()
+    @fitted
     def prove(cls, problem: Problem, target: Target, last: GroupedBound | None = None) -> GroupedBound:
-        """Optimise once; the network's dual point is not used, so none is refuted."""
+        """Return the best bound of the target's time, or the first within its gap; `last`, if that cannot be improved.
+
+        The network's dual point is not used, so none is refuted.
+
+        Raises:
+            ProblemError: for another depth.
+        """
         if last is not None and last.done:
             return last
-        goal = target.cost * (1.0 - target.gap)
-        best = grouped_bound(problem, time_limit=target.time_limit, target=goal, callback=target.on_bound)
+        if problem.depth != 2:
+            raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
+        budget = Budget(target.time_limit)
+        best = _Search(problem).run(min(cls.most, problem.samples), target, budget)
         proof = best.proof
         return replace(best, proof=replace(proof, lower=min(proof.lower, proof.bound(problem))))
 
@@ -84,48 +94,6 @@ def check_groups(problem: Problem, Lambda: Float[Tensor, "N m"], groups: Groups)
     """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w, from any multipliers."""
     ground = make_ground(problem.Xt, problem.activation)
     return whole_maximum(ground, Lambda.double(), prove_groups(ground, Lambda.double(), groups))
-
-
-@gently()
-@fitted
-def grouped_bound(
-    problem: Problem,
-    *,
-    time_limit: float = 60.0,
-    target: float = math.inf,
-    most: int = 256,
-    callback: Callable[[float, float], None] | None = None,
-) -> GroupedBound:
-    """Return the best lower bound found in `time_limit` seconds, or the first that reaches `target`; for two layers."""
-    if problem.depth != 2:
-        raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
-    budget, search = Budget(time_limit), _Search(problem)
-    # From a single group, the multipliers of standardised data go to 0 and rarely return: wine then ended at 0.385 of
-    # the cost instead of 0.52.
-    first, further, gain = 4, 2, 2e-3  # halvings, and the relative gain of a level that makes the next worthwhile
-    halvings = min(first, int(math.log2(max(1, min(most, problem.samples)))))
-    if not search.begins():
-        return GroupedBound(search.nothing(), done=True)
-    best = search.nothing()
-    search.halve(halvings)
-    while True:
-        before = best.lower
-        for norm in search.norms:
-            search.climb(norm, budget.spent)
-            proof = search.proof()
-            best = proof if proof.lower > best.lower else best
-            try:
-                if callback is not None:
-                    callback(budget.seconds(), best.lower)
-            except KeyboardInterrupt:  # from the callback
-                if not remember():
-                    raise
-            if best.lower >= target or budget.spent():
-                return GroupedBound(best, done=False)
-        stalled = before > 0.0 and best.lower <= before * (1.0 + gain)
-        if stalled or 2**further * search.count > min(most, problem.samples):
-            return GroupedBound(best, done=True)
-        search.halve(further)
 
 
 class _Search:
@@ -149,6 +117,34 @@ class _Search:
         F, self.longest = (spread, math.inf) if problem.multiplier_at(F) is None else (F, 1.0)
         self.point: list[Tensor] = [F / self.size, Y.new_zeros(len(Y)), Y.new_ones(3, 1, 1)]
         self.reference, self.room = 1.0, Y.new_zeros(())
+
+    def run(self, most: int, target: Target, budget: Budget) -> GroupedBound:
+        """Halve groups up to this number, as long as that gains, and optimise at each level; return the best proof."""
+        # From a single group, the multipliers of standardised data go to 0 and rarely return: wine then ended at 0.385
+        # of the cost instead of 0.52.
+        first, further, gain = 4, 2, 2e-3  # halvings, and the relative gain of a level that makes the next worthwhile
+        if not self.begins():
+            return GroupedBound(self.nothing(), done=True)
+        best = self.nothing()
+        self.halve(min(first, int(math.log2(max(1, most)))))
+        while True:
+            before = best.lower
+            for norm in self.norms:
+                self.climb(norm, budget.spent)
+                proof = self.proof()
+                best = proof if proof.lower > best.lower else best
+                try:
+                    if target.on_bound is not None:
+                        target.on_bound(budget.seconds(), best.lower)
+                except KeyboardInterrupt:  # from the callback
+                    if not remember():
+                        raise
+                if best.lower >= target.cost * (1.0 - target.gap) or budget.spent():
+                    return GroupedBound(best, done=False)
+            stalled = before > 0.0 and best.lower <= before * (1.0 + gain)
+            if stalled or 2**further * self.count > most:
+                return GroupedBound(best, done=True)
+            self.halve(further)
 
     def _constant(self, Y: Tensor) -> Tensor:
         """Return the outputs of an almost best constant network."""

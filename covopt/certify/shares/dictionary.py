@@ -8,11 +8,15 @@ it lacks an end of an arc, or has it only up to rounding, the bound is a little 
 
 At rank 3 the directions are the corners of small triangles on the sphere. A unit w in one of them is a sum of its
 corners with weights a_j >= 0, and with l the longest chord of an edge 1 = |w|^2 >= (sum_j a_j)^2 (1 - l^2 / 3), since
-the products of three parts of 1, two by two, add up to 1/3 at most.
+the products of three parts of 1, two by two, add up to 1/3 at most. The triangles (`cover`) are right-angled ones, cut
+along the great circle of each sample, where x_i^T w changes its sign, and then halved at their longest edges until
+these are short. Corners are computed up to rounding, so that neighbours may leave a gap of GAP at most between them,
+which is charged.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -21,7 +25,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.certify.shares.sphere import GAP, cover
 from covopt.linalg.row_space import RowSpace
 
 # An upper bound on the rounding of a sum of two products, and of angles and norms of directions.
@@ -29,6 +32,9 @@ CHARGED = 2.0**-48
 FINEST = 0.1
 """The smallest step on a sphere. It costs step^2 / 9 of an exact fit's bound, with 5,000 to 13,000 directions."""
 APART = 0.98  # the largest cosine between two neurons that are added together
+GAP = 2.0**-34
+"""A bound on the distance of any unit vector from the triangles: above the rounding of cuts, and of equal corners."""
+ON_CIRCLE = 1e-12  # corners as near as that to a great circle are on it
 
 
 @dataclass(frozen=True)
@@ -108,3 +114,54 @@ class Dictionary:
 def has_dictionary(X: Float[Tensor, "N d"]) -> bool:
     """Return True if the inputs have rank 3 at most, by the rank rule."""
     return RowSpace.of(X.cpu(), least=1, whole=2).Q.shape[0] <= 3 and bool(torch.isfinite(X).all())
+
+
+def cover(normals: Float[np.ndarray, "N 3"], step: float) -> tuple[Float[np.ndarray, "J 3"], Int[np.ndarray, "T 3"]]:
+    """Return unit vectors and triangles of them, with chords up to `step`, cut by great circles with these normals."""
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=3)))
+    triangles = signs[:, :, None] * np.eye(3)
+    for normal in normals:
+        size = np.linalg.norm(normal)
+        triangles = _cut(triangles, normal / size) if size > 0.0 else triangles
+    while True:
+        edges = np.linalg.norm(triangles - np.roll(triangles, -1, axis=1), axis=2)
+        longest = edges.argmax(axis=1)
+        long = edges.max(axis=1) > step
+        if not long.any():
+            break
+        halved, k = triangles[long], longest[long]
+        rows = np.arange(len(halved))
+        a, b, c = halved[rows, k], halved[rows, (k + 1) % 3], halved[rows, (k + 2) % 3]
+        middle = a + b
+        middle /= np.linalg.norm(middle, axis=1, keepdims=True)
+        halves = [np.stack(corners, axis=1) for corners in ((a, middle, c), (middle, b, c))]
+        triangles = np.concatenate([triangles[~long], *halves])
+    rounded = np.round(triangles.reshape(-1, 3), 11) + 0.0
+    _, first, corners = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
+    return triangles.reshape(-1, 3)[first], corners.reshape(-1, 3)
+
+
+def _cut(triangles: Float[np.ndarray, "T 3 3"], normal: Float[np.ndarray, " 3"]) -> Float[np.ndarray, "U 3 3"]:
+    """Return triangles none of which has corners on both sides of a great circle."""
+    heights = triangles @ normal
+    heights[np.abs(heights) < ON_CIRCLE] = 0.0
+    crossed = (heights.max(axis=1) > 0.0) & (heights.min(axis=1) < 0.0)
+    pieces = [triangles[~crossed]]
+    for corners, z in zip(triangles[crossed], heights[crossed], strict=True):
+        if (z == 0.0).any():  # through a corner: two pieces
+            k = int(np.flatnonzero(z == 0.0)[0])
+            o, a, b = (corners[(k + j) % 3] for j in range(3))
+            middle = _crossing(a, b, z[(k + 1) % 3], z[(k + 2) % 3])
+            pieces.append(np.array([[o, a, middle], [o, middle, b]]))
+            continue
+        k = int(np.flatnonzero((z > 0.0) == (np.sum(z > 0.0) == 1))[0])  # alone on its side: three pieces
+        o, a, b = (corners[(k + j) % 3] for j in range(3))
+        p, q = _crossing(o, a, z[k], z[(k + 1) % 3]), _crossing(o, b, z[k], z[(k + 2) % 3])
+        pieces.append(np.array([[o, p, q], [p, a, b], [p, b, q]]))
+    return np.concatenate(pieces)
+
+
+def _crossing(a: np.ndarray, b: np.ndarray, above: float, below: float) -> Float[np.ndarray, " 3"]:
+    """Return where an edge meets the great circle, from the heights of its ends."""
+    point = a * abs(below) + b * abs(above)
+    return point / np.linalg.norm(point)

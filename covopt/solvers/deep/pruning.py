@@ -90,7 +90,8 @@ def _merged(weights: Weights, layer: int, cosine: float) -> list[Tensor]:
     incoming, outgoing = parts(weights, layer)
     if len(incoming) < 2 or not bool((incoming.norm(dim=1) * outgoing.norm(dim=1) > 0).any()):
         return list(weights)
-    return with_parts(weights, layer, *merge(incoming, outgoing, cosine).balanced())
+    merged = merge(incoming, outgoing, cosine)
+    return with_parts(weights, layer, *balance(merged.directions, merged.outputs))
 
 
 def mergeable(weights: Weights, layer: int, cosine: float = 1e-6) -> list[list[int]]:

@@ -96,7 +96,9 @@ class NetworkBuilder:
             if len(network.U) and not late():
                 merged = merge(network.U, network.V, cosine)
                 network = self._better(network, self._polished(network, merged.directions, merged.outputs, late))
-                network = self._better(network, self._refitted(network, *merged.balanced(), late))
+                network = self._better(
+                    network, self._refitted(network, *balance(merged.directions, merged.outputs), late)
+                )
         sizes = network.V.norm(dim=1)
         strong = sizes > self.weakest * sizes.norm()
         network = self._better(network, self._refitted(network, network.U[strong], network.V[strong], late))
