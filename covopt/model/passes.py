@@ -34,6 +34,12 @@ class Samples:
     chunk: int = 4096  # rows taken at once
     spread: Alone = ALONE  # the processes that hold the rows
     beta: float | None = None  # the bias column of each chunk; None where Xt has it
+    dtype: torch.dtype | None = None  # that of each chunk; None: that of Xt
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Return the dtype of a chunk."""
+        return self.dtype or self.Xt.dtype
 
     def total(self, part: Callable[[Tensor, Tensor, Weight], tuple[Tensor, ...]]) -> list[Tensor]:
         """Return the sums of part(Xt, Y, weight) over chunks and processes, tensor by tensor."""
@@ -43,17 +49,28 @@ class Samples:
             chunks = Xt.split(self.chunk), Y.split(self.chunk)
             weights = weighed[0].split(self.chunk) if weighed else [None] * len(chunks[0])
             for inputs, targets, weight in zip(*chunks, weights, strict=True):
-                parts = part(inputs if self.beta is None else with_bias(inputs, self.beta), targets, weight)
+                parts = part(*self._given(inputs, targets, weight))
                 sums = [a.add_(b) for a, b in zip(sums, parts, strict=True)] if sums else [p.clone() for p in parts]
             return tuple(sums)
 
         return list(self.spread.sums(added, self.Xt, self.Y, *([] if self.weight is None else [self.weight])))
 
     def some(self, choose: Choice, count: int) -> Samples:
-        """Return about `count` of the samples of all processes, with their weights."""
+        """Return a copy of about `count` of the samples of all processes, with their weights."""
         rows, spread = self.spread.some(choose, len(self.Xt), count)
         weight = None if self.weight is None else self.weight[rows]
-        return replace(self, Xt=self.Xt[rows], Y=self.Y[rows], weight=weight, spread=spread)
+        return replace(self, Xt=self.Xt[rows], Y=self.Y[rows], weight=weight, spread=spread).copied()
+
+    def copied(self) -> Samples:
+        """Return these samples with their bias column, in the dtype of chunks."""
+        return Samples(*self._given(self.Xt, self.Y, self.weight), self.chunk, self.spread)
+
+    def _given(self, inputs: Tensor, targets: Tensor, weight: Weight) -> tuple[Tensor, Tensor, Weight]:
+        """Return these rows with their bias column, in the dtype of chunks."""
+        if self.dtype is not None:
+            inputs, targets = inputs.to(self.dtype), targets.to(self.dtype)
+            weight = None if weight is None else weight.to(self.dtype)
+        return inputs if self.beta is None else with_bias(inputs, self.beta), targets, weight
 
     def shares(self) -> list[Samples]:
         """Return the samples of each part that this process holds, one object for each part."""

@@ -88,7 +88,7 @@ class TwoLayerLoss:
     def __init__(self, problem: Problem, samples: Samples) -> None:
         self.problem, self.samples, self.count = problem, samples, samples.count()
         # Sums in float32 hold no more than 1e30: of a larger lam the network is all but zero as well.
-        self.lam = problem.lam if samples.Xt.dtype == torch.float64 else min(problem.lam, 1e30)
+        self.lam = problem.lam if samples.precision == torch.float64 else min(problem.lam, 1e30)
 
     def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
         """Return L, by one pass forward."""
@@ -233,7 +233,7 @@ class StreamSolver:
     def _drawn(self, samples: Samples) -> Parts:
         """Draw a balanced network whose outputs have the size of the targets."""
         few, m, n = samples.some(self._first, self.judged), samples.Y.shape[1], self.options.neurons
-        U = turned_to_kinks(self._normal(n, samples.Xt.shape[1]), few.Xt, self._generator, few.spread)
+        U = turned_to_kinks(self._normal(n, few.Xt.shape[1]), few.Xt, self._generator, few.spread)
         U, V = balance(U, self._normal(n, m))
         F = self.problem.activation(few.Xt @ U.T) @ V
         sizes = few.spread.sums(lambda Y, F: (Y.square().sum(), F.square().sum()), few.Y, F)
