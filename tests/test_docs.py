@@ -79,7 +79,7 @@ def headings(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
     inline = [t for token in MarkdownIt().parse(page.read_text()) for t in token.children or []]
-    links = (str(t.attrs["href"]) for t in inline if t.type == "link_open")
+    links = (str(t.attrs.get("href") or t.attrs["src"]) for t in inline if t.type in ("link_open", "image"))
     for link in (link for link in links if not link.startswith("https://")):  # not fetched: CI has no network
         target, _, anchor = link.partition("#")
         file = (page.parent / target) if target else page
@@ -166,10 +166,23 @@ def test_what_it_is_a_picture_and_three_lines_come_first(page: Path) -> None:
     assert shown.count(">>> ") == 3
     first = text.partition("$ covopt solve digits")[0]
     assert "oracle" not in first
-    places = [first.index(mark) for mark in ("representation cost", f"({place}minimum.png)", shown[:20])]
+    places = [first.index(mark) for mark in ("representation cost", f"{place}minimum.png", shown[:20])]
     assert places == sorted(places)
     assert "ho it is for" in text[: len(text) // 2]
     assert "digits.png)" in text
+
+
+def test_the_picture_of_the_readme_is_dark_on_a_dark_page_and_light_where_one_picture_is_shown() -> None:
+    """GitHub takes the source that fits; PyPI drops the sources, and has the image left."""
+    text = (ROOT / "README.md").read_text()
+    picture = text.partition("<picture>")[2].partition("</picture>")[0]
+    (dark,) = re.findall(r'<source media="\(prefers-color-scheme: dark\)" srcset="(.+?)">', picture)
+    (light,) = re.findall(r'<img src="(.+?)" alt="', picture)
+    script = (ROOT / "docs" / "minimum.py").read_text()
+    for file in (dark, light):
+        assert (ROOT / file).read_bytes().startswith(b"\x89PNG")
+        assert f'draw("{Path(file).name}"' in script
+    assert "\n\n" not in picture  # a blank line would end the block of HTML
 
 
 def test_the_readme_is_short_and_answers_six_questions() -> None:
