@@ -24,7 +24,7 @@ SAMPLES, WIDTH, STARTS = 100, 20, 4
 SCHEDULE, QUICK_SCHEDULE = Schedule(steps=4000), Schedule(steps=150)
 ZERO = 1.0
 """A network of a smaller norm is zero."""
-COLUMNS = ("L", "start", "loss", "train cost", "|W|^2", "rank of $W_{L/2}$")
+COLUMNS = ("L", "start", "loss", "train cost", "|W|^2", "rank of W_{L/2}")
 
 
 def _make(asked: Asked) -> Made:
