@@ -64,7 +64,7 @@ COUNTED, FITS = 0.1, 0.1
 """Singular values of W_{L/2} above this count for the rank; a network with a smaller train cost fits [Fig. 1]."""
 CLOSE = 0.1
 """A slope is the rank if it is off by no more than this part of it."""
-COLUMNS = ("L", "network", "loss", "train cost", "|W|^2", "rank of $W_{L/2}$", "slope")
+COLUMNS = ("L", "network", "loss", "train cost", "|W|^2", "rank of W_{L/2}", "slope")
 
 
 def _make(asked: Asked) -> Made:
