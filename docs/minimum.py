@@ -1,4 +1,4 @@
-"""Draw docs/minimum.png: where training ended, and the proved minimum, for 16 points on a line."""
+"""Draw docs/minimum.png and docs/minimum-dark.png: where training ended, and the minimum, for 16 points on a line."""
 
 from pathlib import Path
 
@@ -32,12 +32,21 @@ with torch.no_grad():
     trained = net(torch.tensor(line)[:, None]).numpy()
 print(f"training {reached:.6f}, best {best.cost:.6f} with {best.widths} neurons, proved {best.lower:.6f}")
 
-figure, axes = plt.subplots(figsize=(8.6, 3.0), layout="constrained")
-axes.plot(x, y, "o", color="black", ms=5, label="data: 16 points")
-axes.plot(line, trained, color="#d55e00", lw=2, label=f"training ends here: {reached:.4f}")
-axes.plot(line, best.predict(line[:, None]), color="#0072b2", lw=2, label=f"the minimum: {best.cost:.4f}")
-axes.plot([], [], " ", label=f"proved: no network\ngets below {np.floor(best.lower * 1e4) / 1e4:.4f}")
-axes.set(xlabel="input x", ylabel="output")
-figure.legend(loc="outside right center", frameon=False, title=f"loss with weight decay, {NEURONS} neurons")
-axes.spines[["top", "right"]].set_visible(False)
-figure.savefig(Path(__file__).with_suffix(".png"), dpi=100)
+
+def draw(file: str, ink: str, orange: str, blue: str) -> None:
+    """Draw the data and both networks in these colours, on a background that the page shows through if it is dark."""
+    style = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
+    with plt.rc_context(style):
+        figure, axes = plt.subplots(figsize=(8.6, 3.0), layout="constrained")
+        axes.plot(x, y, "o", color=ink, ms=5, label="data: 16 points")
+        axes.plot(line, trained, color=orange, lw=2, label=f"training ends here: {reached:.4f}")
+        axes.plot(line, best.predict(line[:, None]), color=blue, lw=2, label=f"the minimum: {best.cost:.4f}")
+        axes.plot([], [], " ", label=f"proved: no network\ngets below {np.floor(best.lower * 1e4) / 1e4:.4f}")
+        axes.set(xlabel="input x", ylabel="output")
+        figure.legend(loc="outside right center", frameon=False, title=f"loss with weight decay, {NEURONS} neurons")
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(Path(__file__).with_name(file), dpi=100, transparent=ink != "black")
+
+
+draw("minimum.png", "black", "#d55e00", "#0072b2")
+draw("minimum-dark.png", "#e6edf3", "#e69f00", "#56b4e9")

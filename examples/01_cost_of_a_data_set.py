@@ -29,5 +29,6 @@ figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrain
 for axis, (name, result) in zip(axes, results.items(), strict=True):
     axis.plot(grid, result.predict(grid))
     axis.plot(x, curves[name], "k.")
-    axis.set_title(f"{name}: R = {result.cost:.3f}")
+    axis.set(title=f"{name}: R = {result.cost:.3f}", xlabel="input x")
+axes[0].set_ylabel("output")
 plt.show()

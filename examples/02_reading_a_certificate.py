@@ -61,5 +61,6 @@ for axis, (name, result) in zip(axes, results.items(), strict=True):
     bounds = [np.nan if point.lower is None else point.lower for point in history]
     axis.plot(seconds, bounds, label="lower bound")
     axis.set(title=f"{name}: {result.certificate}", xlabel="seconds", ylim=(0.0, 1.5 * result.cost))
+axes[0].set_ylabel("loss with weight decay")
 axes[0].legend()
 plt.show()

@@ -35,5 +35,6 @@ for width in (1, 2, 4):
     hidden = np.maximum(grid[:, None] * W1[:, 0] + W1[:, 1], 0.0)
     right.plot(grid, hidden @ W2[0, :-1] + W2[0, -1], label=f"width {len(W1)}")
 right.plot(X, Y, "k.")
+right.set(xlabel="input x", ylabel="output")
 right.legend()
 plt.show()

@@ -42,12 +42,12 @@ for depth, result in results.items():
     values = np.linalg.svd(result.predict(X), compute_uv=False)
     axes[0].semilogy(range(1, len(values) + 1), np.maximum(values, 1e-6), "o-", label=f"L = {depth}")
 axes[0].semilogy(range(1, len(s) + 1), s, "k.--", label="targets")
-axes[0].set(title="singular values of the outputs", xticks=[1, 2])
+axes[0].set(title="singular values of the outputs", xlabel="place", ylabel="singular value", xticks=[1, 2])
 axes[0].legend()
 deepest = results[4]
 for layer in (1, 2, 3):
     values = np.linalg.svd(deepest.representations(layer), compute_uv=False)
-    axes[1].semilogy(range(1, len(values) + 1), np.maximum(values, 1e-6), "o-", label=f"Z_{layer}")
-axes[1].set(title="singular values of Z_l, L = 4", ylim=(1e-3, None))
+    axes[1].semilogy(range(1, len(values) + 1), np.maximum(values, 1e-6), "o-", label=f"$Z_{layer}$")
+axes[1].set(title="singular values of $Z_l$, L = 4", xlabel="place", ylim=(1e-3, None))
 axes[1].legend()
 plt.show()

@@ -31,18 +31,25 @@ print(f"imbalance {forces.imbalance:.2g}, full row rank: {forces.full_rank}")
 print(f"zeros in Z_1: {(abs(result.representations(1)) < 1e-6).mean():.0%}")
 
 # %%
-# The samples in their principal plane, coloured by digit. Arrows show where each force would move them.
+# The samples in their principal plane, each with its digit. Arrows show where each force would move them.
 
 Z = result.representations(1)
 plane = np.linalg.svd(Z, full_matrices=False)[2][:2].T
-points, label = Z @ plane, digits.Y.argmax(axis=1)
+points, digit = Z @ plane, digits.Y.argmax(axis=1)
+moves = {"attraction": -forces.attraction @ plane, "repulsion": -forces.feasible_repulsion @ plane}
+scale = 0.2 * np.ptp(points, axis=0).max() / max(np.linalg.norm(move, axis=1).max() for move in moves.values())
+
 figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
-axis.scatter(*points.T, c=label, cmap="tab10", s=60)
-for force, color in ((forces.attraction, "tab:blue"), (forces.feasible_repulsion, "tab:red")):
-    axis.quiver(*points.T, *(-(force @ plane)).T, color=color, width=0.004)
-for i, (x, y) in enumerate(points):
-    axis.annotate(str(label[i]), (x, y), xytext=(4, 4), textcoords="offset points")
-axis.set_title("hidden samples; attraction blue, repulsion red")
+axis.scatter(*points.T, color="0.35", s=110)
+for (name, move), color in zip(moves.items(), ("#0072b2", "#d55e00"), strict=True):
+    arrows = scale * move
+    axis.quiver(*points.T, *arrows.T, color=color, angles="xy", scale_units="xy", scale=1, width=0.004, label=name)
+    axis.update_datalim(points + arrows)
+for (x, y), number in zip(points, digit, strict=True):
+    axis.text(x, y, str(number), color="white", ha="center", va="center_baseline", fontsize=8)
+axis.set(xlabel="first principal direction", ylabel="second principal direction")
+axis.autoscale_view()
+axis.legend()
 plt.show()
 
 # %%

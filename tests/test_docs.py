@@ -21,15 +21,13 @@ from covopt.app.cli import app
 ROOT = Path(__file__).parents[1]
 FOLDERS = [ROOT / "docs", *(ROOT / "docs" / name for name in ("commands", "figures", "math", "papers", "notes"))]
 PAGES = sorted([ROOT / "README.md", *(page for folder in FOLDERS for page in folder.glob("*.md"))])
-RUN = [page for page in PAGES if any(fence.runs for fence in fences(page))]
-KINDS = {"python", "pycon", "sh", "console", *SHOWN}
 
 
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", RUN, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if any(fence.runs for fence in fences(page))], ids=name_of)
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runner = Runner(page)
@@ -40,7 +38,9 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_blocks_are_fenced_and_of_a_known_kind(page: Path) -> None:
     for fence in fences(page):
-        assert fence.is_directive or fence.kind in KINDS, f"{page}:{fence.line}: '{fence.kind}'"
+        assert fence.is_directive or fence.kind in ("python", "pycon", "sh", "console", *SHOWN), (
+            f"{page}:{fence.line}: '{fence.kind}'"
+        )
         assert fence.mark != "not run" or len(fence.value) > 10
 
 
@@ -66,8 +66,8 @@ def test_examples_and_pages_need_no_more_than_covopt_brings() -> None:
 
 def slug(heading: str) -> str:
     """GitHub's, and MyST's, anchor of a heading."""
-    kept = "".join(sign for sign in heading.lower() if sign in " -_" or unicodedata.category(sign)[0] in "LN")
-    return kept.replace(" ", "-")
+    signs = (sign for sign in heading.lower() if sign in " -_" or unicodedata.category(sign)[0] in "LN")
+    return "".join(signs).replace(" ", "-")
 
 
 def headings(page: Path) -> set[str]:
@@ -79,7 +79,7 @@ def headings(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
     inline = [t for token in MarkdownIt().parse(page.read_text()) for t in token.children or []]
-    links = (str(t.attrs["href"]) for t in inline if t.type == "link_open")
+    links = (str(t.attrs.get("href") or t.attrs["src"]) for t in inline if t.type in ("link_open", "image"))
     for link in (link for link in links if not link.startswith("https://")):  # not fetched: CI has no network
         target, _, anchor = link.partition("#")
         file = (page.parent / target) if target else page
@@ -157,16 +157,15 @@ def example(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", FRONT, ids=lambda page: page.name)
 def test_what_it_is_a_picture_and_three_lines_come_first(page: Path) -> None:
     text = page.read_text()
-    place = "docs/" if page.name == "README.md" else ""
-    for name in ("minimum.png", "digits.png"):
-        picture = (page.parent / place / name).resolve()
+    for name in ("minimum.png", "minimum-dark.png", "digits.png"):
+        picture = ROOT / "docs" / name
         assert picture.stat().st_size < 100_000
         assert picture.read_bytes().startswith(b"\x89PNG")
     shown = next(fence.text for fence in fences(page) if fence.kind == "pycon")
     assert shown.count(">>> ") == 3
     first = text.partition("$ covopt solve digits")[0]
     assert "oracle" not in first
-    places = [first.index(mark) for mark in ("representation cost", f"({place}minimum.png)", shown[:20])]
+    places = [first.index(mark) for mark in ("representation cost", "minimum.png", shown[:20])]
     assert places == sorted(places)
     assert "ho it is for" in text[: len(text) // 2]
     assert "digits.png)" in text
@@ -175,16 +174,16 @@ def test_what_it_is_a_picture_and_three_lines_come_first(page: Path) -> None:
 def test_the_readme_is_short_and_answers_six_questions() -> None:
     text = (ROOT / "README.md").read_text()
     assert text.count("\n") <= 120
-    table = text.partition("## Which question?")[2].partition("\n\nBesides")[0]
-    assert table.count("`covopt ") == 6
+    assert text.partition("## Which question?")[2].partition("\n\nBesides")[0].count("`covopt ") == 6
     assert "## What can I expect?" in text
+    pictures = re.findall(r'\n<source media=".+: dark." srcset="(.+)">\n<img src="(.+?)" alt="', text)
+    assert pictures == [("docs/minimum-dark.png", "docs/minimum.png")]  # GitHub takes what fits, PyPI the second
 
 
 def test_both_pages_show_the_same_output_of_the_first_command_with_a_gap_of_two_percent() -> None:
     lines, again = (example(page) for page in FRONT)
     assert lines == again
-    labels = [label for label, _ in words.pairs(toy_result().summary())]
-    assert [line[:13].strip() for line in lines[1:]] == labels
+    assert [line[:13].strip() for line in lines[1:]] == [label for label, _ in words.pairs(toy_result().summary())]
     shown = {line[:13].strip(): line[13:] for line in lines[1:]}
     cost, lower, gap = (float(shown[name].removesuffix(" %")) for name in ("cost", "lower bound", "gap"))
     assert gap == pytest.approx(100.0 * (cost - lower) / cost, rel=1e-3)
@@ -192,7 +191,6 @@ def test_both_pages_show_the_same_output_of_the_first_command_with_a_gap_of_two_
 
 
 def test_the_command_shown_is_the_one_that_ci_runs() -> None:
-    first = next(fence for fence in fences(ROOT / "README.md") if fence.mark == "ci").text
-    ran = shlex.split(first.rpartition("&&")[2])
+    ran = shlex.split(next(f for f in fences(ROOT / "README.md") if f.mark == "ci").text.rpartition("&&")[2])
     asked = shlex.split(example(ROOT / "README.md")[0])[2:]
     assert ran[1 : 1 + len(asked)] == asked

@@ -71,7 +71,7 @@ class Predictor(Answer):
         if inputs.ndim != 2 or inputs.shape[1] != self.problem.X.shape[1]:
             raise ProblemError(
                 f"X has shape {tuple(inputs.shape)}, but the network takes"
-                f" {counted(self.problem.X.shape[1], 'column')}."
+                f" {counted(self.problem.X.shape[1], 'column')}; give those that it was solved with."
             )
         inputs = inputs if order is None else inputs[:, order]
         return weight_form.outputs(self.problem, self._double(), inputs).cpu().numpy()

@@ -49,15 +49,13 @@ def verify_command(run: options.Run, as_json: options.Json = False) -> None:
     from covopt.studies import runs
 
     checked = runs.verify(run)
-    facts = {**vars(checked), "cost": record.known(checked.cost)}
     if as_json:
-        print(record.as_json(facts))
+        print(record.as_json({**vars(checked), "cost": record.known(checked.cost)}))
     else:
         names = ", ".join(checked.unchecked)
         verdict = checked.message.removesuffix(f"; not checked: {names}.").rstrip(".")
-        print_pairs(
-            [("passed" if checked.passed else "failed", f"{verdict}."), ("not checked", names)][: 1 + bool(names)]
-        )
+        pairs = [("passed" if checked.passed else "failed", f"{verdict}.")]
+        print_pairs([*pairs, ("not checked", names)] if names else pairs)
     if not checked.passed:
         raise typer.Exit(1)
 

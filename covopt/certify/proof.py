@@ -200,8 +200,7 @@ def _value(hint: Any, name: str, arrays: Mapping[str, NDArray], finite: bool) ->
             raise ValueError(f"no {name}")
         return float(array.item())
     # jaxtyping's annotations know their dtypes, whose first letter is NumPy's kind, and their dimensions.
-    if array.dtype.kind != hint.dtypes[0][0] or array.ndim != len(hint.dims):
-        raise ValueError(f"a {name} of another kind")
-    if finite and not np.isfinite(array).all():
+    alike = array.dtype.kind == hint.dtypes[0][0] and array.ndim == len(hint.dims)
+    if not alike or (finite and not np.isfinite(array).all()):
         raise ValueError(f"a {name} of another kind")
     return torch.from_numpy(array) if hint.array_type is Tensor else array

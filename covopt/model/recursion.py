@@ -185,7 +185,7 @@ class Past:
 
 @dataclass(frozen=True)
 class Window:
-    """The number of steps k that the weights remember, and the bound on their rank that follows.
+    """The number of steps k that still affect the weights, and the bound on their rank that follows.
 
     All that W_T retains from before the last k steps is below the tolerance. The bound is rank_tau(W_T) <= min(k r, R),
     where r bounds the rank of a gradient and R that of a sum of gradients; None if it is not proved, or trivial because

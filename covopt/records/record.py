@@ -56,11 +56,18 @@ def broken(directory: str | os.PathLike[str], error: CovoptError) -> RecordError
     return RecordError(f"{directory} is not a complete run ({reason}); solve again with --out.")
 
 
+def no_run(directory: str | os.PathLike[str]) -> RecordError:
+    """Return the error for a directory that does not exist, or in which no run is stored."""
+    path = Path(directory)
+    what = "holds no run" if path.is_dir() else "is a file" if path.exists() else "does not exist"
+    return RecordError(f"{directory} {what}; give a directory that --out wrote.")
+
+
 def read_summary(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """Read `result.json` of a run; raise a RecordError if there is none, or if its entries are not of their types."""
     file = Path(directory) / SUMMARY
     if not file.is_file():
-        raise RecordError(f"{directory} holds no run ({SUMMARY} is missing); give a directory that --out wrote.")
+        raise no_run(directory)
     summary = read_object(file)
     wrong = next((name for name, form in ENTRIES.items() if not has_form(summary.get(name, ...), form)), None)
     if wrong is not None:

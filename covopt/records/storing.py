@@ -36,7 +36,7 @@ def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
         raise RecordError(f"{directory} is no name of a directory; choose another one.") from error
     if exists:
         if not force:
-            raise RecordError(f"{directory} exists already; choose another directory, or replace it with --force.")
+            raise RecordError(f"{directory} exists already; choose another, or replace it with --force (force=True).")
         _replaceable(path, directory)
     ancestor = next(p for p in path.parents if p.exists())
     if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):

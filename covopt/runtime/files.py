@@ -17,8 +17,8 @@ def check_free(path: Path, force: bool = False, is_own: Callable[[Path], bool] =
     `is_own` returns True for a file of the kind to be written; no other is replaced.
     """
     if os.path.isdir(path) or (os.path.lexists(path) and not force):  # unlike the methods of Path, these never raise
-        remedy = "choose another name" if os.path.isdir(path) else "choose another name, or replace it with --force"
-        raise RecordError(f"{path} exists already; {remedy}.")
+        replacing = "" if os.path.isdir(path) else ", or replace it with --force (force=True)"
+        raise RecordError(f"{path} exists already; choose another name{replacing}.")
     if os.path.lexists(path) and not is_own(path):
         raise RecordError(f"{path} is not a file that covopt wrote so, and is not replaced; choose another name.")
     if not os.path.isdir(path.absolute().parent):

@@ -36,13 +36,9 @@ def _is_a(value: object, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _unchanged(value: Any) -> object:
-    return value
-
-
 flag = _rule(lambda value: isinstance(value, (bool, np.bool_)), "true or false", bool)
-function = _rule(callable, "a function", _unchanged)
-place = _rule(lambda value: isinstance(value, (str, os.PathLike)), "the name of a file or directory", _unchanged)
+function = _rule(callable, "a function", lambda value: value)
+place = _rule(lambda path: isinstance(path, (str, os.PathLike)), "the name of a file or directory", lambda path: path)
 seconds = _rule(lambda value: _is_a(value, Real) and float(value) > 0.0, "seconds above 0", float)
 whole = _rule(lambda value: _is_a(value, Integral), "a whole number", int)
 
@@ -71,6 +67,7 @@ RULES: dict[str, Callable[[object, str], object]] = {
 def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     """Decorate a public function: RULES check its options before it runs."""
     declared = signature(public)
+    called = public.__qualname__.removesuffix(".__init__")
     defaults = {name: parameter.default for name, parameter in declared.parameters.items()}
     open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in declared.parameters.values())
 
@@ -79,8 +76,11 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
         for unknown in () if open_ended else named.keys() - defaults.keys():
             option = meant(unknown.replace("_", "-"), (name.replace("_", "-") for name in defaults))
             hint = "" if option is None else f"; did you mean {option.replace('-', '_')}"
-            raise TypeError(f"{public.__qualname__.removesuffix('.__init__')}() has no argument {unknown}{hint}.")
-        bound = declared.bind(*arguments, **named)
+            raise TypeError(f"{called}() has no argument {unknown}{hint}.")
+        try:
+            bound = declared.bind(*arguments, **named)
+        except TypeError as error:
+            raise TypeError(f"{called}(): {error}; give options by name, as in time_limit=60.") from None
         bound.arguments.update(by_rule(bound.arguments, defaults))
         if "Y" in defaults:
             bound.arguments.update(unpacked(bound.arguments, defaults, public.__name__))
@@ -125,7 +125,7 @@ def unpacked(arguments: Mapping[str, object], names: Container[str], function: s
         return given | {"sample_weight": weights}
     tensors = getattr(data, "tensors", None)
     if not isinstance(tensors, tuple):
-        raise ProblemError("Y is missing; give the targets, or as X a Dataset or TensorDataset of inputs and targets.")
+        raise ProblemError(f"Y is missing, and X is {shown(data)}; give Y, or as X read_data(...) or a TensorDataset.")
     if len(tensors) != 2:
         raise ProblemError(f"X is a TensorDataset of {len(tensors)}; give one of two tensors, inputs and targets.")
     return dict(zip("XY", tensors, strict=True))

@@ -72,11 +72,7 @@ def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:
         return own, record.read_summary(directory) if is_solve else record.read_object(Path(directory) / own.file)
     file = record.kind_of(Path(directory))
     if file is None:
-        if not Path(directory).is_dir():
-            what = "is a file" if Path(directory).exists() else "does not exist"
-            raise RecordError(f"{directory} {what}; give a directory that --out wrote.")
-        names = ", ".join(kind.file for kind in KINDS)
-        raise RecordError(f"{directory} holds no run ({names}: none is there); give one that --out wrote.")
+        raise record.no_run(directory)
     path = Path(directory) / file
     raise RecordError(f"{path} is of a kind that this version of covopt does not know; use the one that stored it.")
 

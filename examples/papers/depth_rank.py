@@ -212,7 +212,7 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
         drawing.Line(text, *_points(n for n in networks if n["name"] == name), "o-", color)
         for color, (name, text) in enumerate(kinds.items())
     ]
-    for fits, text, style in ((True, "drawn, fits", "."), (False, "drawn, does not fit", "x")):
+    for fits, text, style in ((True, "random start, fits", "."), (False, "random start, does not fit", "x")):
         drawn = [n for n in networks if n["name"].startswith("draw") and (n["fit"] < FITS) is fits]
         lines += [drawing.Line(text, *_points(drawn), style, 4)] if drawn else []
     steps = [[n["depth"], n["rank"]] for n in _cheapest(numbers)]
@@ -220,8 +220,8 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     spectra = [layer["weights"] for layer in seen_in(network(arrays, _key(best)), arrays["X"])]
     return [
         drawing.Panel("Norm", "depth L", "|W|²", lines, logarithmic="y"),
-        drawing.Panel("The best networks", "depth L", "rank of W_{L/2}", [cheapest]),
-        spectrum_panel(f"The best at L = {best['depth']}", "singular values of W_l", spectra, TEACHER.rank),
+        drawing.Panel("The best networks", "depth L", "rank of $W_{L/2}$", [cheapest], counted="xy"),
+        spectrum_panel(f"The best at L = {best['depth']}", "singular values of $W_l$", spectra, TEACHER.rank),
     ]
 
 

@@ -178,13 +178,15 @@ class Design:
         return parser
 
 
+WIDTH = 11.2
+"""The width of a figure in inches."""
 LONGER = 15.0
 """How many times longer a figure takes in the sizes of its paper."""
 
 
 def canvas(down: int, across: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its axes, row by row."""
-    figure = Figure(figsize=(5.6 * across, 4.6 * down), layout="constrained", dpi=130)
+    """Return a figure, as wide as a page whatever it shows, so that its letters can be read, and its axes by rows."""
+    figure = Figure(figsize=(WIDTH, 0.82 * down * WIDTH / across), layout="constrained", dpi=130)
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(down, across, squeeze=False).ravel())
 

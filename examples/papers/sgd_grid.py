@@ -92,15 +92,15 @@ def _rows(numbers: Numbers) -> list[list[object]]:
 
 def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     def panel(option: str, measure: str, column: int, dashed: int, note: str) -> drawing.Panel:
-        lines = []
+        lines, named = [], option == [*VARIED][-1]  # the other legends would lie on their lines
         for color, name in enumerate(NAMES):
             columns = np.array(numbers[name][option]).T
-            lines.append(drawing.Line(NAMES[name], columns[0], columns[column], "-", color))
-            lines.append(drawing.Line("" if color else note, columns[0], columns[dashed], "--", color))
+            lines.append(drawing.Line(NAMES[name] if named else "", columns[0], columns[column], "-", color))
+            lines.append(drawing.Line("" if color or not named else note, columns[0], columns[dashed], "--", color))
         return drawing.Panel(f"{measure} against {option}", option, measure.lower(), lines, logarithmic="x")
 
-    above = [panel(option, "Mean rank", 2, 3, "initialisation alone") for option in VARIED]
-    return [*above, *(panel(option, "Accuracy", 4, 5, "on the test images") for option in VARIED)]
+    kinds = (("Mean rank", 2, 3, "initialisation alone"), ("Accuracy", 4, 5, "on the test images"))
+    return [panel(option, *kind) for option in VARIED for kind in kinds]
 
 
 DESIGN = Design(
@@ -117,7 +117,7 @@ DESIGN = Design(
     columns=("network", "varied", "value", *MEASURES),
     rows=_rows,
     panels=_panels,
-    across=3,
+    across=2,
     limit=None,
     images=True,
 )

@@ -264,6 +264,7 @@ DESIGN = Design(
     columns=COLUMNS,
     rows=_rows,
     panels=_panels,
+    across=2,
 )
 
 if __name__ == "__main__":

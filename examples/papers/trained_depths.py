@@ -112,8 +112,8 @@ def _panels(arrays: Arrays, numbers: Numbers) -> list[drawing.Panel]:
     ranks = [_points("", best, "rank", "o-", 3)] if best else []
     return [
         drawing.Panel("Norm", "depth L", "|W|²", lines),
-        drawing.Panel("The best that fits", "depth L", "rank of W_{L/2}", ranks),
-        spectrum_panel(f"The best at L = {shown['depth']}", "singular values of W_l", spectra, TEACHER.rank),
+        drawing.Panel("The best that fits", "depth L", "rank of $W_{L/2}$", ranks, counted="xy"),
+        spectrum_panel(f"The best at L = {shown['depth']}", "singular values of $W_l$", spectra, TEACHER.rank),
     ]
 
 

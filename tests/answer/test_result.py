@@ -102,6 +102,8 @@ def test_the_outermost_function_decides() -> None:
         covopt.solve(X, Y, progress=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"solve\(\) has no argument weight_decay; did you mean lam, which is half of"):
         covopt.solve(X, Y, weight_decay=0.1)
+    with pytest.raises(TypeError, match=r"solve\(\): too many positional arguments; give options by name, as in"):
+        covopt.solve(X, Y, 0.1)  # type: ignore[misc]
 
 
 def test_a_data_set_of_two_tensors_holds_inputs_and_targets() -> None:

@@ -46,11 +46,9 @@ SEARCHED = (Status.OPTIMAL, Status.CONVERGED, Status.TOLERANCE)  # of a search t
 
 def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
     """Return True if neither can one start be trained, nor `draws` descend, on all samples in that time, on CPUs."""
-    if not problem.can_be_split or problem.X.is_cuda:
+    if not problem.can_be_split or problem.X.is_cuda or problem.samples <= FEWEST:
         return False
-    if problem.samples <= FEWEST or FIRST.count(problem, seconds, 1):
-        return False
-    return not _fits(problem, problem.samples, seconds, draws)
+    return not FIRST.count(problem, seconds, 1) and not _fits(problem, problem.samples, seconds, draws)
 
 
 def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Problem:

@@ -37,8 +37,8 @@ class Alternation:
 
     `auto` spends less on a proof than `full`. It searches as long as `fast` does, and beyond half of the time while the
     cost still falls fast. A refuted dual point ends a proof only if that matters for the gap. And `auto` ends before
-    the time limit when both have stalled: the search finds nothing, and the proof would close less than a tenth of the
-    gap in the same time again.
+    the time limit when both have stalled: no better network is found, and the proof would close less than a tenth of
+    the gap in the same time again.
 
     Args:
         init: hidden weights (n, n_0 + 1) of a network to start from.

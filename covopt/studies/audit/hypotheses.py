@@ -57,10 +57,9 @@ def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, st
     if not likely or stop():
         return ""
     least, other = min(likely, key=lambda candidate: candidate[0])
-    cost = evaluate(other.problem, other.weights).total
     return (
-        f"Possibly it was trained on another problem: with {other.words} its cost is {cost:.6g}, and further training"
-        f" lowers that by {part(least)} only."
+        f"Possibly it was trained on another problem: with {other.words} its cost is"
+        f" {evaluate(other.problem, other.weights).total:.6g}, and further training lowers that by {part(least)} only."
     )
 
 
@@ -88,8 +87,8 @@ def _possibilities(problem: Problem, weights: list[Tensor], scalings: Scalings) 
             continue
         yield Possibility(f"--scale {name}", replace(problem, X=X), weights)
         if mse and not simplex:
-            words = f"--scale {name} and targets of mean 0 and deviation 1"
-            yield Possibility(words, replace(problem, X=X, Y=targets), weights)
+            both = replace(problem, X=X, Y=targets)
+            yield Possibility(f"--scale {name} and targets of mean 0 and deviation 1", both, weights)
     yield from _other_penalties(problem, weights)
 
 
@@ -112,6 +111,8 @@ def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possib
         free = [torch.cat([W[:, :-1], W[:, -1:] / FREE], dim=1) for W in weights]
         words = f"biases that are almost unpenalised (--bias {FREE * problem.beta:g})"
         yield Possibility(words, replace(problem, beta=FREE * problem.beta), free)
+    elif problem.beta > 0.0:
+        yield Possibility("no biases (--bias 0)", replace(problem, beta=0.0), weights)
 
 
 def _reason(factor: float, outputs: int) -> str:

@@ -14,7 +14,7 @@ KEYS = ("lam", "cost", "lower", "certificate", "fit", "norm", "width", "test")
 def title(s: Summary) -> str:
     """Return the problem in a few words."""
     first, last = s["points"][0]["lam"], s["points"][-1]["lam"]
-    return headline({**s, "lam": f"from {first:.4g} to {last:.4g}"})
+    return headline({**s, "lam": f"from {first:.4g} to {last:.4g}" if last != first else f"{first:.4g}"})
 
 
 def answer(s: Summary) -> str:
@@ -26,8 +26,8 @@ def pairs(s: Summary) -> Pairs:
     """Return a path as a person reads it: labels and texts."""
     lines = [("problem", title(s)), ("lam_max", maximum(s)), ("gap", gap(s))]
     if s["points"]:
-        first, last = s["points"][0], s["points"][-1]
-        lines.append(("points", f"{len(s['points'])}: {_point(first)}, ..., {_point(last)}"))
+        ends = dict.fromkeys(_point(s["points"][i]) for i in (0, -1))
+        lines.append(("points", f"{len(s['points'])}: {', ..., '.join(ends)}"))
     if s["end"] is not None:
         lines.append(("lam to 0", end(s)))
     if s["picked"] is not None:

@@ -39,7 +39,7 @@ class LayerRanks:
     predicted: dict[float, int] | None  # tolerance -> the rank that the decayed initial weights alone give
     gradient_rank: int | None  # the largest rank of the gradients of the drawn batches
     gradient_bound: int | None  # an upper bound on it
-    window: Window | None  # steps that the weights remember, at the smallest tolerance, and the bound on the rank
+    window: Window | None  # steps that still affect the weights, at the smallest tolerance, and the bound on the rank
     batch_bound: BatchBound | None  # the chain of bounds from one batch, the smallest of the drawn ones
     noise: Noise | None  # the size of the batches' moves in the layer
     residual: float | None  # |grad L^lam| / (2 lam |W|)

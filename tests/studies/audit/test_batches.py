@@ -134,10 +134,10 @@ def test_only_where_start_and_gradient_are_below_the_batches() -> None:
 
 
 # ---- networks trained on one problem and asked another: the hint names what differs
-def _diabetes() -> tuple[np.ndarray, np.ndarray]:
+def _diabetes() -> tuple[np.ndarray, torch.Tensor, np.ndarray]:
     X, y = load_diabetes(return_X_y=True, scaled=False)
-    y = (y - y.mean()) / y.std()
-    return X[:40, :4], y[:40, None]
+    scaled = scalings_of(torch.from_numpy(X[:40, :4]))["standard"]
+    return X[:40, :4], scaled, (y[:40, None] - y.mean()) / y.std()
 
 
 def _trained(problem: Problem) -> list[torch.Tensor]:
@@ -158,15 +158,14 @@ def _hint(problem: Problem, weights: list[torch.Tensor]) -> str:
 
 
 def test_the_network_s_own_question_gets_no_hint() -> None:
-    X, y = _diabetes()
-    problem = make_problem(scalings_of(torch.from_numpy(X))["standard"], y, lam=1e-2)
+    _, X, y = _diabetes()
+    problem = make_problem(X, y, lam=1e-2)
     assert _hint(problem, _trained(problem)) == ""
 
 
 @pytest.mark.parametrize(("multiple", "says"), [(2.0, "twice --lam: a weight decay"), (7.0, "")])
 def test_another_lam(multiple: float, says: str) -> None:
-    X, y = _diabetes()
-    X = scalings_of(torch.from_numpy(X))["standard"]
+    _, X, y = _diabetes()
     weights = _trained(make_problem(X, y, lam=multiple * 3e-2))
     told = re.search(r"--lam (\S+) \((.*?)\)", _hint(make_problem(X, y, lam=3e-2), weights))
     assert float(told[1]) == pytest.approx(multiple * 3e-2, rel=0.02)
@@ -182,14 +181,15 @@ def test_another_loss() -> None:
 
 
 def test_another_scale() -> None:
-    X, y = _diabetes()
-    weights = _trained(make_problem(scalings_of(torch.from_numpy(X))["standard"], y, lam=1e-2))
+    X, scaled, y = _diabetes()
+    weights = _trained(make_problem(scaled, y, lam=1e-2))
     assert "with --scale standard its cost is" in _hint(make_problem(X, y, lam=1e-2), weights)
 
 
 def test_biases_without_a_penalty() -> None:
-    X, y = _diabetes()
-    X = scalings_of(torch.from_numpy(X))["standard"]
+    _, X, y = _diabetes()
     free = _trained(make_problem(X, y + 3.0, lam=1e-2, bias=FREE))
     weights = [torch.cat([W[:, :-1], FREE * W[:, -1:]], dim=1) for W in free]
     assert "biases that are almost unpenalised" in _hint(make_problem(X, y + 3.0, lam=1e-2, bias=1.0), weights)
+    without = _trained(make_problem(X, y + 3.0, lam=1e-2, bias=0.0))
+    assert "with no biases (--bias 0) its cost is" in _hint(make_problem(X, y + 3.0, lam=1e-2), without)
