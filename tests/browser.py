@@ -48,10 +48,10 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """The addresses that the page asked for, beside those of data within it."""
+        """The addresses that the page asked for, beside data within it and those of the browser's own first page."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-        return [url for url in asked if not url.startswith("data:")]
+        return [url for url in asked if not url.startswith(("data:", "chrome:"))]
 
     def screenshot(self, file: Path) -> None:
         """The whole page, to its end, as a PNG."""

@@ -81,7 +81,7 @@ class Likelihood(Loss, Protocol):
         """Return targets as the loss takes them; raise a ProblemError for others."""
         ...
 
-    def log_odds(self, F: ManyOutputs) -> ManyOutputs:
+    def log_odds(self, F: ManyOutputs) -> Float[Tensor, "*networks N classes"]:
         """Return an output for each class, whose softmax are the probabilities."""
         ...
 
@@ -136,7 +136,7 @@ class CrossEntropy:
             )
         return Y / Y.sum(dim=1, keepdim=True)
 
-    def log_odds(self, F: ManyOutputs) -> ManyOutputs:
+    def log_odds(self, F: ManyOutputs) -> Float[Tensor, "*networks N classes"]:
         return F
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
@@ -232,7 +232,7 @@ class Logistic:
             " give such targets, or use the loss cross_entropy."
         )
 
-    def log_odds(self, F: ManyOutputs) -> ManyOutputs:
+    def log_odds(self, F: ManyOutputs) -> Float[Tensor, "*networks N classes"]:
         return torch.cat([torch.zeros_like(F), F], dim=-1)
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
