@@ -148,6 +148,7 @@ def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, N
     return X[order], Y[order], np.bincount(inverse, weights[positive])
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CovoptRegressor(RegressorMixin, _Network):
     """The network of depth L that minimises (1/N) |F - Y|^2 + lam |W|^2, by `covopt.solve`.
 

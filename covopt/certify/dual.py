@@ -221,8 +221,9 @@ def last_that_holds(holds: Callable[[float], bool], largest: float) -> float:
 
 def _highest(value: Callable[[float], float], last: float) -> float:
     """Return a maximiser of a concave function on [0, last], by Brent's method; `last`, if it is as high."""
-    settings: dict[str, Any] = {"bounds": (0.0, last), "method": "bounded", "options": {"xatol": 1e-12 * last}}
-    middle = float(scipy.optimize.minimize_scalar(lambda t: -value(t), **settings).x)
+    settings: dict[str, Any] = {"bounds": (0.0, 1.0), "method": "bounded", "options": {"xatol": 1e-12}}
+    with np.errstate(all="ignore"):  # values may be as large as floats are
+        middle = last * float(scipy.optimize.minimize_scalar(lambda part: -value(part * last), **settings).x)
     return last if value(last) >= value(middle) else middle
 
 

@@ -80,7 +80,8 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
         try:
             bound = declared.bind(*arguments, **named)
         except TypeError as error:
-            raise TypeError(f"{called}(): {error}; give options by name, as in time_limit=60.") from None
+            remedy = "; give options by name, as in time_limit=60" if "too many positional" in str(error) else ""
+            raise TypeError(f"{called}(): {error}{remedy}.") from None
         bound.arguments.update(by_rule(bound.arguments, defaults))
         if "Y" in defaults:
             bound.arguments.update(unpacked(bound.arguments, defaults, public.__name__))
@@ -125,7 +126,7 @@ def unpacked(arguments: Mapping[str, object], names: Container[str], function: s
         return given | {"sample_weight": weights}
     tensors = getattr(data, "tensors", None)
     if not isinstance(tensors, tuple):
-        raise ProblemError(f"Y is missing, and X is {shown(data)}; give Y, or as X read_data(...) or a TensorDataset.")
+        raise ProblemError(f"Y is missing, and X is {shown(data)}; give Y, or as X a TensorDataset or a Dataset.")
     if len(tensors) != 2:
         raise ProblemError(f"X is a TensorDataset of {len(tensors)}; give one of two tensors, inputs and targets.")
     return dict(zip("XY", tensors, strict=True))

@@ -167,14 +167,15 @@ class StreamSolver:
 
     parts = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on its own batches
     chunk, chunk_of_gpu = 1024, 4096  # rows at once: more take no less time on a CPU, and more memory
-    batches_of_gpu = 2  # batches of a step there, which takes no longer
+    batches_of_gpu = 2  # batches of a step on a GPU, where steps of 512 samples were measured (2026-11-gpu.md)
     rate = 0.25  # of the steps, relative to the root mean square of the hidden weights
     growth = 1.7  # of the number of steps from one evaluation of the loss over all samples to the next
     first_outputs = 0.3  # size of the first outputs, relative to that of the targets
     stall_gain = 5e-4  # the training ends when the loss falls by less than this from one evaluation to the next
     little_gain, most_passes = 3e-2, 32  # in few directions it ends when the loss falls by less, or after these passes
     few_directions = 0.25  # the part of all directions that is few enough to begin in them
-    tried, trial = 4096, 2 * MEETING  # samples that tell the directions, and steps on them, whether these are enough
+    tried = 4096  # samples that tell the directions
+    trial = 2 * MEETING  # steps of training on them, which tell whether these directions are enough
     smaller = 4  # times smaller batches, which tell it as well
     enough = 1.25  # times the loss that steps in all directions lead to, which take much longer
     judged = 1024  # samples whose loss tells how long that of all takes

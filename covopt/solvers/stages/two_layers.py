@@ -16,6 +16,7 @@ from covopt.solvers.deep.pruning import reduced_on_few
 from covopt.solvers.incumbent import Incumbent
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.alternation import ENDED, Alternation, prover_for
+from covopt.solvers.shallow.leading import FEW_ENTRIES
 from covopt.solvers.shallow.saved import going_on, keeping_training, training_from
 from covopt.solvers.shallow.solver import EFFORTS, ShallowSolver
 from covopt.solvers.shallow.starts import first_neurons
@@ -40,13 +41,12 @@ class MiniBatches(Stage):
     training: StreamOptions = field(default_factory=StreamOptions)  # how it trains
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
-        """Return the need of the copies in float32 and of the features of some rows."""
+        """Return the need of the copies in float32, if they are made, and of the features of some rows."""
         N, d = problem.X.shape
         rows = 2048  # of which the features of a network that was trained on batches are held
         chunks = 8 * DOUBLE * min(N, rows) * self.training.neurons
-        return {
-            "batches": size_in_units(problem) + SINGLE * N * (d + 1) + 10 * DOUBLE * problem.Y.numel() + chunks,
-        }
+        copied = SINGLE * N * (d + 1) if N * d <= FEW_ENTRIES else 0
+        return {"batches": size_in_units(problem) + copied + 10 * DOUBLE * problem.Y.numel() + chunks}
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Train; offer the network, and a simple one."""

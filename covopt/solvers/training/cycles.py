@@ -69,12 +69,12 @@ class ScheduleFree(Adam):
     A fast point z takes Adam's steps without momentum at a constant rate; x is the mean of all fast points so far, and
     step k has the gradient at a point near x:
 
-        g = f'(0.9 x + 0.1 z),   z <- z - rate g / sqrt(v),   x <- x + (z - x) / k,   v a running mean of g^2.
+        g = f'(near x + (1 - near) z),   z <- z - rate g / sqrt(v),   x <- x + (z - x) / k,   v a running mean of g^2.
 
     So x needs no rate that falls towards an end, and can be used at any time.
 
-    The function takes the points of the parts. `draws` are the generators that the function draws from, and `near` is
-    the part of x in the point where the gradient is taken.
+    The function takes the points of the parts. `draws` are the generators that the function draws from. Of what `Adam`
+    has, `best` and `lowest` are not kept up: a batch does not say which point is the best.
     """
 
     decay = 0.97  # of the mean of squares
