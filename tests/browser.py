@@ -18,6 +18,7 @@ FLAGS = (
     " --disable-component-update --disable-sync --disable-dev-shm-usage"
 ).split()
 PHONE, DESKTOP = 360, 1200
+BROWSERS_OWN = ("data:", "chrome:", "chrome-untrusted:", "chrome-extension:", "devtools:", "about:")
 
 
 class Browser:
@@ -51,7 +52,7 @@ class Browser:
         """The addresses that the page asked for, beside data within it and those of the browser's own first page."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-        return [url for url in asked if not url.startswith(("data:", "chrome:"))]
+        return [url for url in asked if not url.startswith(BROWSERS_OWN)]
 
     def screenshot(self, file: Path) -> None:
         """The whole page, to its end, as a PNG."""
