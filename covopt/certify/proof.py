@@ -77,7 +77,6 @@ class Proof(ABC):
     depths: ClassVar[range] = range(0)  # those that it can bound
     # True if the kind alternates with a search, which continues from the violating directions
     alternates: ClassVar[bool] = False
-    loose: ClassVar[bool] = False  # True if its bounds stay below the last digits of the cost
     effort: ClassVar[int] = 0  # the order in which proofs from the data alone are tried
     missing: ClassVar[str] = "The certificate '{kind}' comes without its evidence; certify the run again."
 

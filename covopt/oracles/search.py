@@ -15,6 +15,8 @@ x_i^T w = 0.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
@@ -29,6 +31,10 @@ from covopt.oracles.oracle import Answer
 from covopt.runtime.loop import Stop
 
 ENTRIES = 2**22  # maximum number of entries of a (starts, N) array: starts are taken in chunks
+STILL = 0.3
+"""A box-constrained least squares ends when no multiplier moves by more than this times sqrt(gain), relative to the
+largest: at a maximum the value is flat. With 1e-9 instead, solves of 8 to 30 rows take 1.3 to 2 times as long; with ten
+times as much in float32, 1,200 rows end 0.1 % higher."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class AscentOptions:
     steps: int = 20  # the maximum number of convex-concave steps from each start
     # the maximum number of accelerated projected-gradient steps on each box-constrained least squares
     box_steps: int = 100
-    check: int = 20  # the number of these steps between two tests for convergence
+    check: int = 10  # the number of these steps between two tests for convergence
     gain: float = 1e-7  # an ascent stops when a step raises h by less than this, relative
     finishing: int = 4  # the last of the `steps`, taken in the dtype of the data; the others are in float32
 
@@ -140,7 +146,7 @@ class ConvexConcaveOracle:
                 live, moving = live[going], moving.take(going)
                 if not len(live) or stop():
                     return
-            new, moving.alpha = self._step(Xt, Lambda, moving.W, moving.alpha, stop)
+            new, moving.alpha = self._step(Xt, Lambda, moving.W, moving.alpha, gain, stop)
             value = self._values(Xt, Lambda, new)
             # The box-constrained solve is inexact: an ascent stays at its point unless h rose.
             up, going = value > moving.h, value - moving.h > gain * moving.h
@@ -156,7 +162,13 @@ class ConvexConcaveOracle:
         return self.spread.sum(lambda A, rows: A.T @ rows, A.T, rows)
 
     def _step(
-        self, Xt: Tensor, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"], alpha: Float[Tensor, "B N"], stop: Stop
+        self,
+        Xt: Tensor,
+        Lambda: Float[Tensor, "N m"],
+        W: Float[Tensor, "B d"],
+        alpha: Float[Tensor, "B N"],
+        gain: float,
+        stop: Stop,
     ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B N"]]:
         """Take one convex-concave step from each row of W, with multipliers starting at `alpha`."""
         Z = W @ Xt.T
@@ -164,39 +176,51 @@ class ConvexConcaveOracle:
         a = u @ Lambda.T
         g = self._sum(torch.where(a > 0, a * self.activation.derivative(Z), 0.0), Xt)
         upper = (-a).clamp_min(0.0)
-        alpha, residual = self._box_least_squares(Xt, g, self.activation.slope * upper, upper, alpha, stop)
+        still = STILL * math.sqrt(gain)
+        alpha, residual = self._box_least_squares(Xt, g, upper, alpha, still, stop)
         return _unit(residual), alpha
 
     def _box_least_squares(
         self,
         Xt: Float[Tensor, "N d"],
         g: Float[Tensor, "B d"],
-        lower: Float[Tensor, "B N"],
         upper: Float[Tensor, "B N"],
         alpha: Float[Tensor, "B N"],
+        still: float,
         stop: Stop,
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B d"]]:
-        """Minimise |g - alpha Xt|^2 / 2 over lower <= alpha <= upper, row by row, by FISTA with restarts.
+        """Minimise |g - alpha Xt|^2 / 2 over slope upper <= alpha <= upper, row by row, by FISTA with restarts.
+
+        It ends when no multiplier moves by more than `still`, relative to the largest.
 
         Source: Beck, Teboulle (2009); O'Donoghue, Candes, Adaptive restart (2015), gradient scheme.
         """
+        lower = self.activation.slope * upper
         alpha = torch.clamp(alpha, lower, upper)
         ahead, t = alpha, 1.0
+        step_from = self._gradient_step(Xt, g)
         for step in range(1, self.options.box_steps + 1):
-            descent = self._residual(g, ahead, Xt) @ Xt.T
-            new = torch.clamp(torch.add(ahead, descent, alpha=1.0 / self._curvature), lower, upper)
+            new = torch.clamp(step_from(ahead), lower, upper)
             move = new - alpha
             is_check = not Xt.is_cuda and step % self.options.check == 0
-            if is_check and (stop() or self._stands_still(move, upper)):
+            if is_check and (stop() or self._largest(move) <= still * self._largest(upper)):
                 alpha = new
                 break
             following = (1.0 + (1.0 + 4.0 * t * t) ** 0.5) / 2.0
-            # A mask times a Python number would have torch's default dtype, which users can change.
-            onward = (self._products(ahead - new, move) <= 0).to(move.dtype)
-            momentum = onward * ((t - 1.0) / following)
+            # torch.where of Python numbers would have torch's default dtype, which users can change.
+            onward = self._products(ahead - new, move) <= 0
+            momentum = torch.where(onward, move.new_full((), (t - 1.0) / following), move.new_zeros(()))
             ahead = torch.addcmul(new, momentum[:, None], move)
             alpha, t = new, following
         return alpha, self._residual(g, alpha, Xt)
+
+    def _gradient_step(self, Xt: Float[Tensor, "N d"], g: Float[Tensor, "B d"]) -> Callable[[Tensor], Tensor]:
+        """Return the function that takes alpha to alpha + (g - alpha Xt) Xt^T / curvature."""
+        rate = 1.0 / self._curvature
+        if self.spread is ALONE and len(Xt) <= 2 * Xt.shape[1]:  # one product of N^2 numbers, not two of N d
+            constant, matrix = rate * (g @ Xt.T), torch.addmm(torch.eye(len(Xt)).to(Xt), Xt, Xt.T, alpha=-rate)
+            return lambda alpha: torch.addmm(constant, alpha, matrix)
+        return lambda alpha: torch.add(alpha, self._residual(g, alpha, Xt) @ Xt.T, alpha=rate)
 
     def _residual(self, g: Tensor, alpha: Tensor, Xt: Tensor) -> Float[Tensor, "B d"]:
         """Return g - alpha Xt."""
@@ -204,12 +228,13 @@ class ConvexConcaveOracle:
 
     def _products(self, A: Float[Tensor, "B N"], C: Float[Tensor, "B N"]) -> Float[Tensor, " B"]:
         """Return the scalar products of the rows."""
+        if self.spread is ALONE:
+            return torch.linalg.vecdot(A, C)
         return self.spread.sum(lambda A, C: torch.linalg.vecdot(A.T, C.T), A.T, C.T)
 
-    def _stands_still(self, move: Tensor, upper: Tensor) -> bool:
-        """Return True if no multiplier moves by more than rounding."""
-        largest = self.spread.largest
-        return largest(float(move.abs().max())) <= 1e-9 * largest(float(upper.max()))
+    def _largest(self, A: Float[Tensor, "B N"]) -> float:
+        """Return the largest entry, without its sign, over the rows of all processes."""
+        return self.spread.largest(float(A.abs().max()))
 
 
 def distinct(

@@ -43,7 +43,6 @@ class Relaxation(DualProof):
 
     kind: ClassVar[Certificate] = Certificate.RELAXATION
     alternates: ClassVar[bool] = True
-    loose: ClassVar[bool] = True
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

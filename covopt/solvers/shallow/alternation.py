@@ -31,9 +31,10 @@ class Alternation:
     """The search and the certifiers take turns; the best network and the best bound found.
 
     Where an oracle is exact, each round of the search also gives a bound. Elsewhere `full` and `auto` let the
-    search converge (or use half of the time left), prove a bound at its dual point, and pass the directions that refute
-    the dual point back to the search as new neurons, until the gap or the time limit is reached. Branch and bound over
-    cones and the relaxation work in this way; the relaxation continues its earlier proofs.
+    search go on until it finds nothing that matters for the gap (or use half of the time left), prove a bound at its
+    dual point, and pass the directions that refute the dual point back to the search as new neurons, until the gap or
+    the time limit is reached; later searches converge. Branch and bound over cones and the relaxation work in this way;
+    the relaxation continues its earlier proofs.
 
     `auto` spends less on a proof than `full`. It searches as long as `fast` does, and beyond half of the time while the
     cost still falls fast. A refuted dual point ends a proof only if that matters for the gap. And `auto` ends before
@@ -53,9 +54,7 @@ class Alternation:
     """With `auto` the solver may use more than half of the time while the second half of its turn lowers the cost by at
     least this part."""
     spectral_share = 0.1  # the part of the time that the spectral bound may take before the first round
-    coarse_gap = 1e-2
-    """From this gap on, the first proof follows as soon as the search finds nothing that matters for the gap. Where it
-    does not reach the gap, the search goes on as for a smaller one."""
+    far = 10.0  # times the gap asked for: an open gap that no more accurate dual point closes
     reported_gap = 0.99
     """A bound is reported as soon as the gap that it leaves open is at most this times the one reported last."""
 
@@ -78,10 +77,7 @@ class Alternation:
         tol = options.tol if self._oracle is None else None  # an exact oracle bounds the possible gain
         round_options = ShallowOptions(gap=options.gap, tol=tol, entries=options.thrift.entries)
         hasty = replace(round_options, stall_tolerance=REFUTATION_SLACK, patience=1)
-        if self._prover is not None and self._prover.loose and certify == "full":
-            round_options = hasty
-        self._thorough = round_options
-        first = hasty if self._prover is not None and options.gap >= self.coarse_gap else round_options
+        first, self._thorough = round_options if self._prover is None else hasty, round_options
         self.solver = search(problem, self._exact_bound, self._oracle, first, options.seed, init, wrap)
         self._worthwhile_gain = self.worthwhile_gain if certify == "auto" else 0.0
         self._stop_when_refuted = True
@@ -123,8 +119,10 @@ class Alternation:
             if self.budget.spent():
                 return replace(outcome, status=Status.TIME_LIMIT if missed else outcome.status)
             pays = self._open_gap(outcome) <= (1.0 - self._worthwhile_gain) * before
-            # An interrupted proof is tried once more, without interruption, before the alternation gives it up.
-            ended, self._stop_when_refuted = searched and not (pays or self._stop_when_refuted), pays
+            # An interrupted proof is tried once more, without interruption, before the alternation gives it up. A proof
+            # that ended far from the gap by itself gains nothing from a better search.
+            far = not refuted and self._open_gap(outcome) > self.far * self.gap * self.solver.cost(outcome.state)
+            ended, self._stop_when_refuted = far or (searched and not (pays or self._stop_when_refuted)), pays
             state = self.solver.after_proof(outcome.state, refutation if refuted else None, self._lower())
             self.solver.options = self._thorough
             outcome = self._search(replace(outcome, state=state))

@@ -271,7 +271,9 @@ class ExactDatafit(MultiplierDatafit):
 class ConvexDatafit(Datafit):
     """cross_entropy, huber, logistic and custom losses: quadratic models at the outputs, a proximal Newton method."""
 
-    models = 12  # the maximum number for each call
+    models = 3
+    """The maximum number for each call, beside those that fail. With 12 the first networks come 1.5 times later, with 1
+    breast cancer is 0.07 % higher after 1 s."""
     floor = 1e-4
     """The smallest curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum has
     1 - p of about N lam, and below that nothing is gained."""
@@ -287,8 +289,8 @@ class ConvexDatafit(Datafit):
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Stop) -> Mixture:
         problem = self._problem
-        mixture, best = None, None
-        for _ in range(self.models):
+        mixture, best, taken = None, None, 0
+        while taken < self.models:
             targets, mu = self._model(self._F)
             mixture = Master(Phi, targets, mu, problem.bias(1), problem.spread).solve(eta, tolerance, stop)
             mixture = self._refined(Phi, mixture, tolerance, stop)
@@ -297,6 +299,7 @@ class ConvexDatafit(Datafit):
             if value > self._cost and self._stiffness < self.largest_damping:
                 self._stiffness *= self.damping_factor
                 continue
+            taken += 1
             fall = self._cost - value
             if best is None or fall > 0:
                 self._F, self._cost, eta, best = new, value, mixture.eta, mixture

@@ -52,7 +52,7 @@ class StreamOptions:
     entries: int = 2**22  # data are streamed above this number of entries of Xt
     neurons: int = 500  # the number of neurons of the network
     batch: int = 256  # samples of a step; of each part, where rows are spread
-    first: int = 2  # passes over the samples before their loss is evaluated first
+    first: int = 1  # passes over the samples before their loss is evaluated first
     directions: int = 64  # the first steps see this number of directions of the inputs, where these are few enough
 
 

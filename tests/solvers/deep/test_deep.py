@@ -262,7 +262,7 @@ def test_a_start_is_trained_first_where_many_descents_would_take_long() -> None:
     problem, budget = make_problem(digits.X, digits.Y, lam=1e-3, depth=3), Budget(6.0)
     solver, costs = DeepSolver(problem), []
     state, solver.on_incumbent = solver.init(budget), lambda cost, width: costs.append(cost)
-    while not state.costs or state.due:
+    while (not state.costs or state.due) and not budget.spent():
         state = solver.step(state, budget)
     assert state.cost == min(costs) < 0.0246
     few = DeepSolver(small())
