@@ -243,10 +243,6 @@ def _warn_once(message: str) -> None:
     warnings.warn(f"{message} so far; raise time_limit or max_iter.", ConvergenceWarning, stacklevel=level + 2)
 
 
-def _has_probabilities(estimator: CovoptClassifier) -> bool:
-    return estimator._loss() in ("cross_entropy", "logistic")
-
-
 @dataclass(eq=False, repr=False, kw_only=True)
 class CovoptClassifier(ClassifierMixin, _Network):
     """The network of depth L that minimises mean cross-entropy + lam |W|^2, by `covopt.solve`.
@@ -318,7 +314,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         scores = self._scores(X)
         return self.classes_[scores.argmax(axis=1)]
 
-    @available_if(_has_probabilities)
+    @available_if(lambda estimator: estimator._loss() in ("cross_entropy", "logistic"))
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the softmax of the outputs at X, (M, classes); for logistic, of 0 and log-odds."""
         inputs = self._inputs(X)

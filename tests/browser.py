@@ -18,7 +18,6 @@ FLAGS = (
     " --disable-component-update --disable-sync --disable-dev-shm-usage"
 ).split()
 PHONE, DESKTOP = 360, 1200
-BROWSERS_OWN = ("data:", "chrome:", "chrome-untrusted:", "chrome-extension:", "devtools:", "about:")
 
 
 class Browser:
@@ -49,10 +48,10 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """The addresses that the page asked for, beside data within it and those of the browser's own first page."""
+        """The files and addresses that the page asked for, without data in it and without the browser's own pages."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-        return [url for url in asked if not url.startswith(BROWSERS_OWN)]
+        asked = (e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent")
+        return [url for url in asked if url.startswith(("file:", "http", "ws", "ftp"))]
 
     def screenshot(self, file: Path) -> None:
         """The whole page, to its end, as a PNG."""

@@ -2,8 +2,8 @@
 
 import importlib
 import importlib.util
-import itertools
 from functools import cache
+from itertools import count
 
 import numpy as np
 import pytest
@@ -24,8 +24,7 @@ OPTIONS = {
     "particles": {"width": 20},
     "adamw": {"width": 20, "rate": 3e-2, "period": 0.1},
 } | {name: {"width": 20, "rate": 3e-2} for name in ("lbfgs", "one-cycle", "muon", "soap", "schedule-free")}
-SECONDS, TICK, LAM = 0.4, 2e-4, 1e-2
-"""A rival has so many seconds of a clock that goes on by a tick whenever it is read: the same on every machine."""
+SECONDS, TICK, LAM = 0.4, 2e-4, 1e-2  # a tick of the rivals' clock passes whenever it is read, on every machine alike
 
 
 def tiny(beta: float) -> tuple[np.ndarray, np.ndarray]:
@@ -52,16 +51,13 @@ def test_a_rival_lowers_the_objective_and_ends_above_the_proved_optimum(name: st
     method = importlib.import_module(f"tests.benchmarks.rival_methods.{METHODS[name]}").run
     options = OPTIONS.get(name, {}) | {"method": name}
     warm_up(method, options)
-    ticks = itertools.count()
-    # covopt ends by itself, and its limit is of the wall clock
-    log = Log(20.0) if name == "covopt" else Log(SECONDS, clock=lambda: TICK * next(ticks))
+    log = Log(20.0) if name == "covopt" else Log(SECONDS, clock=count(0.0, TICK).__next__)  # covopt ends by itself
     question = Question(X, Y, LAM, beta)
     method(question, log, 0, **options)
     history, weights = judged(question, log)
     cost = objective(X, Y, weights, lam=LAM, beta=beta, slope=0.0).cost
     lower, least = optimum(beta)
-    zero = float(np.sum(Y**2) / len(X))
-    assert lower <= cost <= 1.3 * least < 0.6 * zero
+    assert lower <= cost <= 1.3 * least < 0.6 * np.sum(Y**2) / len(X)
     assert min(value for _, value in history) == pytest.approx(cost, rel=1e-9)
 
 

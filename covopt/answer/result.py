@@ -217,19 +217,16 @@ class Result(Predictor):
         """
         if not self.weights:
             raise RecordError("This result holds no network yet; solve before saving.")
+        coded = {} if self.coding is None else self.coding.arrays()  # how the data were coded
         return {
             record.NETWORK: record.archive(lambda: named(self._double())),
-            record.PROBLEM: record.archive(self._question),
+            record.PROBLEM: record.archive(lambda: self.problem.arrays() | coded),
             record.CERTIFICATE: record.archive(lambda: _certificate_arrays(self)),
             record.HISTORY: record.table(lambda: record.history_lines(self.history)),
             "network.pt": lambda path: write_torch(path, self.to_torch().state_dict()),
             "figure.png": spare(lambda path: figures.draw_run(self.run_picture(), path)),
             ORIGIN: write_origin(columns=self.columns),
         }
-
-    def _question(self) -> dict[str, NDArray]:
-        """Return the arrays of problem.npz: the problem, and how its data were coded."""
-        return self.problem.arrays() | ({} if self.coding is None else self.coding.arrays())
 
     def __repr__(self) -> str:
         """Return five lines: problem, cost, bound with its proof, width and status."""

@@ -176,13 +176,10 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBou
     if slope <= 0.0 or not math.isfinite(scale):
         return None
     point = scale * Lambda
-    lower = float(problem.dual_value(point)) - _parabola_rounding(problem, point)
+    terms = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
+    terms += problem.lam**2 * problem.dual_squares(point)
+    lower = float(problem.dual_value(point)) - _rounding(problem, point, terms)
     return DualBound(lower, point, min(1.0, scale * maximum), scale)
-
-
-def _parabola_rounding(problem: Problem, point: Tensor) -> float:
-    products = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
-    return _rounding(problem, point, products + problem.lam**2 * problem.dual_squares(point))
 
 
 def _rounding(problem: Problem, point: Tensor, terms: float) -> float:

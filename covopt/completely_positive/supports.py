@@ -218,8 +218,14 @@ def _between(p: Numbers, q: Numbers, least: Fraction) -> Fraction | None:
 def _first(B: Table, definite: bool) -> list[int]:
     """Return places in R of vertices r_1, ..., r_k without which rule 5 or 6 proves that the node is empty."""
     M = np.where((B < 0).astype(bool) | np.eye(len(B), dtype=bool), B, 0)
-    chosen = _removed(M, _heaviest, len(B), definite) or []
-    fewer = _removed(B, _outermost, len(chosen) // 2, definite) if len(chosen) > 1 else None
+    # The row with the smallest sum goes first.
+    chosen = _removed(M, lambda weights: int(weights.sum(axis=1).argmin()), len(B), definite) or []
+    if len(chosen) <= 1:
+        return chosen
+    # The largest entry of the eigenvector for the smallest eigenvalue goes first.
+    fewer = _removed(
+        B, lambda weights: int(np.abs(np.linalg.eigh(weights)[1][:, 0]).argmax()), len(chosen) // 2, definite
+    )
     return chosen if fewer is None else fewer
 
 
@@ -240,16 +246,6 @@ def _removed(M: Table, choose: Callable[[Matrix], int], most: int, definite: boo
         removed.append(int(live[place]))
         live = np.delete(live, place)
     return removed
-
-
-def _heaviest(weights: Matrix) -> int:
-    """Return the place of the row with the smallest sum."""
-    return int(weights.sum(axis=1).argmin())
-
-
-def _outermost(weights: Matrix) -> int:
-    """Return the place of the largest entry of the eigenvector for the smallest eigenvalue."""
-    return int(np.abs(np.linalg.eigh(weights)[1][:, 0]).argmax())
 
 
 def root_of_tree(C: Matrix) -> tuple[Node, list[int]]:

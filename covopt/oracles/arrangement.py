@@ -91,13 +91,11 @@ class ArrangementOracle:
         q = arcs.maxima(256.0 * UNIT_ROUNDOFF * total)  # smaller derivatives of h^2, over |A|_F, count as zero
         directions = torch.nn.functional.normalize(q @ self._space.Q, dim=1)
         values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
-        bound = (max(float(values[0]), arcs.best) + self._allowance(total)) * self._space.stretch
+        # An arc value's absolute rounding, S = `total`: the sum in the module's text.
+        allowance = (9 * math.ceil(math.log2(2 * len(self._rows))) + 100) * UNIT_ROUNDOFF * total
+        bound = (max(float(values[0]), arcs.best) + allowance) * self._space.stretch
         bound = (bound * (1.0 + (Lambda.shape[1] + 20) * UNIT_ROUNDOFF) + off_space) * (1.0 + 8 * UNIT_ROUNDOFF)
         return Answer.like(self.Xt, directions[order], scale * values, scale * bound)
-
-    def _allowance(self, total: float) -> float:
-        """Return an arc value's absolute rounding, S = `total`: the sum in the module's text."""
-        return (9 * math.ceil(math.log2(2 * len(self._rows))) + 100) * UNIT_ROUNDOFF * total
 
     def _matrices(self, weights: Float[Tensor, "K m"]) -> Float[Tensor, "2*K m 2"]:
         """Return A on the arcs after line 1 ... K and, opposite them, after line 1 ... K again."""

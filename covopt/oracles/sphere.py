@@ -131,10 +131,6 @@ class SphereOracle:
         largest = int(torch.bincount(self._group_of).max()) if len(self._group_of) else 0
         return (20 * self._depth() + 5 * largest + 800) * UNIT_ROUNDOFF
 
-    def _agreement(self, outputs: int) -> float:
-        """Return the difference, for S = 1, up to which h(q') and |A q'| count as equal."""
-        return (4 * len(self._X) + 8 * self._depth() + 4 * outputs + 400) * UNIT_ROUNDOFF
-
     def _depth(self) -> int:
         return math.ceil(math.log2(2 * max(len(self._X), 3)))
 
@@ -155,7 +151,8 @@ class _Search:
     def __init__(self, oracle: SphereOracle, Lambda: Float[Tensor, "N m"], total: float) -> None:
         self.odd, self.even = oracle._terms(Lambda)
         self.circles, self.keep = oracle._circles, oracle.keep
-        self.agreement = oracle._agreement(Lambda.shape[1]) * total
+        roundings = 4 * len(oracle._X) + 8 * oracle._depth() + 4 * Lambda.shape[1] + 400
+        self.agreement = roundings * UNIT_ROUNDOFF * total  # up to this difference h(q') and |A q'| count as equal
         poles = torch.cat([self.circles.normal, -self.circles.normal])
         self.best, self.eta, self._where = -1.0, 0.0, poles[:1]
         self._climb(Points(poles, self._values(poles)))

@@ -38,11 +38,15 @@ class RandomStarts:
     # that the product over all layers is the same at every depth
     scales: tuple[float, ...] = (0.5, 0.7, 0.35, 1.0)
     first: int = 0  # offset of the widths: start 0 has the width `widths[first]`
+    narrowest: int = 0  # the least width, whatever the usual one
+
+    def width(self, problem: Problem, factor: float) -> int:
+        """Return the width that is this multiple of the usual one."""
+        return max(self.narrowest, round(factor * usual_width(problem.samples, problem.Y.shape[1])))
 
     def draw(self, problem: Problem, number: int, seed: int, max_width: int | None = None) -> list[Tensor]:
         """Return the start with this number; no hidden layer is wider than `max_width`."""
-        usual = usual_width(problem.samples, problem.Y.shape[1])
-        width = round(usual * self.widths[(number + self.first) % len(self.widths)])
+        width = self.width(problem, self.widths[(number + self.first) % len(self.widths)])
         widths = [min(width, max_width or width)] * (problem.depth - 1)
         scale = self.scales[number % len(self.scales)] ** (3.0 / problem.depth)
         return initial(problem, widths, _mixed_seed(seed, number), scale)
@@ -126,8 +130,7 @@ class Exploration:
         unsuited = problem.depth < self.shallowest or problem.lam < self.least * usual_penalty(problem)
         if unsuited or not problem.can_be_split:
             return 0
-        usual = usual_width(problem.samples, problem.Y.shape[1])
-        width = round(usual * sum(self.starts.widths) / len(self.starts.widths))
+        width = self.starts.width(problem, sum(self.starts.widths) / len(self.starts.widths))
         products = work(problem, [width] * (problem.depth - 1))
         fewest_starts, fewest_steps = self.fewest
         with_fewest_steps, with_usual_steps = (
@@ -203,7 +206,8 @@ class Exploration:
 
 
 FIRST = Exploration(
-    starts=RandomStarts((1.25,), (0.5,)),
+    # with fewer than 60 neurons, a teacher network of three or five layers ends 2e-5 to 5e-5 higher
+    starts=RandomStarts((1.25,), (0.5,), narrowest=60),
     together=4,
     steps=(1000, 4000),
     rate=0.3,

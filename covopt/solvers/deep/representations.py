@@ -243,7 +243,8 @@ class HiddenSolver:
             Zs = self.problem.appended(Z[layer - 1], layer)
             A = torch.linalg.solve(Zs @ Zs.mT + torch.diag(own[:, 0]), target)
             search = ConvexConcaveOracle(base, self.problem.activation, self.ascent)
-            starts = Starts(base, self._drawn_seed()).around(V[layer - 1][:, alive].mT, A, self.starts)
+            seed = int(torch.randint(2**31, (), generator=self._generator, device=self.problem.X.device))
+            starts = Starts(base, seed).around(V[layer - 1][:, alive].mT, A, self.starts)
             answer = search(A, starts, stop=budget.pace())
             directions = answer.directions[answer.values > 1.0][:room]
             size = math.sqrt(self.strength * float(sizes[alive].mean())) if bool(alive.any()) else 1.0
@@ -251,9 +252,6 @@ class HiddenSolver:
             dead = Z[layer - 1][:, ~alive][:, : max(0, (self._width or 0) - places)]
             grown[layer - 1] = torch.cat([Z[layer - 1][:, alive], base @ (size * directions.mT), dead], dim=1)
         return grown
-
-    def _drawn_seed(self) -> int:
-        return int(torch.randint(2**31, (), generator=self._generator, device=self.problem.X.device))
 
     def _random_start(self) -> list[Tensor]:
         """Return a network of small Gaussian weights."""

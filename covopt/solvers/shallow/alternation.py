@@ -30,11 +30,11 @@ ENDED = (Status.CONVERGED, Status.TOLERANCE)  # a search that is complete, withi
 class Alternation:
     """The search and the certifiers take turns; the best network and the best bound found.
 
-    Where an oracle is exact, each round of the search also gives a bound. Elsewhere `full` and `auto` let the
-    search go on until it finds nothing that matters for the gap (or use half of the time left), prove a bound at its
-    dual point, and pass the directions that refute the dual point back to the search as new neurons, until the gap or
-    the time limit is reached; later searches converge. Branch and bound over cones and the relaxation work in this way;
-    the relaxation continues its earlier proofs.
+    Where an oracle is exact, each round of the search also gives a bound. Elsewhere `full` and `auto` let the search
+    find what matters for the gap (or use half of the time left), prove a bound at its dual point, and pass the
+    directions that refute the dual point back to the search as new neurons, until the gap or the time limit is reached;
+    later searches converge. Branch and bound over cones and the relaxation work in this way; the relaxation continues
+    its earlier proofs.
 
     `auto` spends less on a proof than `full`. It searches as long as `fast` does, and beyond half of the time while the
     cost still falls fast. A refuted dual point ends a proof only if that matters for the gap. And `auto` ends before

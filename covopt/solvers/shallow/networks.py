@@ -173,17 +173,13 @@ class ExactNetworks(NetworkBuilder):
         first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
         return self._built(first, last[:, :-1].T, last[:, -1])
 
-    def _is_small(self, network: Network) -> bool:
-        """Return True if a dense Jacobian of the network is cheap."""
-        return self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel()) <= self.lightened
-
     def _without_weak(self, network: Network, late: Stop) -> Network:
         """Remove the weakest neurons one by one, at no higher cost.
 
         The nearest fit costs more in second order, and this is more than a nearly needless neuron costs; so the network
         is moved along the exact fits towards less weight.
         """
-        if not self._is_small(network):
+        if self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel()) > self.lightened:  # a dense Jacobian
             return network
         while len(network.U) > 1 and not (late() or interrupted()):
             sizes = network.V.norm(dim=1)

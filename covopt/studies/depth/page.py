@@ -26,8 +26,14 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     result = stored.load(directory / record.SOLUTION)
     rows = [row_of(p, depth_words.KEYS) for p in s["curve"]]
     curve = Table("The lowest cost found at each depth", depth_words.COLUMNS, rows)
+    picture = svg.picture(
+        lambda figure: depth_figures.plot(figure.subplots(), s),
+        alt="Cost and lower bound against the depth, over lines of integer slope.",
+        caption="Cost and lower bound; dotted, rank k: networks with a hidden layer of at most k neurons.",
+        size=(7.4, 4.2),
+    )
     sections = [
-        Section("Cost against depth", [CURVE], [_curve_picture(s)], [curve, *_family_tables(s)]),
+        Section("Cost against depth", [CURVE], [picture], [curve, *_family_tables(s)]),
         Section("Layer by layer", [LAYERS], _layer_pictures(directory, s)),
         Section("Large depth", _large(s), [], _fit_tables(s)),
         parts.search(result, origin),
@@ -66,15 +72,6 @@ LAYERS = (
     "In a deep network most layers pass on few dimensions: their singular values are near 1 or 0, and they are almost"
     " linear (nonlinearity near 0)."
 )
-
-
-def _curve_picture(s: Summary) -> Any:
-    return svg.picture(
-        lambda figure: depth_figures.plot(figure.subplots(), s),
-        alt="Cost and lower bound against the depth, over lines of integer slope.",
-        caption="Cost and lower bound; dotted, rank k: networks with a hidden layer of at most k neurons.",
-        size=(7.4, 4.2),
-    )
 
 
 def _layer_pictures(directory: Path, s: Summary) -> list[Any]:

@@ -24,6 +24,8 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     origin = provenance.read_origin(directory)
     first, last = s["points"][0]["lam"], s["points"][-1]["lam"]
     problem = words.question(dict(s) | {"lam": first}).replace(f"λ = {first:g}", f"λ from {first:.4g} to {last:.4g}")
+    columns = ["λ", "cost", "lower bound", "certificate", "fit", "norm |W|²", "width", "held-out loss"]
+    table = Table("The lowest cost found at each λ", columns, [row_of(p, path_words.KEYS) for p in s["points"]])
     return Page(
         kind="path",
         data=record.data_of(s),
@@ -33,7 +35,7 @@ def page(directory: Path, name: str, s: Summary) -> Page:
         facts=_facts(s),
         asked=parts.asked(dict(s) | {"lam": None}, origin),
         proof=[CURVE],
-        sections=[Section("Along λ", [], [_picture(s, label) for label in path_figures.PANELS], [_table(s)])],
+        sections=[Section("Along λ", [], [_picture(s, label) for label in path_figures.PANELS], [table])],
         python=parts.in_python(s, name, "path", lams=[p["lam"] for p in s["points"]]),
         **parts.made(name, s, origin),
     )
@@ -52,8 +54,3 @@ def _picture(s: Summary, label: str) -> svg.Picture:
     picked = "" if s["picked"] is None else " Dotted line: the λ that is picked."
     text = f"{names[:1].upper()}{names[1:]} against λ.{picked}"
     return svg.picture(lambda figure: path_figures.plot(figure.subplots(), s, label), alt=text, caption=text)
-
-
-def _table(s: Summary) -> Table:
-    columns = ["λ", "cost", "lower bound", "certificate", "fit", "norm |W|²", "width", "held-out loss"]
-    return Table("The lowest cost found at each λ", columns, [row_of(p, path_words.KEYS) for p in s["points"]])

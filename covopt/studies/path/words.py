@@ -26,7 +26,10 @@ def pairs(s: Summary) -> Pairs:
     """Return a path as a person reads it: labels and texts."""
     lines = [("problem", title(s)), ("lam_max", maximum(s)), ("gap", gap(s))]
     if s["points"]:
-        ends = dict.fromkeys(_point(s["points"][i]) for i in (0, -1))
+        ends = dict.fromkeys(
+            f"cost {p['cost']:.{DIGITS}g} at lam {p['lam']:.4g} ({counted(p['width'], 'neuron')})"
+            for p in (s["points"][0], s["points"][-1])
+        )
         lines.append(("points", f"{len(s['points'])}: {', ..., '.join(ends)}"))
     if s["end"] is not None:
         lines.append(("lam to 0", end(s)))
@@ -81,7 +84,3 @@ def ended(s: Summary) -> str:
     """Describe the end of the search."""
     proved = "optimal: at each point the proved gap is within the target"
     return ended_of_several(s, proved, "converged: no point's network improves its neighbours, but this is no proof")
-
-
-def _point(p: Summary) -> str:
-    return f"cost {p['cost']:.{DIGITS}g} at lam {p['lam']:.4g} ({counted(p['width'], 'neuron')})"

@@ -143,22 +143,18 @@ class Ranks(Answer):
         They are cells.csv, the arrays of `networks` and `spectra` as .npz, problem.npz, figure.png and the solver's
         runs, such as `references/1`.
         """
+        held = {} if self.test is None else {"X_test": self.test.X, "Y_test": self.test.Y}
         return {
             TABLE: record.table(lambda: lines_of(self.summary())),
             "networks.npz": record.archive(self.networks),
             "spectra.npz": record.archive(self.spectra),
-            record.PROBLEM: record.archive(self._data),
+            record.PROBLEM: record.archive(lambda: record.numpy_of(X=self.problem.X, Y=self.problem.Y, **held)),
             "figure.png": spare(lambda path: drawn.draw_panels(self.panels(), path)),
             **{
                 f"references/{place}": partial(reference.result.save, others=UNDRAWN)
                 for place, reference in enumerate(self.references.values(), start=1)
             },
         }
-
-    def _data(self) -> dict[str, NDArray]:
-        """Return the data, with the held-out ones."""
-        held = {} if self.test is None else {"X_test": self.test.X, "Y_test": self.test.Y}
-        return record.numpy_of(X=self.problem.X, Y=self.problem.Y, **held)
 
     def networks(self) -> dict[str, NDArray]:
         """Return all weights `c1_W1` and starts: `start0_W1` of seed 0, `start_W1` if given."""
