@@ -38,7 +38,7 @@ QUESTIONS: dict[str, dict[str, object]] = {
     "cross_entropy": {"lam": 1e-2, "loss": "cross_entropy"},
     "huber": {"lam": 1e-2, "loss": "huber:0.3"},
 }
-OF_SEVERAL = ("mse", "cross_entropy")
+OF_SEVERAL, SHORT = ("mse", "cross_entropy"), {"tol": 0.03}  # descents so short that rounding leads none elsewhere
 
 
 def data(samples: int = 90, inputs: int = 5) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -73,7 +73,7 @@ def _solve_some(rank: int, processes: int, path: Path) -> None:
     found = {}
     with group(rank, processes, str(path / "meeting")):
         for name in OF_SEVERAL:
-            result = solve(rank, processes, *data(), **QUESTIONS[name])
+            result = solve(rank, processes, *data(), **QUESTIONS[name], **SHORT)
             found[name] = (result.cost, result.residual, result.weights)
         torch.save(found, path / f"{rank}.pt")
 
@@ -89,7 +89,7 @@ def test_two_processes_give_the_answer_of_one(tmp_path: Path) -> None:
         whole = evaluate(make_problem(X, Y, **QUESTIONS[name]), weights)  # type: ignore[arg-type]
         assert (cost, residual) == pytest.approx((whole.total, whole.residual), rel=1e-12)
         with group(0, 1, str(tmp_path / name)):
-            one = solve(0, 1, X, Y, **QUESTIONS[name])
+            one = solve(0, 1, X, Y, **QUESTIONS[name], **SHORT)
         assert cost == pytest.approx(one.cost, rel=1e-6)
 
 
