@@ -31,10 +31,6 @@ from covopt.oracles.oracle import Answer
 from covopt.runtime.loop import Stop
 
 ENTRIES = 2**22  # maximum number of entries of a (starts, N) array: starts are taken in chunks
-STILL = 0.3
-"""A box-constrained least squares ends when no multiplier moves by more than this times sqrt(gain), relative to the
-largest: at a maximum the value is flat. With 1e-9 instead, solves of 8 to 30 rows take 1.3 to 2 times as long; with ten
-times as much in float32, 1,200 rows end 0.1 % higher."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +64,11 @@ class _Ascents:
 
 class ConvexConcaveOracle:
     """A search for many distinct local maxima of h; it proves no bound."""
+
+    still = 0.3
+    """A box-constrained least squares ends when no multiplier moves by more than this times sqrt(gain), relative to the
+    largest: at a maximum the value is flat. With 1e-9 instead, solves of 8 to 30 rows take 1.3 to 2 times as long; with
+    ten times as much in float32, 1,200 rows end 0.1 % higher."""
 
     def __init__(
         self,
@@ -176,7 +177,7 @@ class ConvexConcaveOracle:
         a = u @ Lambda.T
         g = self._sum(torch.where(a > 0, a * self.activation.derivative(Z), 0.0), Xt)
         upper = (-a).clamp_min(0.0)
-        still = STILL * math.sqrt(gain)
+        still = self.still * math.sqrt(gain)
         alpha, residual = self._box_least_squares(Xt, g, upper, alpha, still, stop)
         return _unit(residual), alpha
 
@@ -216,9 +217,11 @@ class ConvexConcaveOracle:
 
     def _gradient_step(self, Xt: Float[Tensor, "N d"], g: Float[Tensor, "B d"]) -> Callable[[Tensor], Tensor]:
         """Return the function that takes alpha to alpha + (g - alpha Xt) Xt^T / curvature."""
-        rate = 1.0 / self._curvature
-        if self.spread is ALONE and len(Xt) <= 2 * Xt.shape[1]:  # one product of N^2 numbers, not two of N d
-            constant, matrix = rate * (g @ Xt.T), torch.addmm(torch.eye(len(Xt)).to(Xt), Xt, Xt.T, alpha=-rate)
+        rate, (N, d) = 1.0 / self._curvature, Xt.shape
+        # One product of B N^2 numbers takes the place of two of B N d.
+        if self.spread is ALONE and min(2 * d, 10 * len(g), math.isqrt(self._entries)) >= N:
+            identity = torch.eye(N, dtype=Xt.dtype, device=Xt.device)
+            constant, matrix = rate * (g @ Xt.T), torch.addmm(identity, Xt, Xt.T, alpha=-rate)
             return lambda alpha: torch.addmm(constant, alpha, matrix)
         return lambda alpha: torch.add(alpha, self._residual(g, alpha, Xt) @ Xt.T, alpha=rate)
 

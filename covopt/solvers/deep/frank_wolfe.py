@@ -8,18 +8,18 @@ beside sqrt(eps) I, and its outputs have to come near Z_{l+1}, for each unit of 
 linear oracle of the layer, then the best mixture of all its atoms. No weight ever descends.
 
 With eps = 0 no layer could move alone, because its outputs would have to be Z_{l+1} exactly: on 30 digits the rounds
-end 4 % above the method cone. With eps > 0 both layers move, and eps falls; then they end 0.2 to 0.4 % above it. A
-network is read off by ridge regression, its last hidden layer by one more round with the true inputs, and its cost,
-without eps, is the one that is reported (docs/notes/2026-11-frank-wolfe.md).
+end 4 % above the method cone. With eps > 0 both layers move, and eps falls. A network is read off by ridge regression,
+its last hidden layer by one more round with the true inputs, and its cost, without eps, is the one that is reported
+(docs/notes/2026-11-frank-wolfe.md).
 
 Zero is a local minimum for three layers and more, which no round leaves. So the rounds begin at a random network, or at
-a given one.
+a given one. Each later start is the best network so far without some of the neurons of one layer.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -32,22 +32,44 @@ from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, check_weights, evaluate, preactivations
 from covopt.runtime.loop import Budget, Progress, Status, run
+from covopt.solvers.deep.pruning import parts, with_parts
 from covopt.solvers.incumbent import cost_of
-from covopt.solvers.shallow.solver import PlainRounds
+from covopt.solvers.shallow.solver import EFFORTS, Effort, PlainRounds
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
+
+QUICK = EFFORTS[0]
+THOROUGH = Effort(starts=20, steps=10, gradient_steps=100, slow_fall=0.0)
+"""Its searches take three times as long as quick ones, and find the strongest neuron where those stop 0.3 % short."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Passes over all layers with one Tikhonov parameter."""
+
+    tikhonov: float  # eps_l, relative to the mean eigenvalue of Ks_l
+    slow: float  # they end when a step of `LayerOptions.passes` passes lowers the objective by less than this, relative
+    effort: Effort = QUICK  # of each search for neurons
 
 
 @dataclass(frozen=True)
 class LayerOptions:
-    """The schedule of the Tikhonov parameters.
+    """The schedule of the rounds; docs/notes/2026-11-frank-wolfe.md has others that were tried.
 
     Attributes:
-        tikhonov: the values of eps_l in turn, relative to the mean eigenvalue of Ks_l.
+        schedule: the passes from each start, one after the other.
         passes: the number of passes over all layers before a network is read off again.
+        starts: the number of starts, each of which takes the time that it needs.
+        kept: the part of the neurons of one layer of the best network with which a later start begins.
     """
 
-    tikhonov: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
-    passes: int = 10
+    schedule: tuple[Passes, ...] = (
+        Passes(1e-2, slow=1e-2),
+        Passes(1e-3, slow=2e-3),
+        Passes(1e-4, slow=1e-3, effort=THOROUGH),
+    )
+    passes: int = 5
+    starts: int = 8
+    kept: float = 0.6
 
 
 @dataclass(frozen=True)
@@ -57,25 +79,31 @@ class LayerState:
     Attributes:
         Z: Z_1 ... Z_{L-1}.
         objective: with Tikhonov, after the last pass; infinite before the first one.
-        weights, cost: the best network so far, and its cost without Tikhonov.
+        weights: the best network so far.
+        costs: the lowest cost without Tikhonov from each start, that under way the last.
         gaps: for each layer the most that a better pair could gain, relative to the objective, provided that the search
             found the strongest neuron; no proved bound. Empty before the first pass.
-        stage: the index of eps in `LayerOptions.tikhonov`; passes: the number of passes so far.
-        ended: whether the passes with the last eps gain little.
+        stage: the index of the `Passes` of this start; passes: the number of passes so far.
+        ended: whether the last start has ended.
     """
 
     Z: list[Float[Tensor, "N _"]]
     objective: float
     weights: list[Float[Tensor, "_ _"]]
-    cost: float
+    costs: tuple[float, ...]
     gaps: tuple[float, ...] = ()
     stage: int = 0
     passes: int = 0
     ended: bool = False
 
+    @property
+    def cost(self) -> float:
+        """The cost of the best network, without Tikhonov."""
+        return min(self.costs)
+
 
 class LayerRounds:
-    """The rounds from one start, for `loop.run`.
+    """The rounds from one start after the other, for `loop.run`.
 
     Args:
         problem: of three layers and more, with penalised biases, in its own dtype on its own device.
@@ -86,12 +114,10 @@ class LayerRounds:
     Source: [JGHG22, section 3.3]; the order of the layers, eps and its fall are ours.
     """
 
-    slow = 1e-3
-    """The next eps follows when `passes` passes lower the objective by less than this, relative."""
     width = 40
     """The neurons of each hidden layer of a random start; the rounds then find their own number."""
-    fall = 0.1
-    """Exact fits are approached by a penalty, which is multiplied by this with each new eps."""
+    eased = 1e-2
+    """Exact fits are approached by a penalty, which falls with eps and is that of explored problems at this one."""
 
     def __init__(
         self, problem: Problem, seed: int = 0, init: Weights | None = None, options: LayerOptions | None = None
@@ -106,10 +132,10 @@ class LayerRounds:
     # -- what loop.run asks for
 
     def init(self, budget: Budget) -> LayerState:
-        """Return the pairs of the start, with its network."""
-        weights = self._random_start() if self._start is None else self._start
-        Z = preactivations(self.problem, weights)[:-1]
-        state, began = LayerState(Z, math.inf, weights, cost_of(self.problem, weights)), budget.seconds()
+        """Return the pairs of the first start, with its network."""
+        weights = self._random_start(0) if self._start is None else self._start
+        Z, began = preactivations(self.problem, weights)[:-1], budget.seconds()
+        state = LayerState(Z, math.inf, weights, (cost_of(self.problem, weights),))
         state = self._with_network(state, budget)
         self._reading = budget.seconds() - began
         return state
@@ -123,30 +149,51 @@ class LayerRounds:
             if budget.remaining() < budget.seconds() - began + 2.0 * self._reading:
                 break
         new = self._with_network(new, budget)
-        slow = state.objective - new.objective <= self.slow * new.objective
-        if min(Z.shape[1] for Z in new.Z) == 0:  # no round leaves zero
-            return replace(new, ended=True)
-        if slow and state.stage + 1 < len(self.options.tikhonov):
-            return replace(new, stage=state.stage + 1, objective=math.inf)
-        return replace(new, ended=slow)
+        slow = state.objective - new.objective <= self._passes(state).slow * new.objective
+        if min(Z.shape[1] for Z in new.Z) == 0 or (slow and state.stage + 1 == len(self.options.schedule)):
+            return self._next_start(new)  # no round leaves zero
+        return replace(new, stage=state.stage + 1, objective=math.inf) if slow else new
 
     def finished(self, state: LayerState) -> Status | None:
-        """Return CONVERGED once the passes with the last eps gain little."""
+        """Return CONVERGED once the last start has ended."""
         return Status.CONVERGED if state.ended else None
 
     def progress(self, state: LayerState, iteration: int, seconds: float) -> Progress:
         """Return the cost, the largest hidden width and the gaps; this method has no bound."""
         return Progress(iteration, seconds, state.cost, None, max(len(W) for W in state.weights[:-1]), gaps=state.gaps)
 
+    # -- the schedule
+
+    def _passes(self, state: LayerState) -> Passes:
+        return self.options.schedule[state.stage]
+
+    def _next_start(self, state: LayerState) -> LayerState:
+        """Return the state with which the next start begins."""
+        number = len(state.costs)
+        if number == self.options.starts:
+            return replace(state, ended=True)
+        # Not of the last hidden layer: its pair is the best one for those below, whatever it was.
+        weights, layer = state.weights, 1 + number % (self.problem.depth - 2)
+        if min(map(len, weights[:-1])) == 0:
+            weights = self._random_start(number)
+        else:
+            incoming, outgoing = parts(weights, layer)
+            generator = torch.Generator(device=incoming.device).manual_seed(self._seed + number)
+            order = torch.randperm(len(incoming), generator=generator, device=incoming.device)
+            kept = order[: math.ceil(self.options.kept * len(order))]
+            weights = with_parts(weights, layer, incoming[kept], outgoing[kept])
+        Z = preactivations(self.problem, weights)[:-1]
+        return replace(state, Z=Z, costs=(*state.costs, cost_of(self.problem, weights)), objective=math.inf, stage=0)
+
     # -- one pass
 
     def _pass(self, state: LayerState, budget: Budget) -> LayerState:
         """Solve the problem of each layer for one round, from the last hidden layer down."""
-        problem, Z, gaps = self._eased(state.stage), list(state.Z), list[float]()
+        problem, Z, gaps = self._eased(state), list(state.Z), list[float]()
         eps, outputs = self._eps(state), 0.0
         for layer in reversed(range(1, problem.depth)):
             block, price = self._block(problem, Z, layer, eps)
-            Z[layer - 1], value, gap = self._round(block, Z[layer - 1], state.passes, budget)
+            Z[layer - 1], value, gap = self._round(block, Z[layer - 1], state, budget)
             gaps.insert(0, price * gap)
             outputs = value if layer == problem.depth - 1 else outputs
         objective = outputs + problem.lam * self._norm(Z, eps)
@@ -167,16 +214,17 @@ class LayerRounds:
         return near, problem.lam / lam
 
     def _round(
-        self, block: Problem, Z: Float[Tensor, "N n"], number: int, budget: Budget
+        self, block: Problem, Z: Float[Tensor, "N n"], state: LayerState, budget: Budget
     ) -> tuple[Float[Tensor, "N _"], float, float]:
         """Return Z_l after a round, C + lam |W_{l+1}|^2 there, and the gap that its search leaves."""
         if not block.Y.shape[1]:  # no neurons above
             return Z[:, :0], 0.0, 0.0
-        solver = PlainRounds(block, no_bound, seed=self._seed + number, init=factorize(block.Xt).solve(Z).mT)
-        state = run(solver, replace(budget, max_iterations=1)).state
-        weights = solver.reduced(state, budget).weights()
+        solver = PlainRounds(block, no_bound, seed=self._seed + state.passes, init=factorize(block.Xt).solve(Z).mT)
+        solver.efforts = (self._passes(state).effort,)
+        found = run(solver, replace(budget, max_iterations=1)).state
+        weights = solver.reduced(found, budget).weights()
         value = evaluate(block, weights)
-        return block.Xt @ weights[0].mT, value.total - block.lam * float(weights[0].square().sum()), solver.gap(state)
+        return block.Xt @ weights[0].mT, value.total - block.lam * float(weights[0].square().sum()), solver.gap(found)
 
     def _norm(self, Z: list[Tensor], eps: list[float]) -> float:
         """Return Tr[K_1 (Ks_0)^+] + sum_{l>1} Tr[K_l (Ks_{l-1} + eps I)^{-1}]."""
@@ -188,21 +236,22 @@ class LayerRounds:
 
     def _eps(self, state: LayerState) -> list[float]:
         """Return eps_1 ... eps_{L-2}, above 0."""
-        relative, tiny = self.options.tikhonov[state.stage], torch.finfo(self.problem.X.dtype).tiny
+        relative, tiny = self._passes(state).tikhonov, torch.finfo(self.problem.X.dtype).tiny
         traces = [float(self.problem.appended(Z, layer).square().sum()) for layer, Z in enumerate(state.Z, start=1)]
         return [max(tiny, relative * trace / self.problem.samples) for trace in traces[:-1]]
 
     # -- networks
 
     def _with_network(self, state: LayerState, budget: Budget) -> LayerState:
-        """Return the state with the network of its pairs, where that costs less than the best one before."""
+        """Return the state with the network of its pairs, where that costs less than those before."""
         weights = self._network(state, budget)
         cost = cost_of(self.problem, weights)
-        return replace(state, weights=weights, cost=cost) if cost < state.cost else state
+        costs = (*state.costs[:-1], min(cost, state.costs[-1]))
+        return replace(state, costs=costs, weights=weights if cost < state.cost else state.weights)
 
     def _network(self, state: LayerState, budget: Budget) -> list[Tensor]:
         """Return the network of the pairs: ridge weights, and a round of the last hidden layer with its true inputs."""
-        problem, inputs, weights = self._eased(state.stage), self.problem.X, list[Tensor]()
+        problem, inputs, weights = self._eased(state), self.problem.X, list[Tensor]()
         rules = [RankRule(), *(RankRule(tikhonov=eps) for eps in self._eps(state))]
         for layer, (Z, rule) in enumerate(zip(state.Z, rules, strict=True)):
             Zs = with_bias(inputs, problem.bias(layer))
@@ -217,14 +266,17 @@ class LayerRounds:
             return weights
         return nearest_fit(self.problem, fit_exactly(self.problem, weights), budget.pace())
 
-    def _eased(self, stage: int) -> Problem:
+    def _eased(self, state: LayerState) -> Problem:
         """Return the problem, or for an exact fit a penalty that falls with eps."""
-        eased = self._smooth
-        return eased if eased is self.problem else replace(eased, lam=eased.lam * self.fall**stage)
+        smooth, relative = self._smooth, self._passes(state).tikhonov / self.eased
+        return smooth if smooth is self.problem else replace(smooth, lam=smooth.lam * relative)
 
-    def _random_start(self) -> list[Tensor]:
+    def _random_start(self, number: int) -> list[Tensor]:
         """Return a network with Gaussian weights, of about the size of the inputs in each layer."""
-        problem, generator = self.problem, torch.Generator(device=self.problem.X.device).manual_seed(self._seed)
+        problem, generator = (
+            self.problem,
+            torch.Generator(device=self.problem.X.device).manual_seed(self._seed + number),
+        )
         widths = [min(self.width, problem.samples)] * (problem.depth - 1)
         X = problem.X
 
@@ -251,7 +303,7 @@ class InTurn:
             races were lost, by 0.01 and 0.04 %, where blocks came before the next starts.
     """
 
-    rounds: LayerOptions = field(default_factory=lambda: LayerOptions(tikhonov=(1e-3, 1e-4), passes=5))
+    rounds: LayerOptions = LayerOptions((Passes(1e-3, slow=1e-3), Passes(1e-4, slow=1e-3)), starts=1)
     steps: int = 40
     share: float = 0.25
     samples: int = 400

@@ -54,7 +54,7 @@ class Alternation:
     """With `auto` the solver may use more than half of the time while the second half of its turn lowers the cost by at
     least this part."""
     spectral_share = 0.1  # the part of the time that the spectral bound may take before the first round
-    far = 10.0  # times the gap asked for: an open gap that no more accurate dual point closes
+    hopeless = 10.0  # times the gap asked for: an open gap that no more accurate dual point closes
     reported_gap = 0.99
     """A bound is reported as soon as the gap that it leaves open is at most this times the one reported last."""
 
@@ -121,7 +121,7 @@ class Alternation:
             pays = self._open_gap(outcome) <= (1.0 - self._worthwhile_gain) * before
             # An interrupted proof is tried once more, without interruption, before the alternation gives it up. A proof
             # that ended far from the gap by itself gains nothing from a better search.
-            far = not refuted and self._open_gap(outcome) > self.far * self.gap * self.solver.cost(outcome.state)
+            far = not refuted and self._open_gap(outcome) > self.hopeless * self.gap * self.solver.cost(outcome.state)
             ended, self._stop_when_refuted = far or (searched and not (pays or self._stop_when_refuted)), pays
             state = self.solver.after_proof(outcome.state, refutation if refuted else None, self._lower())
             self.solver.options = self._thorough

@@ -69,6 +69,7 @@ class ShallowSolver(Rounds):
     best lower bound so far (certify's business). `wrap` is put around the oracle and the search.
     """
 
+    efforts: tuple[Effort, ...] = EFFORTS  # of its searches, the first of the first round
     first_weight = 0.5  # a first descent begins with this multiple of the weights of the first master
     least_gain = 5e-5
     """A descent of the weights ends when ten steps gain less, relative. Between 1e-5 and 1e-4 costs after 3 s differ by
@@ -305,7 +306,7 @@ class ShallowSolver(Rounds):
             # If its bound is far above its best value, rounding hides something in its coordinates.
             self._searching = bound > max(1.0, *answer.values.tolist()) * (1.0 + self._stall_threshold())
         if self._searching:
-            effort = EFFORTS[last.effort if last is not None else 0]
+            effort = self.efforts[last.effort if last is not None else 0]
             # Near the end float32 would leave the atoms too far from their maxima to be merged.
             finishing = AscentOptions.finishing if self._unsettled(last) else effort.steps
             options = AscentOptions(effort.steps, effort.gradient_steps, finishing=finishing)
@@ -329,8 +330,8 @@ class ShallowSolver(Rounds):
         return max(self.smallest_tolerance, self.options.stall_tolerance * self.options.gap)
 
     def _most_effort(self) -> int:
-        """Return the last usable place in EFFORTS; those for falls that no longer count are left out."""
-        return sum(effort.slow_fall > max(self.options.tol or 0.0, self._stall_threshold()) for effort in EFFORTS)
+        """Return the last usable place in `efforts`; those for falls that no longer count are left out."""
+        return sum(effort.slow_fall > max(self.options.tol or 0.0, self._stall_threshold()) for effort in self.efforts)
 
     def _adapt_effort(self, state: State, last: State) -> None:
         """Raise the effort if a round gains little; without gain at full effort it is stalled."""
@@ -338,7 +339,7 @@ class ShallowSolver(Rounds):
         if state.best.cost == math.inf and state.misfit < math.inf:
             fall = _fall(last.misfit, state.misfit)
         state.effort = last.effort
-        if state.effort < most and fall < EFFORTS[state.effort].slow_fall:
+        if state.effort < most and fall < self.efforts[state.effort].slow_fall:
             state.effort += 1
         full = not self._searching or last.effort == most
         small = self._stall_threshold()

@@ -30,7 +30,7 @@ from covopt.solvers.deep.representations import HiddenSolver
 from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
 from covopt.solvers.deep.starts import lowest_of_random
 from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE, DeepStream, descended, few_count
-from covopt.solvers.incumbent import Incumbent, best_of, cost_of
+from covopt.solvers.incumbent import Attempt, Incumbent, best_of, cost_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_units, size_in_units, take
 from covopt.solvers.stages.two_layers import rounds_memory
@@ -315,8 +315,9 @@ class LayersInTurn(Stage):
     why = (
         "Frank-Wolfe moves the covariances of one hidden layer after the other, and Tikhonov's eps between them falls."
     )
-    starts: int = 8  # the default number; each takes the time that it needs
-    rounds: LayerOptions = field(default_factory=LayerOptions)  # how eps falls
+    rounds: LayerOptions = field(
+        default_factory=LayerOptions
+    )  # how eps falls, and how many starts there are by default
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the need of a layer's problem, whose inputs are the neurons below beside sqrt(eps) I."""
@@ -328,11 +329,10 @@ class LayersInTurn(Stage):
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Take the layers in turn, from each start."""
         units, o = in_units(incumbent.problem, options)
-        starts = range(o.starts or self.starts)
-        solvers = (LayerRounds(units.problem, o.seed + k, None if k else o.init, self.rounds) for k in starts)
-        attempt = best_of(((solver, o.budget) for solver in solvers), o.callback)
-        smaller = reduced(units.problem, attempt.weights, o.budget.spent)
-        take(incumbent, units, replace(attempt, weights=smaller))
+        rounds = replace(self.rounds, starts=o.starts or self.rounds.starts)
+        outcome = run(LayerRounds(units.problem, o.seed, o.init, rounds), o.budget, o.callback)
+        smaller = reduced(units.problem, outcome.state.weights, o.budget.spent)
+        take(incumbent, units, Attempt(smaller, outcome.status, outcome.history, starts=list(outcome.state.costs)))
         simple = cheapest_simple(incumbent.problem)
         if simple is not None:  # zero ends the rounds, and a constant or linear network may cost less
             incumbent.offer(simple)
