@@ -46,17 +46,23 @@ QUICK = {
     *("copositive", "data", "forces", "graphs", "house", "lbfgs", "loss", "numerals", "problem", "psd", "quadratic"),
     *("reduce", "row_space"),
 }
-# Tests of ten seconds and more each, of what others see in part: what only `-m long` runs. Beginnings of their names.
+# Tests of many seconds each, of what others see in part: what only `-m long` runs. Beginnings of their names.
 LONG = (
     "test_a_default_fit_ends_by_what_rounds_gain_near_the_minimum",
+    "test_a_run_is_stored_though_nobody_reads[False]",
+    "test_another_number_of_processes_goes_on",
     "test_another_scale",
+    "test_biases_without_a_penalty",
     "test_progress_says_what_a_deep_solve_does_next",
     "test_rows_in_parts_cost_what_they_cost_together[small lam]",
+    "test_scikit_learn_accepts_the_estimator[CovoptClassifier()-check_classifiers_train(readonly_memmap",
     "test_scikit_learn_accepts_the_estimator[CovoptClassifier()-check_estimators_dtypes]",
     "test_scikit_learn_accepts_the_estimator[CovoptRegressor()-check_estimators_dtypes]",
     "test_scikit_learn_accepts_the_estimator[CovoptRegressor()-check_regressor_data_not_an_array]",
     "test_scikit_learn_accepts_the_estimator[CovoptRegressor()-check_regressors_int]",
     "test_scikit_learn_accepts_the_estimator[CovoptRegressor()-check_regressors_train",
+    "test_stored_proofs_are_checked[question0-shares]",
+    "test_stored_proofs_are_checked[question1-laplacian]",
     "test_stored_proofs_are_checked[question5-loop]",
     "test_tampering_is_noticed_or_named[deep]",
     "test_tampering_with_a_study_is_noticed_or_named",

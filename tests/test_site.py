@@ -10,7 +10,7 @@ import pytest
 from browser import Browser
 
 ROOT = Path(__file__).parents[1]
-LONGEST, WIDTHS = 6000, (1300, 800, 400)  # pixels; the length is that at the first width
+LONGEST, WIDTHS = 6000, (1300, 400)  # pixels; the length is that at the first width
 NOT_READ = "notes/", "_", "genindex", "search"
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from covopt.model.units import check_strength
 from covopt.model.weights import check_network, evaluate
 from covopt.runtime.cores import crew
 from covopt.runtime.errors import ProblemError, shown
-from covopt.runtime.interrupts import gently
+from covopt.runtime.interrupts import gently, interrupted
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.runtime.threads import fitted, fitting
 from covopt.solvers import plan
@@ -67,6 +67,8 @@ class SolvePlan(plan.Plan):
         problem, options = self.problem, self.options
         with fitting(problem.X.numel()), crew():
             incumbent = self.run()
+            if not incumbent.weights and interrupted():
+                raise KeyboardInterrupt  # in a stage that only bounds
             if not incumbent.weights:
                 raise ProblemError("No stage of the plan finds a network; put one that does into its stages.")
             result = Result(

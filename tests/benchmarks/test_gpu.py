@@ -68,7 +68,7 @@ def test_trees_over_signs_run_with_thousands_of_nodes_in_a_batch(monkeypatch: py
 
 
 def asked(face: Callable[..., Any], *data: Any, **options: Any) -> Callable[[], Any]:
-    return lambda: face(*data, **{"device": "cuda", "time_limit": 1.0} | options)
+    return lambda: face(*data, **{"device": "cuda", "time_limit": 0.5} | options)
 
 
 CALLS: dict[str, Callable[[], Any]] = {

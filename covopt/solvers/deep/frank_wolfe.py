@@ -57,19 +57,20 @@ class LayerOptions:
 
     Attributes:
         schedule: the passes from each start, one after the other.
-        passes: the number of passes over all layers before a network is read off again.
+        passes: the number of passes over all layers before neurons are removed and a network is read off again.
         starts: the number of starts, each of which takes the time that it needs.
-        kept: the part of the neurons of one layer of the best network with which a later start begins.
+        kept: the parts of the neurons of one layer of the best network with which later starts begin, in turn.
     """
 
     schedule: tuple[Passes, ...] = (
-        Passes(1e-2, slow=1e-2),
-        Passes(1e-3, slow=2e-3),
-        Passes(1e-4, slow=1e-3, effort=THOROUGH),
+        Passes(1e-2, 1e-2),
+        Passes(1e-3, 2e-3),
+        Passes(1e-3, 2e-3, THOROUGH),
+        Passes(1e-4, 1e-3, THOROUGH),
     )
     passes: int = 5
     starts: int = 8
-    kept: float = 0.6
+    kept: tuple[float, ...] = (0.45, 0.45, 0.2, 0.2)
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class LayerRounds:
     """The neurons of each hidden layer of a random start; the rounds then find their own number."""
     eased = 1e-2
     """Exact fits are approached by a penalty, which falls with eps and is that of explored problems at this one."""
+    last = Passes(1e-5, 1e-3, THOROUGH)  # for exact fits, after the schedule: their penalty has to fall further
 
     def __init__(
         self, problem: Problem, seed: int = 0, init: Weights | None = None, options: LayerOptions | None = None
@@ -127,6 +129,7 @@ class LayerRounds:
         if self._start is not None:
             check_weights(problem, self._start)
         self._first, self._smooth = thin(problem.Xt), explored_problem(problem)
+        self._schedule = self.options.schedule + (() if self._smooth is problem else (self.last,))
         self._reading = 0.0  # the seconds that it takes to read off a network
 
     # -- what loop.run asks for
@@ -149,8 +152,8 @@ class LayerRounds:
             if budget.remaining() < budget.seconds() - began + 2.0 * self._reading:
                 break
         new = self._with_network(new, budget)
-        slow = state.objective - new.objective <= self._passes(state).slow * new.objective
-        if min(Z.shape[1] for Z in new.Z) == 0 or (slow and state.stage + 1 == len(self.options.schedule)):
+        slow = state.objective - new.objective <= self._schedule[state.stage].slow * new.objective
+        if min(Z.shape[1] for Z in new.Z) == 0 or (slow and state.stage + 1 == len(self._schedule)):
             return self._next_start(new)  # no round leaves zero
         return replace(new, stage=state.stage + 1, objective=math.inf) if slow else new
 
@@ -161,11 +164,6 @@ class LayerRounds:
     def progress(self, state: LayerState, iteration: int, seconds: float) -> Progress:
         """Return the cost, the largest hidden width and the gaps; this method has no bound."""
         return Progress(iteration, seconds, state.cost, None, max(len(W) for W in state.weights[:-1]), gaps=state.gaps)
-
-    # -- the schedule
-
-    def _passes(self, state: LayerState) -> Passes:
-        return self.options.schedule[state.stage]
 
     def _next_start(self, state: LayerState) -> LayerState:
         """Return the state with which the next start begins."""
@@ -178,9 +176,9 @@ class LayerRounds:
             weights = self._random_start(number)
         else:
             incoming, outgoing = parts(weights, layer)
-            generator = torch.Generator(device=incoming.device).manual_seed(self._seed + number)
-            order = torch.randperm(len(incoming), generator=generator, device=incoming.device)
-            kept = order[: math.ceil(self.options.kept * len(order))]
+            order = torch.randperm(len(incoming), generator=self._generator(number), device=incoming.device)
+            part = self.options.kept[(number - 1) % len(self.options.kept)]
+            kept = order[: math.ceil(part * len(order))]
             weights = with_parts(weights, layer, incoming[kept], outgoing[kept])
         Z = preactivations(self.problem, weights)[:-1]
         return replace(state, Z=Z, costs=(*state.costs, cost_of(self.problem, weights)), objective=math.inf, stage=0)
@@ -220,9 +218,10 @@ class LayerRounds:
         if not block.Y.shape[1]:  # no neurons above
             return Z[:, :0], 0.0, 0.0
         solver = PlainRounds(block, no_bound, seed=self._seed + state.passes, init=factorize(block.Xt).solve(Z).mT)
-        solver.efforts = (self._passes(state).effort,)
+        solver.efforts = (self._schedule[state.stage].effort,)
         found = run(solver, replace(budget, max_iterations=1)).state
-        weights = solver.reduced(found, budget).weights()
+        is_last = (state.passes + 1) % self.options.passes == 0
+        weights = (solver.reduced(found, budget) if is_last else solver.network(found)).weights()
         value = evaluate(block, weights)
         return block.Xt @ weights[0].mT, value.total - block.lam * float(weights[0].square().sum()), solver.gap(found)
 
@@ -236,7 +235,7 @@ class LayerRounds:
 
     def _eps(self, state: LayerState) -> list[float]:
         """Return eps_1 ... eps_{L-2}, above 0."""
-        relative, tiny = self._passes(state).tikhonov, torch.finfo(self.problem.X.dtype).tiny
+        relative, tiny = self._schedule[state.stage].tikhonov, torch.finfo(self.problem.X.dtype).tiny
         traces = [float(self.problem.appended(Z, layer).square().sum()) for layer, Z in enumerate(state.Z, start=1)]
         return [max(tiny, relative * trace / self.problem.samples) for trace in traces[:-1]]
 
@@ -268,17 +267,16 @@ class LayerRounds:
 
     def _eased(self, state: LayerState) -> Problem:
         """Return the problem, or for an exact fit a penalty that falls with eps."""
-        smooth, relative = self._smooth, self._passes(state).tikhonov / self.eased
-        return smooth if smooth is self.problem else replace(smooth, lam=smooth.lam * relative)
+        smooth, eps = self._smooth, self._schedule[state.stage].tikhonov
+        return smooth if smooth is self.problem else replace(smooth, lam=smooth.lam * eps / self.eased)
+
+    def _generator(self, number: int) -> torch.Generator:
+        return torch.Generator(device=self.problem.X.device).manual_seed(self._seed + number)
 
     def _random_start(self, number: int) -> list[Tensor]:
         """Return a network with Gaussian weights, of about the size of the inputs in each layer."""
-        problem, generator = (
-            self.problem,
-            torch.Generator(device=self.problem.X.device).manual_seed(self._seed + number),
-        )
+        problem, X, generator = self.problem, self.problem.X, self._generator(number)
         widths = [min(self.width, problem.samples)] * (problem.depth - 1)
-        X = problem.X
 
         def drawn(n: int, d: int) -> Tensor:
             return math.sqrt(2.0 / d) * torch.randn(n, d, generator=generator, dtype=X.dtype, device=X.device)
@@ -303,7 +301,7 @@ class InTurn:
             races were lost, by 0.01 and 0.04 %, where blocks came before the next starts.
     """
 
-    rounds: LayerOptions = LayerOptions((Passes(1e-3, slow=1e-3), Passes(1e-4, slow=1e-3)), starts=1)
+    rounds: LayerOptions = LayerOptions((Passes(1e-3, 1e-3), Passes(1e-4, 1e-3)), starts=1)
     steps: int = 40
     share: float = 0.25
     samples: int = 400

@@ -170,8 +170,15 @@ class ShallowSolver(Rounds):
                 nothing = state.directions[:0], state.mixture.eta[:0]
                 network = self._networks.completed(*nothing, Starts(self._X, self._seed), interrupted) or network
             smaller = self._networks.reduced(network, budget.overdue)
+        return self._in_user_units(smaller)
+
+    def network(self, state: State) -> Network:
+        """Return the best network so far in the user's units, with all its neurons."""
+        return self._in_user_units(self.best(state))
+
+    def _in_user_units(self, network: Network) -> Network:
         scale = self.units.weights
-        outward = Network(scale * smaller.U, scale * smaller.V, scale * smaller.b, torch.inf)
+        outward = Network(scale * network.U, scale * network.V, scale * network.b, torch.inf)
         outward.cost = evaluate(self._original, outward.weights()).total
         return outward
 

@@ -315,9 +315,7 @@ class LayersInTurn(Stage):
     why = (
         "Frank-Wolfe moves the covariances of one hidden layer after the other, and Tikhonov's eps between them falls."
     )
-    rounds: LayerOptions = field(
-        default_factory=LayerOptions
-    )  # how eps falls, and how many starts there are by default
+    rounds: LayerOptions = field(default_factory=LayerOptions)  # how eps falls, and the default number of starts
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the need of a layer's problem, whose inputs are the neurons below beside sqrt(eps) I."""

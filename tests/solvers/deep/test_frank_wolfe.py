@@ -87,6 +87,21 @@ def test_the_same_seed_gives_the_same_answer_and_a_start_is_improved() -> None:
     assert ended(problem, init=first.weights).cost <= first.cost
 
 
+def test_later_starts_are_the_best_network_without_some_neurons() -> None:
+    """Of the first hidden layer: the second block forgets where it began."""
+    problem, quick = make_problem(X, Y, lam=0.01, depth=3), (Passes(1e-2, slow=1.0),)
+    solver = LayerRounds(problem, options=LayerOptions(schedule=quick, starts=3, kept=(0.5,)))
+    state, budget = solver.init(Budget(60.0)), Budget(60.0)
+    while not state.ended:
+        before, state = state, solver.step(state, budget)
+        if len(state.costs) > len(before.costs):
+            first = problem.Xt @ state.weights[0].T
+            assert state.Z[0].shape[1] == math.ceil(0.5 * first.shape[1]) < first.shape[1]
+            assert float(torch.cdist(state.Z[0].T, first.T).amin(dim=1).max()) < 1e-6
+    assert len(state.costs) == 3
+    assert state.cost == min(state.costs) == evaluate(problem, state.weights).total
+
+
 def test_an_exact_fit_is_exact_and_as_cheap_as_that_of_the_method_cone() -> None:
     found = covopt.solve(X[:6], Y[:6], depth=3, method="frank-wolfe", starts=1, max_iterations=12, certify="fast")
     assert found.residual <= found.problem.allowed_misfit
@@ -103,9 +118,9 @@ def test_a_penalty_above_lam_max_leaves_zero() -> None:
 def test_units_do_not_matter() -> None:
     """X in other units, and Y, lam so that the question is the same."""
     options = {"depth": 3, "method": "frank-wolfe", "starts": 1, "max_iterations": 16, "bias": 0.0, "certify": "none"}
-    plain = covopt.solve(X, Y, lam=0.01, **options)
+    plain = covopt.solve(X[:6], Y[:6], lam=0.01, **options)
     for scale in (1e-70, 1e70):
-        scaled = covopt.solve(scale * X, Y, lam=0.01 * scale ** (2.0 / 3.0), **options)
+        scaled = covopt.solve(scale * X[:6], Y[:6], lam=0.01 * scale ** (2.0 / 3.0), **options)
         assert scaled.cost == pytest.approx(plain.cost, rel=5e-2)
 
 

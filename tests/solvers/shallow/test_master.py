@@ -158,9 +158,9 @@ def test_a_first_descent_from_there_ends_lower(monkeypatch: pytest.MonkeyPatch) 
     X = 4.0 + torch.randn(80, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     Y = (X - 4.0).abs().sum(dim=1, keepdim=True)
     options = {"lam": 1e-4, "certify": "none", "max_iterations": 1, "time_limit": 60}
-    between = [covopt.solve(X, Y, seed=seed, **options).cost for seed in range(3)]
+    between = [covopt.solve(X, Y, seed=seed, **options).cost for seed in range(2)]
     monkeypatch.setattr(Starts, "between", Starts.anywhere)
-    assert max(between) < min([covopt.solve(X, Y, seed=seed, **options).cost for seed in range(3)])
+    assert max(between) < min([covopt.solve(X, Y, seed=seed, **options).cost for seed in range(2)])
 
 
 # ---- Newton's method on the outputs of fixed neurons under cross_entropy
