@@ -328,7 +328,7 @@ def test_layers_in_turn_leave_a_minimum_at_which_descents_and_blocks_end(max_wid
     """On these data 12 starts with passes over the blocks alone end at 0.5355, at a minimum of lower rank."""
     rng = np.random.default_rng(1)
     problem = make_problem(rng.standard_normal((8, 2)), rng.standard_normal((8, 2)), lam=1e-2, depth=3)
-    local = descend(problem, [initial(problem, [8, 8], 1, 0.5)], POLISHING)[0]
+    local = reduced(problem, descend(problem, [initial(problem, [8, 8], 1, 0.5)], POLISHING)[0])
     assert 0.5354 < evaluate(problem, local).total < 0.536
     effort = DeepOptions(starts=0, in_turn=InTurn(steps=2))
     search = DeepSolver(problem, effort, init=local, max_width=max_width)
