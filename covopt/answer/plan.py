@@ -67,9 +67,9 @@ class SolvePlan(plan.Plan):
         problem, options = self.problem, self.options
         with fitting(problem.X.numel()), crew():
             incumbent = self.run()
-            if not incumbent.weights and interrupted():
-                raise KeyboardInterrupt  # in a stage that only bounds
             if not incumbent.weights:
+                if interrupted():  # in a stage that only bounds
+                    raise KeyboardInterrupt
                 raise ProblemError("No stage of the plan finds a network; put one that does into its stages.")
             result = Result(
                 problem=problem,

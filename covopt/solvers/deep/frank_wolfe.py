@@ -39,7 +39,7 @@ from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nea
 
 QUICK = EFFORTS[0]
 THOROUGH = Effort(starts=20, steps=10, gradient_steps=100, slow_fall=0.0)
-"""Its searches take three times as long as quick ones, and find the strongest neuron where those stop 0.3 % short."""
+"""It takes three times as long; eight rounds of a block with small eps then gain 0.24 % of the cost, not 0.03 %."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class LayerOptions:
         schedule: the passes from each start, one after the other.
         passes: the number of passes over all layers before neurons are removed and a network is read off again.
         starts: the number of starts, each of which takes the time that it needs.
-        kept: the parts of the neurons of one layer of the best network with which later starts begin, in turn.
+        retained: the fractions of the neurons of one layer of the best network with which later starts begin, in turn.
     """
 
     schedule: tuple[Passes, ...] = (
@@ -70,7 +70,7 @@ class LayerOptions:
     )
     passes: int = 5
     starts: int = 8
-    kept: tuple[float, ...] = (0.45, 0.45, 0.2, 0.2)
+    retained: tuple[float, ...] = (0.45, 0.45, 0.2, 0.2)
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,9 @@ class LayerRounds:
         else:
             incoming, outgoing = parts(weights, layer)
             order = torch.randperm(len(incoming), generator=self._generator(number), device=incoming.device)
-            part = self.options.kept[(number - 1) % len(self.options.kept)]
-            kept = order[: math.ceil(part * len(order))]
-            weights = with_parts(weights, layer, incoming[kept], outgoing[kept])
+            fraction = self.options.retained[(number - 1) % len(self.options.retained)]
+            neurons = order[: math.ceil(fraction * len(order))]
+            weights = with_parts(weights, layer, incoming[neurons], outgoing[neurons])
         Z = preactivations(self.problem, weights)[:-1]
         return replace(state, Z=Z, costs=(*state.costs, cost_of(self.problem, weights)), objective=math.inf, stage=0)
 
@@ -219,11 +219,11 @@ class LayerRounds:
             return Z[:, :0], 0.0, 0.0
         solver = PlainRounds(block, no_bound, seed=self._seed + state.passes, init=factorize(block.Xt).solve(Z).mT)
         solver.efforts = (self._schedule[state.stage].effort,)
-        found = run(solver, replace(budget, max_iterations=1)).state
+        end = run(solver, replace(budget, max_iterations=1)).state
         is_last = (state.passes + 1) % self.options.passes == 0
-        weights = (solver.reduced(found, budget) if is_last else solver.network(found)).weights()
+        weights = (solver.reduced(end, budget) if is_last else solver.network(end)).weights()
         value = evaluate(block, weights)
-        return block.Xt @ weights[0].mT, value.total - block.lam * float(weights[0].square().sum()), solver.gap(found)
+        return block.Xt @ weights[0].mT, value.total - block.lam * float(weights[0].square().sum()), solver.gap(end)
 
     def _norm(self, Z: list[Tensor], eps: list[float]) -> float:
         """Return Tr[K_1 (Ks_0)^+] + sum_{l>1} Tr[K_l (Ks_{l-1} + eps I)^{-1}]."""

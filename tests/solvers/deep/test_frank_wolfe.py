@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_answer_and_a_start_is_improved() -> None:
 def test_later_starts_are_the_best_network_without_some_neurons() -> None:
     """Of the first hidden layer: the second block forgets where it began."""
     problem, quick = make_problem(X, Y, lam=0.01, depth=3), (Passes(1e-2, slow=1.0),)
-    solver = LayerRounds(problem, options=LayerOptions(schedule=quick, starts=3, kept=(0.5,)))
+    solver = LayerRounds(problem, options=LayerOptions(schedule=quick, starts=3, retained=(0.5,)))
     state, budget = solver.init(Budget(60.0)), Budget(60.0)
     while not state.ended:
         before, state = state, solver.step(state, budget)
