@@ -49,7 +49,8 @@ class RandomStarts:
         width = self.width(problem, self.widths[(number + self.first) % len(self.widths)])
         widths = [min(width, max_width or width)] * (problem.depth - 1)
         scale = self.scales[number % len(self.scales)] ** (3.0 / problem.depth)
-        return initial(problem, widths, _mixed_seed(seed, number), scale)
+        own = (seed * 1_000_003 + number) % 2**63  # a prime, so that pairs with a number below it do not collide
+        return initial(problem, widths, own, scale)
 
 
 def by_adam(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
@@ -59,7 +60,7 @@ def by_adam(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
 
 def by_soap(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
     """Return the steps of SOAP from this point."""
-    return SOAP(batch.evaluate, point, options, batch.matrices)
+    return SOAP(batch.evaluate, point, options, batch.stacks)
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,7 @@ class Exploration:
     docs/notes/2026-11-deep-penalties.md has the measurements behind the settings.
     """
 
-    # widths and scales of the starts. With widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 of them refined,
-    # five of six solves of depth 4 to 8 ended 0.2 to 1.8 % higher; the sixth did not change
+    # with widths from 1 on, scales up to 1, 48 starts and 12 refined, five of six solves ended 0.2 to 1.8 % higher
     starts: RandomStarts = RandomStarts((1.5, 2.0), (0.5, 0.7, 0.35))
     together: int = 72  # starts of a batch. With twice as many, a step on 12 samples takes 1.5 times as long
     # minimum and maximum number of steps. Within the share of time, more starts gain more than more steps
@@ -105,8 +105,7 @@ class Exploration:
     share: float = 0.45  # maximum share of the time limit for one batch
     shallowest: int = 4  # minimum depth for Adam. At depth 3 it ends between 0.3 % below and 0.3 % above L-BFGS
     # minimum lam for Adam, as a multiple of `usual_penalty`. At smaller lam, Adam stops far from minima: 2 % higher
-    # at 0.6 and depth 4, 4 % higher at 0.4 on 100 digits. At larger lam, it ends lower: by 0.7 % at 1.1 and depth 5,
-    # by 5.6 % at 4 and depth 4 on 30 digits
+    # at 0.6 and depth 4. At larger lam, it ends lower: by 5.6 % at 4 and depth 4 on 30 digits
     least: float = 1.0
     # minimum numbers of starts and of steps. If fewer fit into the time, L-BFGS with smoothed kinks explores
     fewest: tuple[int, int] = (24, 400)
@@ -121,6 +120,7 @@ class Exploration:
     # number of copies of lower rank in a row that gain little before no more are trained. With 3 or 4 instead of 2,
     # fine-tuning comes later, and 200 digits end 0.3 to 1 % higher at five and six layers
     restarts: int = 0
+    copies: tuple[Cycle, ...] = ()  # in which copies of lower rank train
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
         """Return how many starts, up to `most`, can be trained together; 0 if Adam is not used.
@@ -152,8 +152,9 @@ class Exploration:
         batch, point, rate = _packed(in_single(problem), starts, self.rate)
         limit = min(budget.time_limit, budget.seconds() + self.share * budget.time_limit)
         within, pace = replace(budget, time_limit=limit), CyclePace()
-        pace.descend(self.method(batch, point, AdamOptions(rate=rate)), self.probe, within)
         fewest, most = self.steps
+        probe = self.probe if fewest > 50 * self.probe else 0  # for a short cycle it would take too much time
+        pace.descend(self.method(batch, point, AdamOptions(rate=rate)), probe, within)
         most = max(fewest, min(most, self._affordable(problem, batch.widths, self.share * budget.time_limit)))
         steps = min(most, pace.steps(most, within)[0])
         adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
@@ -166,11 +167,11 @@ class Exploration:
         return _at_penalty(problem, networks, cycle.penalty, lambda raised, starts: own.train(raised, starts, budget))
 
     def restart(self, problem: Problem, weights: Weights, generator: torch.Generator, budget: Budget) -> list[Tensor]:
-        """Train a copy of lower rank through all cycles of a first start; return a zero network as it is."""
+        """Train a copy of lower rank through its cycles; return a zero network as it is."""
         if not any(bool(W.any()) for W in weights):
             return list(weights)  # the learning rate is relative to the size of the weights
         copies = [of_lower_rank(weights, generator)]
-        for cycle in self.cycles[:-1]:
+        for cycle in self.copies:
             copies = self.train_cycle(problem, copies, cycle, budget)
         return reduced(problem, copies[0], budget.pace())
 
@@ -219,8 +220,10 @@ FIRST = Exploration(
     call=4e6,
     speed=1.5e10,
     method=by_soap,
-    cycles=(Cycle(200), Cycle(400), Cycle(700), Cycle(2000)),  # so that there is a good network at every time
-    tuning=FineTuning(1000, 0.3, 0.2, single=True),
+    # so that there is a good network at every time. Cycles of 200, 400 and 700 steps, and further training of 1,000,
+    # were 0.1 to 0.5 % higher at most times
+    cycles=(Cycle(100), Cycle(400), Cycle(2000)),
+    tuning=FineTuning(500, 0.3, 0.2, single=True),
 )
 """Where no large batch is trained: the training of one start before all others, and of up to four at a time after it.
 
@@ -230,8 +233,11 @@ A network trained by SOAP, widened and trained again ends lower than many descen
 FIRST_OF_MORE_LAYERS = replace(
     FIRST,
     shallowest=4,
-    cycles=(Cycle(300, 4.0), Cycle(300, 2.0), Cycle(300, 1.4), Cycle(600), Cycle(2000)),
-    tuning=FineTuning(800, 0.3, 0.2, single=True, penalties=(2.0, 1.0)),
+    # with cycles of 300 steps, the last of 600, and further training of 800, costs were 0.5 % higher
+    cycles=(Cycle(250, 4.0), Cycle(250, 2.0), Cycle(250, 1.4), Cycle(400), Cycle(2000)),
+    tuning=FineTuning(600, 0.3, 0.2, single=True, penalties=(2.0, 1.0)),
+    # with the cycles of a first start, 200 digits and six layers cost 1.4 % more after 5 s
+    copies=(Cycle(200, 4.0), Cycle(200, 2.0), Cycle(400)),
 )
 """The same for four layers and more, where a penalty that begins higher and falls leads to layers of lower rank.
 
@@ -296,8 +302,3 @@ def share_of_descents(problem: Problem, starts: int, seconds: float) -> float:
     """Return the part of the time that this number of starts takes, of 900 turns each, on a CPU."""
     width = round(usual_width(problem.samples, problem.Y.shape[1]) * max(Exploration().starts.widths))
     return starts * 900 * work(problem, [width] * (problem.depth - 1)) / 3e9 / seconds  # multiplications in a second
-
-
-def _mixed_seed(seed: int, number: int) -> int:
-    """Return a seed for start `number`; pairs with number < 1,000,003 (a prime) do not collide."""
-    return (seed * 1_000_003 + number) % 2**63

@@ -11,8 +11,9 @@ Activations are stored features first, (B, n_l, N), because the first layer of a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby
 
 import torch
 from jaxtyping import Float, Int
@@ -40,8 +41,10 @@ class Batch:
         self.problem, self.widths = problem, [list(w) for w in widths]  # n_1 ... n_{L-1} of each network
         self.padded = [max(layer) for layer in zip(*self.widths, strict=True)]  # the largest of each
         self._shapes = problem.shapes(self.padded)
-        self._ends = torch.tensor([0] + [n * k for n, k in self._shapes]).cumsum(0).tolist()
-        self.parameters: int = self._ends[-1]  # P
+        alike = [list(run) for _, run in groupby(self._shapes)]
+        self._stacked = [(len(run), *run[0]) for run in alike]  # (g, n, k) of g neighbouring layers of one shape
+        self._sizes = [math.prod(shape) for shape in self._stacked]
+        self.parameters: int = sum(self._sizes)  # P
         # 1 for each weight, and 0 for free biases.
         self._penalised = flattened([problem.penalised(problem.X.new_ones(shape)) for shape in self._shapes])
         self._inputs = problem.Xt.T.contiguous()
@@ -159,8 +162,12 @@ class Batch:
 
     def matrices(self, theta: Float[Tensor, "b P"]) -> list[Tensor]:
         """Return views W_1 ... W_L (b, n_l, n_{l-1} + 1) of the rows."""
-        parts = zip(pairwise(self._ends), self._shapes, strict=True)
-        return [theta[:, begin:end].unflatten(1, shape) for (begin, end), shape in parts]
+        return [W for stack in self.stacks(theta) for W in stack.unbind(1)]
+
+    def stacks(self, theta: Float[Tensor, "b P"]) -> list[Tensor]:
+        """Return views (b, g, n, k) of the rows: g neighbouring layers of one shape (n, k) together."""
+        parts = theta.split(self._sizes, dim=1)
+        return [part.unflatten(1, shape) for part, shape in zip(parts, self._stacked, strict=True)]
 
 
 def work(problem: Problem, widths: Widths) -> float:

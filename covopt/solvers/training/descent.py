@@ -96,51 +96,56 @@ class SOAP(Adam):
     """Adam in the eigenbases of the means of G G^T and G^T G, of each matrix G of the gradient [Vyas et al. 2024].
 
     Entries whose gradient is exactly 0, as in the padding of a batch, stay. The rate rises over the first steps.
-    `matrices` views rows (B, P) as matrices (B, n, k).
+    `stacks` views rows (B, P) as stacks of matrices of one shape (B, g, n, k). The moments are kept in the eigenbases.
     """
 
     decay, warm_up = 0.95, 20  # of all means; steps
     every, largest = 10, 300  # steps between changes of the bases; entries of an axis that gets a basis
 
-    def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions, matrices: Views) -> None:
+    def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions, stacks: Views) -> None:
         super().__init__(function, start, options, draws=None)
-        self._matrices, none = matrices, start.new_zeros(())
-        sizes = [W.shape for W in matrices(start)]
-        self._means = {(k, axis): none for k, size in enumerate(sizes) for axis in (1, 2) if size[axis] <= self.largest}
-        self._bases: dict[tuple[int, int], Tensor] = {}  # of the same axes
+        self._stacks = stacks
+        self._moments = [torch.zeros_like(W).flatten(0, 1).expand(2, -1, -1, -1).clone() for W in stacks(start)]
+        self._means: dict[tuple[int, int], Tensor] = {}  # of the axes 1 and 2 of each stack
+        self._bases: dict[tuple[int, int], Tensor] = {}
 
     def _move(self, g: Float[Tensor, "B P"], rate: float, step: int) -> None:
         decay = self.decay
-        self._follow(self._matrices(g), step)
-        self._first.lerp_(g, 1.0 - decay)
         rate *= min(1.0, step / self.warm_up) * math.sqrt(1.0 - decay**step) / (1.0 - decay**step)
-        parts = map(self._matrices, (g, self._first, self._second, self.x))
-        for layer, (G, first, second, W) in enumerate(zip(*parts, strict=True)):
-            turned = self._turned(layer, G)
+        for k, (slopes, W) in enumerate(zip(self._stacks(g), self._stacks(self.x), strict=True)):
+            G, (first, second) = slopes.flatten(0, 1), self._moments[k]
+            self._follow(k, G, step)
+            turned = self._turned(k, G)
+            first.lerp_(turned, 1.0 - decay)
             second.mul_(decay).addcmul_(turned, turned, value=1.0 - decay)
-            move = self._turned(layer, self._turned(layer, first) / (second.sqrt() + 1e-8), back=True)
-            W.sub_(move.masked_fill_(G == 0.0, 0.0), alpha=rate)
+            move = self._turned(k, first / (second.sqrt() + 1e-8), back=True)
+            W.sub_(move.masked_fill_(G == 0.0, 0.0).view_as(W), alpha=rate)
 
-    def _turned(self, layer: int, G: Float[Tensor, "B n k"], back: bool = False) -> Float[Tensor, "B n k"]:
+    def _turned(self, stack: int, G: Float[Tensor, "b n k"], back: bool = False) -> Float[Tensor, "b n k"]:
         """Return G in the bases of its two axes, or from there."""
-        P, Q = (self._bases.get((layer, axis)) for axis in (1, 2))
+        P, Q = (self._bases.get((stack, axis)) for axis in (1, 2))
         G = G if P is None else (P if back else P.mT) @ G
         return G if Q is None else G @ (Q.mT if back else Q)
 
-    def _follow(self, gradients: list[Tensor], step: int) -> None:
-        """Add the gradients to the means; turn the bases by a step of orthogonal iteration, in falling order."""
-        seconds = self._matrices(self._second)
-        for (layer, axis), mean in self._means.items():
-            G = gradients[layer] if axis == 1 else gradients[layer].mT
-            mean = self._means[layer, axis] = self.decay * mean + (1.0 - self.decay) * (G @ G.mT)
-            if step == 1:
-                self._bases[layer, axis] = torch.linalg.eigh(mean.nan_to_num(0.0, 0.0, 0.0))[1].flip(-1)
-            elif step % self.every == 0:
-                basis, second = self._bases[layer, axis], seconds[layer]
-                product = mean @ basis
-                order = (basis * product).sum(dim=1).argsort(dim=1, descending=True)
-                self._bases[layer, axis] = torch.linalg.qr(torch.take_along_dim(product, order[:, None], 2))[0]
-                second.copy_(torch.take_along_dim(second, order[:, :, None] if axis == 1 else order[:, None], axis))
+    def _follow(self, stack: int, G: Float[Tensor, "b n k"], step: int) -> None:
+        """Add G to the means; turn the bases by a step of orthogonal iteration, in falling order, and the moments."""
+        (first, second), turns = self._moments[stack], step % self.every == 0
+        before = self._turned(stack, first, back=True) if turns else first
+        for axis, own in ((1, G), (2, G.mT)):
+            key = (stack, axis)
+            if step == 1 and own.shape[1] <= self.largest:
+                self._means[key] = (1.0 - self.decay) * (own @ own.mT)
+                self._bases[key] = torch.linalg.eigh(self._means[key].nan_to_num(0.0, 0.0, 0.0))[1].flip(-1)
+            elif key in self._means:
+                self._means[key].baddbmm_(own, own.mT, beta=self.decay, alpha=1.0 - self.decay)
+                if turns:
+                    product = self._means[key] @ self._bases[key]
+                    order = (self._bases[key] * product).sum(dim=1).argsort(dim=1, descending=True)
+                    self._bases[key] = torch.linalg.qr(product.gather(2, order[:, None].expand_as(product)))[0]
+                    order = order.unsqueeze(3 - axis).expand_as(second)
+                    second.copy_(second.gather(axis, order))
+        if turns:
+            first.copy_(self._turned(stack, before))
 
 
 class SGD:

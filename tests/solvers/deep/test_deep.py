@@ -137,7 +137,7 @@ def test_copies_and_dead_neurons_go() -> None:
     assert evaluate(problem, less).total <= evaluate(problem, doubled).total * (1 + 1e-10)
 
 
-def test_a_copy_of_lower_rank_keeps_half_of_the_directions_and_trains_as_a_first_start() -> None:
+def test_a_copy_of_lower_rank_keeps_half_of_the_directions_and_trains() -> None:
     problem, generator = small(depth=5, seed=6), torch.Generator().manual_seed(0)
     weights = initial(problem, [12, 12, 12, 12], 0)
     copy = of_lower_rank(weights, generator)
@@ -150,7 +150,7 @@ def test_a_copy_of_lower_rank_keeps_half_of_the_directions_and_trains_as_a_first
         assert torch.equal(before[:, -1], after[:, -1])
     zeros = [torch.zeros_like(W) for W in weights]
     assert all(map(torch.equal, of_lower_rank(zeros, generator), zeros))
-    training = replace(FIRST_OF_MORE_LAYERS, cycles=(Cycle(40, 2.0), Cycle(200), Cycle(9)))
+    training = replace(FIRST_OF_MORE_LAYERS, copies=(Cycle(40, 2.0), Cycle(200)))
     trained = training.restart(problem, weights, generator, Budget(60.0))
     assert evaluate(problem, trained).total < 0.5 * evaluate(problem, weights).total
     assert max(map(len, trained[:-1])) <= 12

@@ -70,7 +70,7 @@ def test_a_batch_trains_as_its_networks_do_alone(depth: int, activation: str) ->
     for _ in range(100):
         together.iterate()
     descent = BatchedLBFGS(batch.evaluate, together.best)
-    soap = SOAP(batch.evaluate, batch.pack(starts), AdamOptions(steps=100), batch.matrices)
+    soap = SOAP(batch.evaluate, batch.pack(starts), AdamOptions(steps=100), batch.stacks)
     for _ in range(30):
         descent.iterate()
         soap.iterate()
