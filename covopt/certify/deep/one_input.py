@@ -190,7 +190,7 @@ class Sides:
     @np.errstate(all="ignore")
     def network(self, rho: float, tau: float) -> list[Tensor]:
         """Return the best network of these lengths, in the user's units, with two neurons in each hidden layer."""
-        along = float(self.best(np.array(rho), np.array(tau))[1]) / rho if rho > 0.0 else 0.0
+        along = float(self.best(np.array([rho]), np.array([tau]))[1][0]) / rho if rho > 0.0 else 0.0
         hidden = np.array([[rho, 0.0], [along, math.sqrt(max(0.0, tau * tau - along * along))]])
         roots = np.sqrt([rho, tau])
         ridged = np.hstack([hidden, np.diag(np.sqrt(self.ridge))])
