@@ -49,8 +49,8 @@ class RandomStarts:
         width = self.width(problem, self.widths[(number + self.first) % len(self.widths)])
         widths = [min(width, max_width or width)] * (problem.depth - 1)
         scale = self.scales[number % len(self.scales)] ** (3.0 / problem.depth)
-        own = (seed * 1_000_003 + number) % 2**63  # a prime, so that pairs with a number below it do not collide
-        return initial(problem, widths, own, scale)
+        mixed = (seed * 1_000_003 + number) % 2**63  # pairs with a smaller number than the factor do not collide
+        return initial(problem, widths, mixed, scale)
 
 
 def by_adam(batch: Batch, point: Tensor, options: AdamOptions) -> Adam:
@@ -95,7 +95,7 @@ class Exploration:
     docs/notes/2026-11-deep-penalties.md has the measurements behind the settings.
     """
 
-    # with widths from 1 on, scales up to 1, 48 starts and 12 refined, five of six solves ended 0.2 to 1.8 % higher
+    # widths and scales. With widths 1, 1.5, 2 and scales up to 1 five of six solves ended 0.2 to 1.8 % higher
     starts: RandomStarts = RandomStarts((1.5, 2.0), (0.5, 0.7, 0.35))
     together: int = 72  # starts of a batch. With twice as many, a step on 12 samples takes 1.5 times as long
     # minimum and maximum number of steps. Within the share of time, more starts gain more than more steps
@@ -120,7 +120,7 @@ class Exploration:
     # number of copies of lower rank in a row that gain little before no more are trained. With 3 or 4 instead of 2,
     # fine-tuning comes later, and 200 digits end 0.3 to 1 % higher at five and six layers
     restarts: int = 0
-    copies: tuple[Cycle, ...] = ()  # in which copies of lower rank train
+    copies: tuple[Cycle, ...] = ()  # the cycles in which such a copy trains
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
         """Return how many starts, up to `most`, can be trained together; 0 if Adam is not used.
@@ -153,9 +153,10 @@ class Exploration:
         limit = min(budget.time_limit, budget.seconds() + self.share * budget.time_limit)
         within, pace = replace(budget, time_limit=limit), CyclePace()
         fewest, most = self.steps
-        probe = self.probe if fewest > 50 * self.probe else 0  # for a short cycle it would take too much time
-        pace.descend(self.method(batch, point, AdamOptions(rate=rate)), probe, within)
-        most = max(fewest, min(most, self._affordable(problem, batch.widths, self.share * budget.time_limit)))
+        affordable = self._affordable(problem, batch.widths, self.share * budget.time_limit)
+        most = max(fewest, min(most, affordable))
+        if affordable < 3 * most:  # the time may be too short; these steps only measure it
+            pace.descend(self.method(batch, point, AdamOptions(rate=rate)), self.probe, within)
         steps = min(most, pace.steps(most, within)[0])
         adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
         pace.descend(adam, steps, within)
@@ -220,8 +221,8 @@ FIRST = Exploration(
     call=4e6,
     speed=1.5e10,
     method=by_soap,
-    # so that there is a good network at every time. Cycles of 200, 400 and 700 steps, and further training of 1,000,
-    # were 0.1 to 0.5 % higher at most times
+    # so that there is a good network at every time. With cycles of 200, 400 and 700 steps, and further training of
+    # 1,000, 200 digits cost up to 0.4 % more between 1 and 2 s, and as much at the end
     cycles=(Cycle(100), Cycle(400), Cycle(2000)),
     tuning=FineTuning(500, 0.3, 0.2, single=True),
 )
@@ -233,10 +234,10 @@ A network trained by SOAP, widened and trained again ends lower than many descen
 FIRST_OF_MORE_LAYERS = replace(
     FIRST,
     shallowest=4,
-    # with cycles of 300 steps, the last of 600, and further training of 800, costs were 0.5 % higher
+    # with cycles of 300 steps, the last of 600, 200 digits and four layers cost 0.5 to 0.8 % more from 1.6 s on
     cycles=(Cycle(250, 4.0), Cycle(250, 2.0), Cycle(250, 1.4), Cycle(400), Cycle(2000)),
     tuning=FineTuning(600, 0.3, 0.2, single=True, penalties=(2.0, 1.0)),
-    # with the cycles of a first start, 200 digits and six layers cost 1.4 % more after 5 s
+    # with the cycles of a first start, 200 digits and six layers cost 0.8 % more after 6.5 s, and as much after 10 s
     copies=(Cycle(200, 4.0), Cycle(200, 2.0), Cycle(400)),
 )
 """The same for four layers and more, where a penalty that begins higher and falls leads to layers of lower rank.

@@ -169,8 +169,8 @@ class StreamSolver:
     parts = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on its own batches
     chunk, chunk_of_gpu = 1024, 4096  # rows at once: more take no less time on a CPU, and more memory
     batches_of_gpu = 2  # batches of a step on a GPU, where steps of 512 samples were measured (2026-11-gpu.md)
-    # of the steps, relative to the root mean square of the hidden weights; in all directions after those in few, where
-    # twice as much and half as much end 1.1 and 0.7 % higher on 20,000 samples
+    # of the steps, relative to the root mean square of the hidden weights: from a random network on, and in all
+    # directions after few, where twice and half of it ended 1.1 and 0.7 % higher on 20,000 samples
     rate, later_rate = 0.25, 0.125
     growth = 1.7  # of the number of steps from one evaluation of the loss over all samples to the next
     first_outputs = 0.3  # size of the first outputs, relative to that of the targets

@@ -41,8 +41,7 @@ class Batch:
         self.problem, self.widths = problem, [list(w) for w in widths]  # n_1 ... n_{L-1} of each network
         self.padded = [max(layer) for layer in zip(*self.widths, strict=True)]  # the largest of each
         self._shapes = problem.shapes(self.padded)
-        alike = [list(run) for _, run in groupby(self._shapes)]
-        self._stacked = [(len(run), *run[0]) for run in alike]  # (g, n, k) of g neighbouring layers of one shape
+        self._stacked = [(len(list(run)), *shape) for shape, run in groupby(self._shapes)]  # (g, n, k) as `stacks` has
         self._sizes = [math.prod(shape) for shape in self._stacked]
         self.parameters: int = sum(self._sizes)  # P
         # 1 for each weight, and 0 for free biases.

@@ -105,7 +105,7 @@ class SOAP(Adam):
     def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions, stacks: Views) -> None:
         super().__init__(function, start, options, draws=None)
         self._stacks = stacks
-        self._moments = [torch.zeros_like(W).flatten(0, 1).expand(2, -1, -1, -1).clone() for W in stacks(start)]
+        self._moments = [W.new_zeros(2, *W.flatten(0, 1).shape) for W in stacks(start)]  # the first and the second
         self._means: dict[tuple[int, int], Tensor] = {}  # of the axes 1 and 2 of each stack
         self._bases: dict[tuple[int, int], Tensor] = {}
 

@@ -88,13 +88,13 @@ def test_what_is_learned_in_few_directions_is_for_all(weighted: bool, monkeypatc
     solver, budget = StreamSolver(problem, replace(FEW, directions=1)), Budget(1e6)
     state, seen, costs = solver.init(budget), [], []
     for _ in range(4):
-        seen.append(state.parts[0].shape[1])
-        state = solver.step(state, budget)
+        seen.append((state.parts[0].shape[1], state.rate))
+        state = solver.step(solver.recalled(*solver.memory(state)), budget)
         costs.append(state.cost)
         assert evaluate(problem, state.weights()).total == pytest.approx(state.cost, rel=1e-12)
-        if seen[-1] == 1:
+        if seen[-1][0] == 1:
             assert torch.linalg.matrix_rank(state.best[0], rtol=1e-5) == 1
-    assert seen == [1, 1, 6, 6]
+    assert seen == [(1, solver.rate)] * 2 + [(6, solver.later_rate)] * 2
     assert costs == sorted(costs, reverse=True)
 
 
