@@ -17,7 +17,8 @@ from covopt.model.passes import Samples
 from covopt.model.problem import Problem, make_problem
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from covopt.solvers.shallow.master import Master
-from covopt.solvers.shallow.stream import Parts, TwoLayerLoss
+from covopt.solvers.shallow.sliding import Parts
+from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
 from covopt.solvers.training.batch import Batch
 from covopt.solvers.training.descent import BatchedLBFGS
 from covopt.solvers.training.trainer import initial

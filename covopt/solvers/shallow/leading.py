@@ -28,29 +28,46 @@ FEW_ENTRIES = 2**25  # up to which inputs are copied in float32; without a copy 
 class View:
     """The samples as the training sees them."""
 
-    basis: Basis | None  # a basis of the directions that they see; None for all
-    exact: Samples  # the samples in the dtype of the data
-    rough: Samples  # the same, of which chunks and batches are in float32
+    basis: Basis | None  # a basis of the directions that the steps see; None for all
+    outside: Float[Tensor, "n d"] | None  # the hidden weights outside of them, which stay as they are; None for 0
+    exact: Samples  # the samples in the dtype of the data; in these directions, if these are None
+    rough: Samples  # in these directions, chunks and batches in float32; with `outside`, its preactivations after them
 
     @staticmethod
-    def of(exact: Samples, basis: Basis | None) -> View:
+    def of(exact: Samples, basis: Basis | None, outside: Tensor | None = None) -> View:
         """Return these samples in the directions of `basis`."""
+        if basis is not None and outside is not None:
+            carried = _carried(exact, torch.cat([basis.to(outside), outside]))
+            return View(basis, outside, exact, replace(carried, dtype=torch.float32))
         if basis is not None:
-            beta = exact.beta
-
-            def part(X: Tensor) -> Tensor:
-                Z = X.new_empty(len(X), len(basis))
-                for chunk, out in zip(X.split(exact.chunk), Z.split(exact.chunk), strict=True):
-                    torch.mm(chunk if beta is None else with_bias(chunk, beta), basis.T, out=out)
-                return Z
-
-            exact = replace(exact, Xt=exact.spread.mapped(part, exact.Xt), beta=None)
+            exact = _carried(exact, basis.to(exact.Xt))
         rough = replace(exact, dtype=torch.float32)
-        return View(basis, exact, rough if exact.Xt.numel() > FEW_ENTRIES else rough.copied())
+        return View(basis, None, exact, rough if exact.Xt.numel() > FEW_ENTRIES else rough.copied())
 
-    def outward(self, U: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
-        """Hidden weights for all directions."""
-        return U if self.basis is None else U @ self.basis.to(U)
+    def inward(self, U: Float[Tensor, "n _"]) -> Float[Tensor, "n _"]:
+        """Return, of the hidden weights in all directions, those of the steps."""
+        return U if self.basis is None or self.outside is None else U @ self.basis.T.to(U)
+
+    def completed(self, U: Float[Tensor, "n k"]) -> Float[Tensor, "n _"]:
+        """Return hidden weights for `exact`."""
+        return U if self.basis is None or self.outside is None else U @ self.basis.to(U) + self.outside.to(U)
+
+    def outward(self, U: Float[Tensor, "n _"]) -> Float[Tensor, "n d"]:
+        """Return, of hidden weights for `exact`, those for all directions."""
+        return U if self.basis is None or self.outside is not None else U @ self.basis.to(U)
+
+
+def _carried(samples: Samples, directions: Float[Tensor, "k d"]) -> Samples:
+    """Return the samples in these directions, in their dtype."""
+
+    def part(X: Tensor) -> Tensor:
+        Z = directions.new_empty(len(X), len(directions))
+        for chunk, out in zip(X.split(samples.chunk), Z.split(samples.chunk), strict=True):
+            chunk = chunk if samples.beta is None else with_bias(chunk, samples.beta)
+            torch.mm(chunk.to(directions), directions.T, out=out)
+        return Z
+
+    return replace(samples, Xt=samples.spread.mapped(part, samples.Xt), beta=None)
 
 
 def leading_directions(samples: Samples, start: Float[Tensor, "d k"]) -> Basis:

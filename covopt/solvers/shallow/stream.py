@@ -5,8 +5,9 @@ no such accuracy. So networks begin here, with steps on random batches in float3
 become the best ones for the hidden neurons, and the loss of the balanced network is evaluated over all samples in the
 dtype of the data. What the training leaves is the start of the rounds (solvers/shallow/solver.py).
 
-Where the inputs have many directions, the first steps see the few that most of them lies in (leading.py): a step there
-takes an eighth of the time on 784 inputs. When the loss falls little they see all.
+Where the inputs have many directions, the steps see the few that most of them lies in (leading.py): a step there takes
+an eighth of the time on 784 inputs. When the loss falls little, they alternate with descents in all directions
+(all_directions.py). What these learn outside of the few stays as it is during the steps.
 
 Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone. Where the rows are
 spread over processes, each trains on batches of its own, and they meet every few steps (solvers/training/cycles.py).
@@ -17,7 +18,7 @@ Source: Defazio, Yang, Mehta, Mishchenko, Khaled, Cutkosky, The road less schedu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,20 +26,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.linalg.cholesky import lower_gram, solve_lower
-from covopt.model.loss import Likelihood, Weight, mean_gradient, mean_loss
+from covopt.model.loss import Likelihood
 from covopt.model.passes import Samples
 from covopt.model.problem import Problem
 from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.oracles.neurons import balance
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.checkpoint import Facts
+from covopt.solvers.shallow.all_directions import Metric, packed, points_of_descent, unpacked
 from covopt.solvers.shallow.leading import Basis, View, leading_directions
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
+from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
 from covopt.solvers.training.cycles import MEETING, CyclePace, ScheduleFree, up_to_meeting
 
+FACTS = ("cost", "due", "rate", "openings", "last")  # the numbers in a state
 FEWEST_BATCHES = 8  # of the samples, fewer than which are no reason for batches
 RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly
 
@@ -82,77 +85,25 @@ def products_are_long(problem: Problem, seconds: float) -> bool:
     return not problem.X.is_cuda and rows_each * d * min(rows_each, d) > RATE_OF_TURNS * seconds
 
 
-class TwoLayerLoss:
-    """L(U, V, b) = C(F) + lam (|U|^2 + |V|^2 + |b|^2) over samples (not those of the problem), and its gradient."""
-
-    def __init__(self, problem: Problem, samples: Samples) -> None:
-        self.problem, self.samples, self.count = problem, samples, samples.count()
-        # Sums in float32 hold no more than 1e30: of a larger lam the network is all but zero as well.
-        self.lam = problem.lam if samples.precision == torch.float64 else min(problem.lam, 1e30)
-
-    def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
-        """Return L, by one pass forward."""
-
-        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor]:
-            F = torch.addmm(self.problem.bias(1) * b, self.problem.activation(Xt @ U.T), V)
-            return ((len(Y) / self.count) * mean_loss(self.problem.loss, F, Y, weight),)
-
-        return self.samples.total(part)[0] + self._penalty(U, V, b)
-
-    def gradient(self, U: Tensor, V: Tensor, b: Tensor) -> tuple[Float[Tensor, ""], Parts]:
-        """Return L and its gradient in U, V and b, by one pass forward and one back."""
-        problem = self.problem
-
-        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
-            Z = Xt @ U.T
-            Phi = problem.activation(Z)
-            arguments = problem.loss, torch.addmm(problem.bias(1) * b, Phi, V), Y, weight
-            share = len(Y) / self.count
-            G = (share * mean_gradient(*arguments)).to(Phi)
-            by_U = problem.activation.pull_back(G @ V.T, Z).T @ Xt
-            return share * mean_loss(*arguments), by_U, Phi.T @ G, problem.bias(1) * G.sum(dim=0)
-
-        fit, *slopes = self.samples.total(part)
-        for slope, x in zip(slopes, (U, V, b), strict=True):
-            slope.add_(x, alpha=2.0 * self.lam)
-        return fit + self._penalty(U, V, b), (slopes[0], slopes[1], slopes[2])
-
-    def best_outputs(self, U: Tensor) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
-        """Return V and b of least L for mse, or NaN if rounding prevents it.
-
-        They are (P^T Q P + N lam I)^-1 P^T Q Y with P = [Phi, beta 1] and the diagonal matrix Q of sample weights.
-        """
-        problem = self.problem
-
-        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, Tensor]:
-            P = torch.cat([problem.activation(Xt @ U.T), Xt.new_full((len(Xt), 1), problem.bias(1))], dim=1)
-            if weight is not None:
-                root = weight.sqrt()[:, None]
-                P, Y = root * P, root * Y
-            return lower_gram(P.T), P.T @ Y
-
-        gram, moments = self.samples.total(part)
-        gram.diagonal().add_(self.count * self.lam)
-        both = solve_lower(gram, moments)
-        return both[:-1], both[-1]
-
-    def _penalty(self, U: Tensor, V: Tensor, b: Tensor) -> Tensor:
-        return self.lam * (U.square().sum() + V.square().sum() + b.square().sum())
-
-
 @dataclass(frozen=True)
 class Streamed:
     """The state of the training."""
 
-    parts: Parts  # U, V, b where the training in these directions began, in float32; U in the directions of `basis`
+    # U, V, b where the steps or the descent began, in float32; U in the directions of `basis` until the first descent
+    parts: Parts
     best: Outward  # the best network so far, in the dtype of the data
     cost: float  # its loss over all samples
-    due: int  # the steps after which the loss over all samples is evaluated next, of the training in these directions
-    rate: float  # of the steps, relative to the root mean square of the hidden weights in `parts`
-    basis: Basis | None = None  # a basis of the directions that the training sees (k, d); None for all
+    due: int  # the steps after which the loss over all samples is evaluated next; 0 where a descent comes next
+    rate: float  # of the steps, relative to the root mean square of their hidden weights
+    basis: Basis | None = None  # a basis of the directions that the steps see (k, d); None for all
+    openings: int = 0  # the descents in all directions so far
     descent: Mapping[str, Tensor] | None = None  # the memory of `ScheduleFree`; None before its first step
-    last: float = math.inf  # the loss that was evaluated last, of the training in these directions
+    last: float = math.inf  # the loss that the next one is compared with
     ended: Status | None = None  # why no other step is to follow; None while one is
+
+    def fell(self, cost: float, gain: float) -> bool:
+        """Return True if this loss is below the last one by more than `gain`, relative."""
+        return self.last - cost > gain * self.cost
 
     def weights(self) -> list[Tensor]:
         """Return [W_1, W_2] of the best network."""
@@ -169,13 +120,14 @@ class StreamSolver:
     parts = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on its own batches
     chunk, chunk_of_gpu = 1024, 4096  # rows at once: more take no less time on a CPU, and more memory
     batches_of_gpu = 2  # batches of a step on a GPU, where steps of 512 samples were measured (2026-11-gpu.md)
-    # of the steps, relative to the root mean square of the hidden weights: from a random network on, and in all
-    # directions after few, where twice and half of it ended 1.1 and 0.7 % higher on 20,000 samples
-    rate, later_rate = 0.25, 0.125
+    rate, smaller_rate = 0.25, 0.6  # of the steps, relative to their hidden weights; its fall by a descent
+    worse = 1.03  # times the lowest loss, up to which a descent goes on from what the steps led to
     growth = 1.7  # of the number of steps from one evaluation of the loss over all samples to the next
     first_outputs = 0.3  # size of the first outputs, relative to that of the targets
     stall_gain = 5e-4  # the training ends when the loss falls by less than this from one evaluation to the next
-    little_gain, most_passes = 3e-2, 32  # in few directions it ends when the loss falls by less, or after these passes
+    little_gain, most_passes = 3e-2, 32  # in few directions they end when the loss falls by less, or after these passes
+    passes_after = 8  # over the samples, after the first descent in all directions; twice as many after each other one
+    turns = 6  # of a descent in all directions, after which the loss over all samples is evaluated
     few_directions = 0.25  # the part of all directions that is few enough to begin in them
     tried = 4096  # samples that tell the directions
     trial = 2 * MEETING  # steps of training on them, which tell whether these directions are enough
@@ -197,6 +149,7 @@ class StreamSolver:
         self._all = Samples(problem.X, problem.Y, problem.weight, chunk, spread, problem.beta)
         self._batch = self.options.batch * spread.parts * (self.batches_of_gpu if problem.X.is_cuda else 1)
         self._view: View | None = None
+        self._path: Iterator[tuple[Parts, bool]] | None = None  # the descent in all directions that is under way
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0
         self.within: Callable[[Callable[[], Streamed]], None] = lambda state: None
@@ -204,7 +157,7 @@ class StreamSolver:
     def init(self, budget: Budget) -> Streamed:
         """Return a balanced random network after a few steps, or that network itself."""
         basis, parts = self._begun()
-        view = self._seen(basis)
+        self._view = view = View.of(self._all, basis)
         best, cost = self._judged(parts, view)
         started = budget.seconds()
         TwoLayerLoss(self.problem, self._all.some(self._first, self.judged)).value(*best)
@@ -216,13 +169,14 @@ class StreamSolver:
         """Return leading directions, if steps on few samples lead as far down in them as in all, and a network."""
         d, k = self.problem.X.shape[1] + 1, self.options.directions
         if k > self.few_directions * d:
-            return None, self._drawn(self._seen(None).rough)
+            return None, self._drawn(View.of(self._all, None).rough)
         some = self._all.some(self._draw, self.tried)
         every = View.of(some, None)
         few = View.of(some, leading_directions(every.rough, self._normal(d, k).to(self.problem.X)))
         (far, there), (lowest, elsewhere) = self._trial(few.rough), self._trial(every.rough)
         view, parts = (few, there) if not far > self.enough * lowest else (every, elsewhere)
-        return view.basis, self._finished(parts, view)
+        U, V, b = self._finished(parts, view)
+        return view.basis, (*balance(U, V), b)
 
     def _trial(self, samples: Samples) -> tuple[float, Parts]:
         """Return loss and network after some steps of training; the start if the loss diverges."""
@@ -230,7 +184,7 @@ class StreamSolver:
         descent = self._descent(drawn, samples, max(1, self._batch // self.smaller), self.rate)
         for _ in range(self.trial):
             descent.iterate()
-        parts = _parts(descent.fast[0], drawn)  # whose mean is still behind
+        parts = unpacked(descent.fast[0], drawn)  # whose mean is still behind
         loss = float(TwoLayerLoss(self.problem, samples).value(*parts))
         return (loss, parts) if math.isfinite(loss) else (math.inf, drawn)
 
@@ -246,10 +200,9 @@ class StreamSolver:
 
     def _descent(self, parts: Parts, samples: Samples, batch: int, rate: float) -> ScheduleFree:
         """Return schedule-free Adam from these parts, on random batches."""
-        start = torch.cat([part.flatten() for part in parts])
         slope = partial(self._slope, like=parts, samples=samples, size=batch)
         length = rate * float(parts[0].square().mean().sqrt())
-        return ScheduleFree(slope, start, length, samples.spread, [self._generator])
+        return ScheduleFree(slope, packed(parts), length, samples.spread, [self._generator])
 
     def _steps(self, passes: float) -> int:
         return up_to_meeting(passes * self._all.count() / self._batch)
@@ -257,8 +210,11 @@ class StreamSolver:
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """Train until the loss over all samples is due, or until the time is over, and evaluate it."""
         budget = replace(budget, time_limit=budget.time_limit - self._tidying)
-        view = self._seen(state.basis)
-        descent = self._descent(state.parts, view.rough, self._batch, state.rate)
+        if state.basis is not None and not state.due:
+            return self._opened(state, state.basis.float(), budget)
+        view = self._seen(state)
+        parts = view.inward(state.parts[0]), *state.parts[1:]
+        descent = self._descent(parts, view.rough, self._batch, state.rate)
         if state.descent is not None:
             descent.recall(state.descent)
 
@@ -267,37 +223,61 @@ class StreamSolver:
                 self.within(lambda: replace(state, descent=descent.memory()))
 
         self._pace.descend(descent, state.due, budget, each)
-        trained = parts = _parts(descent.x[0], state.parts)
+        trained = unpacked(descent.x[0], parts)
         if budget.remaining() > self.finishing * self.judging:
-            trained = self._finished(parts, view)
-        best, cost = self._judged(trained, view)
+            trained = self._finished(trained, view)
+        network, cost = self._judged(trained, view)
         self._pace.closed(budget)
-        memory, gain = descent.memory(), state.last - cost
-        if not math.isfinite(cost):
-            parts, memory, gain = state.parts, None, 0.0
-        best, lowest = (best, cost) if cost < state.cost else (state.best, state.cost)
+        memory = descent.memory() if math.isfinite(cost) else None
+        best, lowest = (network, cost) if cost < state.cost else (state.best, state.cost)
         due = up_to_meeting(self.growth * state.due)
         following = replace(state, best=best, cost=lowest, due=due, descent=memory, last=cost)
         if descent.steps_taken < state.due or budget.spent():
             return replace(following, ended=Status.TIME_LIMIT)
-        if view.basis is not None:
-            ends = gain <= self.little_gain * state.cost or due > self._steps(self.most_passes)
-            return self._opened(following, parts, view) if ends else following
-        return following if gain > self.stall_gain * state.cost else replace(following, ended=Status.CONVERGED)
+        if state.basis is None:
+            return following if state.fell(cost, self.stall_gain) else replace(following, ended=Status.CONVERGED)
+        if not state.openings and state.fell(cost, self.little_gain) and due <= self._steps(self.most_passes):
+            return following
+        if state.openings and not state.fell(lowest, self.stall_gain):  # nor in the descent before these steps
+            return replace(following, ended=Status.CONVERGED)
+        parts = _single(network if cost <= self.worse * lowest else best)
+        return replace(following, parts=parts, due=0, last=lowest, rate=self.smaller_rate * state.rate)
 
-    def _opened(self, state: Streamed, parts: Parts, view: View) -> Streamed:
-        """Return the state of a training in all directions; it takes as long to the first loss as the one in few."""
-        U, V, b = parts
-        start = view.outward(U), V, b
-        due = max(self._steps(self.options.first), up_to_meeting(state.due * U.shape[1] / start[0].shape[1]))
-        self._pace = CyclePace(closing=(1.0 + self.finishing) * self.judging)
-        return replace(state, parts=start, due=due, basis=None, descent=None, last=math.inf, rate=self.later_rate)
+    def _opened(self, state: Streamed, basis: Basis, budget: Budget) -> Streamed:
+        """Descend in all directions; when that gains little, begin steps in few."""
+        self._view = None  # whose memory the descent needs
+        view, stop, network = View.of(self._all, None), budget.pace(), state.parts
+        if self._path is None:
+            loss = TwoLayerLoss(self.problem, view.rough)
+            metric = Metric.of(loss, view.rough.some(self._draw, self.tried), network, basis)
+            self._path = points_of_descent(loss, metric, network)
+        for turn, point in enumerate(self._path):
+            network, done = point
+            if done or turn == self.turns or stop():
+                break
+        else:
+            done = True
+        self._path = None if done else self._path
+        reached, cost = self._judged(network, view)
+        best, lowest = (reached, cost) if cost < state.cost else (state.best, state.cost)
+        parts = _single(reached if cost <= self.worse * lowest else best)
+        following = replace(state, parts=parts, best=best, cost=lowest)
+        due = self._steps(min(self.passes_after * 2.0**state.openings, self.most_passes))
+        self._pace.expect(closing=(1.0 + self.finishing) * self.judging)
+        if budget.spent():
+            return replace(following, ended=Status.TIME_LIMIT)
+        if not done or not self._pace.fits(due, budget):
+            return following
+        return replace(following, due=due, descent=None, openings=state.openings + 1)
 
-    def _seen(self, basis: Basis | None) -> View:
-        """Return the samples in these directions; only the last view is held in memory."""
-        if self._view is None or self._view.basis is not basis:
-            self._view = None  # before the next one is made
-            self._view = View.of(self._all, basis)
+    def _seen(self, state: Streamed) -> View:
+        """Return the samples as these steps see them; only the last view is held in memory."""
+        if self._view is None or self._view.basis is not state.basis:
+            self._view, outside = None, None  # before the next one is made
+            if state.basis is not None and state.openings:
+                U, basis = state.parts[0], state.basis.float()
+                outside = U - (U @ basis.T) @ basis
+            self._view = View.of(self._all, state.basis, outside)
         return self._view
 
     def finished(self, state: Streamed) -> Status | None:
@@ -310,8 +290,8 @@ class StreamSolver:
 
     def memory(self, state: Streamed) -> tuple[dict[str, object], dict[str, Tensor]]:
         """Return what further steps depend on."""
-        converged = state.ended is Status.CONVERGED
-        facts = {"cost": state.cost, "due": state.due, "last": state.last, "rate": state.rate, "converged": converged}
+        facts: dict[str, object] = {name: getattr(state, name) for name in FACTS}
+        facts["converged"] = state.ended is Status.CONVERGED
         parts = zip(("U", "V", "b", "best_U", "best_V", "best_b"), (*state.parts, *state.best), strict=True)
         basis = {} if state.basis is None else {"basis": state.basis}
         return facts, {**dict(parts), **(state.descent or {}), **basis, "generator": self._generator.get_state()}
@@ -322,15 +302,15 @@ class StreamSolver:
         parts, best = ((arrays[f"{of}U"], arrays[f"{of}V"], arrays[f"{of}b"]) for of in ("", "best_"))
         descent = dict(arrays) if "steps" in arrays else None
         ended = Status.CONVERGED if facts["converged"] else None
-        numbers = {name: facts[name] for name in ("cost", "due", "last", "rate")}
+        numbers = {name: facts[name] for name in FACTS}
         return Streamed(parts, best, **numbers, basis=arrays.get("basis"), descent=descent, ended=ended)
 
     def _slope(self, x: Float[Tensor, "B P"], *, like: Parts, samples: Samples, size: int) -> tuple[Tensor, Tensor]:
         """Return L and its gradient on a random batch of each part of the samples."""
         batches = samples.some(self._draw, size).shares()
         both = zip(batches, x, strict=True)
-        values_and_slopes = [TwoLayerLoss(self.problem, some).gradient(*_parts(at, like)) for some, at in both]
-        gradients = [torch.cat([slope.flatten() for slope in slopes]) for _, slopes in values_and_slopes]
+        values_and_slopes = [TwoLayerLoss(self.problem, some).gradient(*unpacked(at, like)) for some, at in both]
+        gradients = [packed(slopes) for _, slopes in values_and_slopes]
         return torch.stack([value for value, _ in values_and_slopes]), torch.stack(gradients)
 
     def _draw(self, rows: int, count: int) -> Int[Tensor, " count"]:
@@ -344,18 +324,18 @@ class StreamSolver:
         if self.problem.ridge is None:
             return parts
         V, b = TwoLayerLoss(self.problem, view.rough).best_outputs(parts[0])
-        return (*balance(parts[0], V), b) if bool(V.isfinite().all()) else parts
+        return (parts[0], V, b) if bool(V.isfinite().all()) else parts
 
     def _judged(self, parts: Parts, view: View) -> tuple[Outward, float]:
         """Return the balanced network for all directions in the data's dtype, and its full loss."""
         U, V, b = (part.to(self.problem.X) for part in parts)
-        U, V = balance(U, V)
+        U, V = balance(view.completed(U), V)
         return (view.outward(U), V, b), float(TwoLayerLoss(self.problem, view.exact).value(U, V, b))
 
     def _normal(self, rows: int, columns: int) -> Tensor:
         return torch.randn(rows, columns, generator=self._generator, dtype=torch.float32, device=self.problem.X.device)
 
 
-def _parts(x: Float[Tensor, " P"], like: Parts) -> Parts:
-    U, V, b = (part.view_as(old) for part, old in zip(x.split([old.numel() for old in like]), like, strict=True))
+def _single(network: Outward) -> Parts:
+    U, V, b = (part.float() for part in network)
     return U, V, b

@@ -38,6 +38,14 @@ class CyclePace:
         last = usable < 3.0 * wanted * self._step
         return (max(1, int(usable / self._step)), True) if last else (wanted, False)
 
+    def expect(self, closing: float) -> None:
+        """Expect that closing the next cycle takes these seconds."""
+        self._closing = closing
+
+    def fits(self, steps: int, budget: Budget) -> bool:
+        """Return True if there is time for these steps and for closing the cycle."""
+        return steps * self._step + 1.5 * self._closing < budget.remaining()
+
     def descend(self, adam: Adam, steps: int, budget: Budget, after_step: Callable[[], None] = lambda: None) -> None:
         """Take `steps` steps, or fewer when the cycle has to close; call `after_step` after each."""
         began, before = budget.seconds(), adam.steps_taken

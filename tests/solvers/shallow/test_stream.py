@@ -1,6 +1,7 @@
 """Sums over chunks of samples, on one process and on two, and the training that is built on them."""
 
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ from covopt.runtime.loop import Budget, run
 from covopt.solvers.deep import stream as deep_stream
 from covopt.solvers.deep.solver import DeepOptions
 from covopt.solvers.deep.stream import DeepStream, few_samples, suits_few_samples
-from covopt.solvers.shallow.leading import leading_directions
-from covopt.solvers.shallow.stream import StreamOptions, StreamSolver, TwoLayerLoss, suits_streaming
+from covopt.solvers.shallow.all_directions import Metric, points_of_descent
+from covopt.solvers.shallow.leading import View, leading_directions
+from covopt.solvers.shallow.stream import StreamOptions, StreamSolver, suits_streaming
+from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
 
 LOSSES = ("mse", "cross_entropy")
 FEW = StreamOptions(neurons=12, batch=16, first=1)
@@ -77,25 +80,69 @@ def test_batches_come_near_the_minimum(loss: str) -> None:
     assert evaluate(problem, outcome.state.weights()).total == pytest.approx(outcome.state.cost, rel=1e-12)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_what_is_learned_in_few_directions_is_for_all(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StreamSolver, "most_passes", 4)
-    monkeypatch.setattr(StreamSolver, "little_gain", -1.0)  # however little the first steps gain
+def in_two_directions(weighted: bool = False) -> Problem:
+    """One large input tells most of the targets, a small one the rest."""
     problem = made(300)
     weight = torch.linspace(0.5, 1.5, 300, dtype=torch.float64) if weighted else None
     X = problem.X * torch.tensor([3.0, 0.1, 0.1, 0.1, 0.1])
-    problem = replace(problem, X=X, Y=X[:, :1].abs() + X[:, 1:2], weight=weight)
+    return replace(problem, X=X, Y=X[:, :1].abs() + X[:, 1:2], weight=weight, lam=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_steps_in_few_directions_alternate_with_descents_in_all(
+    weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StreamSolver, "most_passes", 4)
+    monkeypatch.setattr(StreamSolver, "little_gain", -1.0)  # however little the first steps gain
+    problem = in_two_directions(weighted)
     solver, budget = StreamSolver(problem, replace(FEW, directions=1)), Budget(1e6)
     state, seen, costs = solver.init(budget), [], []
-    for _ in range(4):
-        seen.append((state.parts[0].shape[1], state.rate))
+    while state.openings < 2:
+        seen.append("steps" if state.due else "descent")
         state = solver.step(solver.recalled(*solver.memory(state)), budget)
         costs.append(state.cost)
         assert evaluate(problem, state.weights()).total == pytest.approx(state.cost, rel=1e-12)
-        if seen[-1][0] == 1:
+        if "descent" not in seen:
             assert torch.linalg.matrix_rank(state.best[0], rtol=1e-5) == 1
-    assert seen == [(1, solver.rate)] * 2 + [(6, solver.later_rate)] * 2
+    assert [name for name, _ in groupby(seen)] == ["steps", "descent", "steps", "descent"]
     assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < 0.5 * costs[seen.index("descent") - 1]
+
+
+def test_steps_leave_what_is_outside_of_their_directions() -> None:
+    problem = in_two_directions()
+    U, V, b = parts_of(problem)
+    basis = torch.linalg.qr(torch.randn(6, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64))[0].T
+    rest = U - (U @ basis.T) @ basis
+    view = View.of(Samples(problem.X, problem.Y, chunk=77, beta=problem.beta), basis, rest)
+    assert view.rough.Xt.shape == (300, 2 + len(U))
+    torch.testing.assert_close(view.outward(view.completed(view.inward(U))), U)
+    rough = TwoLayerLoss(problem, view.rough).value(view.inward(U).float(), V.float(), b.float())
+    penalty = problem.lam * float(rest.square().sum())  # which the steps do not see
+    exact = float(TwoLayerLoss(problem, view.exact).value(U, V, b))
+    assert float(rough) + penalty == pytest.approx(exact, rel=1e-5)
+
+
+def test_a_descent_in_all_directions_knows_their_curvature() -> None:
+    """A^-1 A^2 A^-1 = I, where X has one size outside of the basis; B^-1 B^2 B^-1 = I; and L-BFGS lowers the loss."""
+    problem = replace(made(400), lam=1e-4)
+    X = torch.linalg.qr(problem.X)[0] * 20.0 * torch.tensor([9.0, 4.0, 0.7, 0.7, 0.7])
+    problem = replace(problem, X=X - X.mean(dim=0))
+    U, V, b = parts_of(problem)
+    loss = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y))
+    second = problem.Xt.T @ problem.Xt / 400
+    metric = Metric.of(loss, loss.samples, (U, V, b), torch.linalg.eigh(second)[1].T[-2:])
+    inverse, of_outputs, of_bias = metric.times((torch.eye(6, dtype=torch.float64), torch.eye(7).double(), b))
+    size = 2e-4 + V.square().sum() / len(V) * torch.linalg.eigvalsh(second)
+    expected = torch.cat([size[:4].mean().expand(4), size[4:]])
+    torch.testing.assert_close(torch.linalg.eigvalsh(inverse).flip(0), expected.rsqrt(), rtol=1e-9, atol=0)
+    Phi = problem.activation(problem.Xt @ U.T)
+    H = 2e-4 * torch.eye(7, dtype=torch.float64) + 2.0 * Phi.T @ Phi / 400
+    torch.testing.assert_close(of_outputs @ H @ of_outputs, torch.eye(7, dtype=torch.float64), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(of_bias, b / (2e-4 + 2.0 * problem.beta**2) ** 0.5)
+    values = [float(loss.value(*parts)) for parts, _ in points_of_descent(loss, metric, (U, V, b))]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] < 0.5 * values[0]
 
 
 def test_few_directions_that_tell_nothing_are_left_out() -> None:

@@ -1,0 +1,86 @@
+"""The loss of a two-layer network over samples, by passes over chunks of them."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.cholesky import lower_gram, solve_lower
+from covopt.model.loss import Weight, mean_gradient, mean_loss
+from covopt.model.passes import Samples
+from covopt.model.problem import Problem
+from covopt.solvers.shallow.sliding import Parts
+
+
+class TwoLayerLoss:
+    """L(U, V, b) = C(F) + lam (|U|^2 + |V|^2 + |b|^2) over samples (not those of the problem), and its gradient.
+
+    Where Xt has more columns than U, one for each neuron, the others are added to Xt U^T.
+    """
+
+    def __init__(self, problem: Problem, samples: Samples) -> None:
+        self.problem, self.samples, self.count = problem, samples, samples.count()
+        # Sums in float32 hold no more than 1e30: of a larger lam the network is all but zero as well.
+        self.lam = problem.lam if samples.precision == torch.float64 else min(problem.lam, 1e30)
+
+    def outputs(self, Xt: Float[Tensor, "N _"], U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, "N m"]:
+        """Return F of these inputs."""
+        return torch.addmm(self.problem.bias(1) * b, self.problem.activation(_preactivations(Xt, U)), V)
+
+    def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
+        """Return L, by one pass forward."""
+
+        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor]:
+            F = self.outputs(Xt, U, V, b)
+            return ((len(Y) / self.count) * mean_loss(self.problem.loss, F, Y, weight),)
+
+        return self.samples.total(part)[0] + self._penalty(U, V, b)
+
+    def gradient(self, U: Tensor, V: Tensor, b: Tensor) -> tuple[Float[Tensor, ""], Parts]:
+        """Return L and its gradient in U, V and b, by one pass forward and one back."""
+        problem = self.problem
+
+        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
+            Z = _preactivations(Xt, U)
+            Phi = problem.activation(Z)
+            arguments = problem.loss, torch.addmm(problem.bias(1) * b, Phi, V), Y, weight
+            share = len(Y) / self.count
+            G = (share * mean_gradient(*arguments)).to(Phi)
+            by_U = problem.activation.pull_back(G @ V.T, Z).T @ Xt[:, : U.shape[1]]
+            return share * mean_loss(*arguments), by_U, Phi.T @ G, problem.bias(1) * G.sum(dim=0)
+
+        fit, *slopes = self.samples.total(part)
+        for slope, x in zip(slopes, (U, V, b), strict=True):
+            slope.add_(x, alpha=2.0 * self.lam)
+        return fit + self._penalty(U, V, b), (slopes[0], slopes[1], slopes[2])
+
+    def best_outputs(self, U: Tensor) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
+        """Return V and b of least L for mse, or NaN if rounding prevents it.
+
+        They are (P^T Q P + N lam I)^-1 P^T Q Y with P = [Phi, beta 1] and the diagonal matrix Q of sample weights.
+        """
+        problem = self.problem
+
+        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, Tensor]:
+            P = torch.cat(
+                [problem.activation(_preactivations(Xt, U)), Xt.new_full((len(Xt), 1), problem.bias(1))], dim=1
+            )
+            if weight is not None:
+                root = weight.sqrt()[:, None]
+                P, Y = root * P, root * Y
+            return lower_gram(P.T), P.T @ Y
+
+        gram, moments = self.samples.total(part)
+        gram.diagonal().add_(self.count * self.lam)
+        both = solve_lower(gram, moments)
+        return both[:-1], both[-1]
+
+    def _penalty(self, U: Tensor, V: Tensor, b: Tensor) -> Tensor:
+        return self.lam * (U.square().sum() + V.square().sum() + b.square().sum())
+
+
+def _preactivations(Xt: Float[Tensor, "N _"], U: Float[Tensor, "n k"]) -> Float[Tensor, "N n"]:
+    k = U.shape[1]
+    Z = Xt[:, :k] @ U.T
+    return Z if Xt.shape[1] == k else Z.add_(Xt[:, k:])
