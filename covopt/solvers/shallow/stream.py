@@ -130,9 +130,9 @@ class StreamSolver:
     turns = 6  # of a descent in all directions, after which the loss over all samples is evaluated
     few_directions = 0.25  # the part of all directions that is few enough to begin in them
     tried = 4096  # samples that tell the directions
-    trial = 2 * MEETING  # steps of training on them, which tell whether these directions are enough
+    # Steps of training on them, in few directions and in all: few are enough if they lead as low in less time.
+    trial, trial_in_all = 8 * MEETING, 4 * MEETING
     smaller = 4  # times smaller batches, which tell it as well
-    enough = 1.25  # times the loss that steps in all directions lead to, which take much longer
     judged = 1024  # samples whose loss tells how long that of all takes
     tidying = 8.0  # losses over all samples that take as long as what follows the training: fewer neurons, the result
     finishing = 2.0  # losses over all samples that take as long as the best outputs
@@ -173,20 +173,20 @@ class StreamSolver:
         some = self._all.some(self._draw, self.tried)
         every = View.of(some, None)
         few = View.of(some, leading_directions(every.rough, self._normal(d, k).to(self.problem.X)))
-        (far, there), (lowest, elsewhere) = self._trial(few.rough), self._trial(every.rough)
-        view, parts = (few, there) if not far > self.enough * lowest else (every, elsewhere)
-        U, V, b = self._finished(parts, view)
+        (cost, parts), (cost_in_all, elsewhere) = self._trial(few, self.trial), self._trial(every, self.trial_in_all)
+        view, (U, V, b) = (few, parts) if cost <= cost_in_all else (every, elsewhere)
         return view.basis, (*balance(U, V), b)
 
-    def _trial(self, samples: Samples) -> tuple[float, Parts]:
+    def _trial(self, view: View, steps: int) -> tuple[float, Parts]:
         """Return loss and network after some steps of training; the start if the loss diverges."""
+        samples = view.rough
         drawn = self._drawn(samples)
         descent = self._descent(drawn, samples, max(1, self._batch // self.smaller), self.rate)
-        for _ in range(self.trial):
+        for _ in range(steps):
             descent.iterate()
-        parts = unpacked(descent.fast[0], drawn)  # whose mean is still behind
-        loss = float(TwoLayerLoss(self.problem, samples).value(*parts))
-        return (loss, parts) if math.isfinite(loss) else (math.inf, drawn)
+        parts = self._finished(unpacked(descent.x[0], drawn), view)
+        cost = float(TwoLayerLoss(self.problem, samples).value(*parts))
+        return (cost, parts) if math.isfinite(cost) else (math.inf, drawn)
 
     def _drawn(self, samples: Samples) -> Parts:
         """Draw a balanced network whose outputs have the size of the targets."""
