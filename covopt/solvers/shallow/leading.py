@@ -29,9 +29,9 @@ class View:
     """The samples as the training sees them."""
 
     basis: Basis | None  # a basis of the directions that the steps see; None for all
-    outside: Float[Tensor, "n d"] | None  # the hidden weights outside of them, which stay as they are; None for 0
-    exact: Samples  # the samples in the dtype of the data; in these directions, if these are None
-    rough: Samples  # in these directions, chunks and batches in float32; with `outside`, its preactivations after them
+    outside: Float[Tensor, "n d"] | None  # hidden weights outside of them, which stay as they are; None for 0
+    exact: Samples  # the samples in the dtype of the data; in the directions of `basis` where `outside` is None
+    rough: Samples  # those of steps, in float32: in the directions of `basis`, then the preactivations of `outside`
 
     @staticmethod
     def of(exact: Samples, basis: Basis | None, outside: Tensor | None = None) -> View:
@@ -45,15 +45,15 @@ class View:
         return View(basis, None, exact, rough if exact.Xt.numel() > FEW_ENTRIES else rough.copied())
 
     def inward(self, U: Float[Tensor, "n _"]) -> Float[Tensor, "n _"]:
-        """Return, of the hidden weights in all directions, those of the steps."""
+        """Return the part of these hidden weights that the steps change."""
         return U if self.basis is None or self.outside is None else U @ self.basis.T.to(U)
 
     def completed(self, U: Float[Tensor, "n k"]) -> Float[Tensor, "n _"]:
-        """Return hidden weights for `exact`."""
+        """Return the hidden weights on `exact` whose part is U."""
         return U if self.basis is None or self.outside is None else U @ self.basis.to(U) + self.outside.to(U)
 
     def outward(self, U: Float[Tensor, "n _"]) -> Float[Tensor, "n d"]:
-        """Return, of hidden weights for `exact`, those for all directions."""
+        """Return hidden weights on `exact` in all directions."""
         return U if self.basis is None or self.outside is not None else U @ self.basis.to(U)
 
 

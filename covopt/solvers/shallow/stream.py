@@ -9,8 +9,9 @@ Where the inputs have many directions, the steps see the few that most of them l
 an eighth of the time on 784 inputs. When the loss falls little, they alternate with descents in all directions
 (all_directions.py). What these learn outside of the few stays as it is during the steps.
 
-Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone. Where the rows are
-spread over processes, each trains on batches of its own, and they meet every few steps (solvers/training/cycles.py).
+Steps after a descent hold one array of the size of the features (N, n); where that is large, steps that see all
+directions come in place of the descents. The data enter through `Samples.total` alone. Where the rows are spread over
+processes, each trains on batches of its own, and they meet every few steps (solvers/training/cycles.py).
 
 Source: Defazio, Yang, Mehta, Mishchenko, Khaled, Cutkosky, The road less scheduled (2024).
 """
@@ -41,6 +42,7 @@ from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
 from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
 from covopt.solvers.training.cycles import MEETING, CyclePace, ScheduleFree, up_to_meeting
 
+HELD_ENTRIES = 2**26  # in float32, up to which steps go on in few directions after a descent in all
 FACTS = ("cost", "due", "rate", "openings", "last")  # the numbers in a state
 FEWEST_BATCHES = 8  # of the samples, fewer than which are no reason for batches
 RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly
@@ -57,6 +59,11 @@ class StreamOptions:
     batch: int = 256  # samples of a step; of each part, where rows are spread
     first: int = 1  # passes over the samples before their loss is evaluated first
     directions: int = 64  # the first steps see this number of directions of the inputs, where these are few enough
+
+
+def held_entries(rows: int, options: StreamOptions) -> int:
+    """Return the number of entries of the inputs in few directions and of the preactivations from outside of them."""
+    return rows * (options.directions + options.neurons)
 
 
 def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
@@ -240,8 +247,13 @@ class StreamSolver:
             return following
         if state.openings and not state.fell(lowest, self.stall_gain):  # nor in the descent before these steps
             return replace(following, ended=Status.CONVERGED)
-        parts = _single(network if cost <= self.worse * lowest else best)
-        return replace(following, parts=parts, due=0, last=lowest, rate=self.smaller_rate * state.rate)
+        parts, rate = _single(network if cost <= self.worse * lowest else best), self.smaller_rate * state.rate
+        following = replace(following, parts=parts, due=0, last=lowest, rate=rate)
+        if held_entries(self._all.count(), self.options) <= HELD_ENTRIES:
+            return following
+        (k, d), self._view = state.basis.shape, None
+        due = max(self._steps(self.options.first), up_to_meeting(due * k / d))
+        return replace(following, basis=None, due=due, descent=None, last=math.inf)
 
     def _opened(self, state: Streamed, basis: Basis, budget: Budget) -> Streamed:
         """Descend in all directions; when that gains little, begin steps in few."""

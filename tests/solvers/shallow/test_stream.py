@@ -19,6 +19,7 @@ from covopt.runtime.loop import Budget, run
 from covopt.solvers.deep import stream as deep_stream
 from covopt.solvers.deep.solver import DeepOptions
 from covopt.solvers.deep.stream import DeepStream, few_samples, suits_few_samples
+from covopt.solvers.shallow import stream
 from covopt.solvers.shallow.all_directions import Metric, points_of_descent
 from covopt.solvers.shallow.leading import View, leading_directions
 from covopt.solvers.shallow.stream import StreamOptions, StreamSolver, suits_streaming
@@ -107,6 +108,22 @@ def test_steps_in_few_directions_alternate_with_descents_in_all(
     assert [name for name, _ in groupby(seen)] == ["steps", "descent", "steps", "descent"]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] < 0.5 * costs[seen.index("descent") - 1]
+
+
+def test_many_samples_are_trained_on_in_all_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "HELD_ENTRIES", 300 * 13 - 1)
+    monkeypatch.setattr(StreamSolver, "most_passes", 4)
+    problem = in_two_directions()
+    solver, budget = StreamSolver(problem, replace(FEW, directions=1)), Budget(1e6)
+    state, seen, costs = solver.init(budget), [], []
+    for _ in range(8):
+        seen.append(state.parts[0].shape[1])
+        state = solver.step(solver.recalled(*solver.memory(state)), budget)
+        costs.append(state.cost)
+        assert evaluate(problem, state.weights()).total == pytest.approx(state.cost, rel=1e-12)
+    assert [columns for columns, _ in groupby(seen)] == [1, 6]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < 0.5 * costs[seen.index(6) - 1]
 
 
 def test_steps_leave_what_is_outside_of_their_directions() -> None:
