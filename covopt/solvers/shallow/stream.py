@@ -137,8 +137,7 @@ class StreamSolver:
     turns = 6  # of a descent in all directions, after which the loss over all samples is evaluated
     few_directions = 0.25  # the part of all directions that is few enough to begin in them
     tried = 4096  # samples that tell the directions
-    # Steps of training on them, in few directions and in all: few are enough if they lead as low in less time. Half of
-    # the steps tell it where the outputs are the best ones.
+    # Steps of training on them, half with best outputs; few directions are enough if they lead as low in less time.
     trial, trial_in_all = 8 * MEETING, 4 * MEETING
     smaller = 4  # times smaller batches, which tell it as well
     judged = 1024  # samples whose loss tells how long that of all takes
