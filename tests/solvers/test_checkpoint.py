@@ -64,12 +64,13 @@ def test_rounds_go_on_as_without_a_break(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("directions", [1, 64])
 @pytest.mark.parametrize("steps", [1, 33, 50])
 def test_batches_go_on_unbroken(steps: int, directions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StreamSolver, "enough", np.inf)  # one direction is not, but the state has to be kept in it
     monkeypatch.setattr(StreamSolver, "most_passes", 1)
-    X, Y = data(400)
+    monkeypatch.setattr(StreamSolver, "turns", 2)  # so that a descent takes several steps of the loop
+    X = data(400)[0] * [5.0, *[0.1] * (data(400)[0].shape[1] - 1)]
+    Y = np.abs(X[:, :1]) + X[:, 1:2]
     problem = make_problem(X, Y, lam=1e-3).double()
     options = StreamOptions(neurons=12, batch=16, first=1, directions=directions)
-    budget = Budget(1e6, max_iterations=2 if directions == 64 else 3)
+    budget = Budget(1e6, max_iterations=2 if directions == 64 else 12)
     whole = run(StreamSolver(problem, options), budget)
     checkpoint, solver, taken = Checkpoint(tmp_path / "state.npz", OFTEN), StreamSolver(problem, options), []
     checkpoint.about({}, resume=False)

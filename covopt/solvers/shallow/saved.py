@@ -77,7 +77,7 @@ def keeping_training(checkpoint: Checkpoint, stage: str, solver: StreamSolver, b
     def after(state: Streamed, history: list[Progress], ended: bool) -> None:
         so_far[:] = history
         seconds = budget.seconds()
-        if ended or checkpoint.due(seconds):
+        if ended or (not solver.descending and checkpoint.due(seconds)):
             keep(state, seconds)
 
     def within(state: Callable[[], Streamed]) -> None:

@@ -127,7 +127,7 @@ class StreamSolver:
     parts = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on its own batches
     chunk, chunk_of_gpu = 1024, 4096  # rows at once: more take no less time on a CPU, and more memory
     batches_of_gpu = 2  # batches of a step on a GPU, where steps of 512 samples were measured (2026-11-gpu.md)
-    rate, smaller_rate = 0.25, 0.6  # of the steps, relative to their hidden weights; its fall by a descent
+    rate, smaller_rate = 0.25, 0.6  # of the steps, relative to their hidden weights; what each descent multiplies it by
     worse = 1.03  # times the lowest loss, up to which a descent goes on from what the steps led to
     growth = 1.7  # of the number of steps from one evaluation of the loss over all samples to the next
     first_outputs = 0.3  # size of the first outputs, relative to that of the targets
@@ -160,6 +160,11 @@ class StreamSolver:
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0
         self.within: Callable[[Callable[[], Streamed]], None] = lambda state: None
+
+    @property
+    def descending(self) -> bool:
+        """True while a descent in all directions is under way; from a saved state it would begin again."""
+        return self._path is not None
 
     def init(self, budget: Budget) -> Streamed:
         """Return a balanced random network after a few steps, or that network itself."""
