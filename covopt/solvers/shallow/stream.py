@@ -308,7 +308,7 @@ class StreamSolver:
     def memory(self, state: Streamed) -> tuple[dict[str, object], dict[str, Tensor]]:
         """Return what further steps depend on."""
         facts: dict[str, object] = {name: getattr(state, name) for name in FACTS}
-        facts["converged"] = state.ended is Status.CONVERGED
+        facts |= {"converged": state.ended is Status.CONVERGED, "judging": self.judging}
         parts = zip(("U", "V", "b", "best_U", "best_V", "best_b"), (*state.parts, *state.best), strict=True)
         basis = {} if state.basis is None else {"basis": state.basis}
         return facts, {**dict(parts), **(state.descent or {}), **basis, "generator": self._generator.get_state()}
@@ -316,6 +316,7 @@ class StreamSolver:
     def recalled(self, facts: Facts, arrays: Mapping[str, Tensor]) -> Streamed:
         """Return the state that `memory` returned."""
         self._generator.set_state(arrays["generator"])
+        self.judging, self._tidying = facts["judging"], self.tidying * facts["judging"]
         parts, best = ((arrays[f"{of}U"], arrays[f"{of}V"], arrays[f"{of}b"]) for of in ("", "best_"))
         descent = dict(arrays) if "steps" in arrays else None
         ended = Status.CONVERGED if facts["converged"] else None
