@@ -148,7 +148,7 @@ def _batches(rank: int, processes: int, path: Path) -> None:
         state, seen = solver.init(budget), []
         for _ in range(4):
             state = solver.step(state, budget)
-            seen.append((state.due > 0, state.openings))
+            seen.append((state.due > 0, state.descents))
         torch.save({"seen": seen, "cost": state.cost, "weights": state.weights()}, path / f"{rank}.pt")
 
 

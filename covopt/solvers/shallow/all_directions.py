@@ -1,13 +1,12 @@
 """A descent of a two-layer network in all directions of its inputs, after training in the few leading ones.
 
-In the variables U A, B V and a b, L-BFGS needs few passes over the samples where random batches need many: with
+L-BFGS minimises L(U, V, b) (two_layer_loss.py) in the variables U A, B V and a b, with
 
-    A^2 = 2 lam I + (c / 2) |v|^2 (1/N) sum_i x_i x_i^T,  B^2 = 2 lam I + c (1/N) Phi^T Phi,  a^2 = 2 lam + c beta^2
+    A^2 = 2 lam I + (c / 2) |v|^2 (1/N) sum_i x_i x_i^T,  B^2 = 2 lam I + c (1/N) Phi^T Phi,  a^2 = 2 lam + c beta^2.
 
-the blocks of the Hessian of L(U, V, b) (two_layer_loss.py) are near identity matrices. Here |v|^2 and c, the second
-derivative of the loss, are means over neurons and over outputs, and half of the samples stand for those at which a
-neuron is active. Outside of the leading directions, A is taken as a multiple of I, with the mean square of the inputs:
-there most of it is the penalty.
+In these variables the diagonal blocks of the Hessian are near identity matrices, so L-BFGS needs few passes over the
+samples. |v|^2 is the mean over neurons, c the mean second derivative of the loss; c / 2 says that a neuron is active at
+half of the samples. Outside of the leading directions, A is a multiple of I, from the mean square of the inputs there.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
 
 FEWEST = 3  # iterations of L-BFGS, before which it does not end
-LITTLE_GAIN = 0.3  # it ends when an iteration gains less than this part of their mean (2026-11-many-samples.md)
+LITTLE_GAIN = 0.3  # it ends when an iteration gains less than this part of the mean one (2026-11-many-samples.md)
 
 
 @dataclass(frozen=True)
@@ -38,22 +37,21 @@ class Metric:
     basis: Basis  # Q, the leading directions
     beyond: float  # the factor outside of them
     within: Float[Tensor, "k d"]  # (Q A^-1 Q^T - beyond I) Q
-    of_outputs: Float[Tensor, "n n"]
-    of_bias: float
+    of_outputs: Float[Tensor, "n n"]  # B^-1
+    of_bias: float  # 1 / a
 
     @staticmethod
     def of(loss: TwoLayerLoss, some: Samples, network: Parts, basis: Basis) -> Metric:
         """Return the metric at a network, by some of the samples."""
-        problem, few = loss.problem, TwoLayerLoss(loss.problem, some)
-        U, V, _ = network
-        k, d = basis.shape
+        problem, count, (k, d) = loss.problem, some.count(), basis.shape
+        U, V, b = network
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
             Z, Phi = Xt @ basis.T, problem.activation(Xt @ U.T)
-            curvatures = problem.loss.curvatures(few.outputs(Xt, *network), Y).mean(dim=1)
-            return Z.T @ Z, Xt.square().sum(), Phi.T @ Phi, curvatures.sum()
+            F = torch.addmm(problem.bias(1) * b, Phi, V)
+            return Z.T @ Z, Xt.square().sum(), Phi.T @ Phi, problem.loss.curvatures(F, Y).mean(dim=1).sum()
 
-        gram, squares, features, curvature = (total.double() / few.count for total in some.total(part))
+        gram, squares, features, curvature = (total.double() / count for total in some.total(part))
         c, size = float(curvature), float(curvature) * float(V.square().sum()) / (2.0 * len(V))
         least = 2.0 * loss.lam
         beyond = (least + size * max(0.0, float(squares - gram.trace())) / max(1, d - k)) ** -0.5
@@ -69,7 +67,7 @@ class Metric:
 
 
 def points_of_descent(loss: TwoLayerLoss, metric: Metric, network: Parts) -> Iterator[tuple[Parts, bool]]:
-    """Yield the network, and after each iteration of L-BFGS, with True for the last one, which gained little."""
+    """Yield the network at the start and after each iteration of L-BFGS, and True if that iteration gained little."""
     lowest = before = first = math.inf
 
     def at(x: Float[Tensor, " p"]) -> Parts:

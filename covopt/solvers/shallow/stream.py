@@ -42,8 +42,8 @@ from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
 from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
 from covopt.solvers.training.cycles import MEETING, CyclePace, ScheduleFree, up_to_meeting
 
-HELD_ENTRIES = 2**26  # in float32, up to which steps go on in few directions after a descent in all
-FACTS = ("cost", "due", "rate", "openings", "last")  # the numbers in a state
+HELD_ENTRIES = 2**26  # the most that steps after a descent hold: the inputs in few directions, and preactivations
+FACTS = ("cost", "due", "rate", "descents", "last")  # the numbers in a state
 FEWEST_BATCHES = 8  # of the samples, fewer than which are no reason for batches
 RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly
 
@@ -59,11 +59,6 @@ class StreamOptions:
     batch: int = 256  # samples of a step; of each part, where rows are spread
     first: int = 1  # passes over the samples before their loss is evaluated first
     directions: int = 64  # the first steps see this number of directions of the inputs, where these are few enough
-
-
-def held_entries(rows: int, options: StreamOptions) -> int:
-    """Return the number of entries of the inputs in few directions and of the preactivations from outside of them."""
-    return rows * (options.directions + options.neurons)
 
 
 def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
@@ -103,7 +98,7 @@ class Streamed:
     due: int  # the steps after which the loss over all samples is evaluated next; 0 where a descent comes next
     rate: float  # of the steps, relative to the root mean square of their hidden weights
     basis: Basis | None = None  # a basis of the directions that the steps see (k, d); None for all
-    openings: int = 0  # the descents in all directions so far
+    descents: int = 0  # the descents in all directions so far
     descent: Mapping[str, Tensor] | None = None  # the memory of `ScheduleFree`; None before its first step
     last: float = math.inf  # the loss that the next one is compared with
     ended: Status | None = None  # why no other step is to follow; None while one is
@@ -127,13 +122,13 @@ class StreamSolver:
     parts = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on its own batches
     chunk, chunk_of_gpu = 1024, 4096  # rows at once: more take no less time on a CPU, and more memory
     batches_of_gpu = 2  # batches of a step on a GPU, where steps of 512 samples were measured (2026-11-gpu.md)
-    rate, smaller_rate = 0.25, 0.6  # of the steps, relative to their hidden weights; what each descent multiplies it by
-    worse = 1.03  # times the lowest loss, up to which a descent goes on from what the steps led to
+    rate, smaller_rate = 0.25, 0.6  # the first rate of the steps, as in `Streamed`; its factor at each descent
+    worse = 1.03  # a descent starts from the last network of the steps, unless that costs more than this times the best
     growth = 1.7  # of the number of steps from one evaluation of the loss over all samples to the next
     first_outputs = 0.3  # size of the first outputs, relative to that of the targets
     stall_gain = 5e-4  # the training ends when the loss falls by less than this from one evaluation to the next
     little_gain, most_passes = 3e-2, 32  # in few directions they end when the loss falls by less, or after these passes
-    passes_after = 8  # over the samples, after the first descent in all directions; twice as many after each other one
+    passes_after = 8  # the passes of the steps after the first descent; their number doubles with each later descent
     turns = 6  # of a descent in all directions, after which the loss over all samples is evaluated
     few_directions = 0.25  # the part of all directions that is few enough to begin in them
     tried = 4096  # samples that tell the directions
@@ -147,10 +142,7 @@ class StreamSolver:
     class_neurons, neurons_of_each = 150, 15
 
     def __init__(self, problem: Problem, options: StreamOptions | None = None, seed: int = 0) -> None:
-        self.problem, self.options = problem, options or StreamOptions()
-        if isinstance(problem.loss, Likelihood):
-            most = max(self.class_neurons, self.neurons_of_each * problem.Y.shape[1])
-            self.options = replace(self.options, neurons=min(self.options.neurons, most))
+        self.problem, self.options = problem, self.suited(options or StreamOptions(), problem)
         spread = problem.spread.in_parts(max(self.parts, problem.spread.processes))
         chunk = self.chunk_of_gpu if problem.X.is_cuda else self.chunk
         self._all = Samples(problem.X, problem.Y, problem.weight, chunk, spread, problem.beta)
@@ -160,6 +152,21 @@ class StreamSolver:
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0
         self.within: Callable[[Callable[[], Streamed]], None] = lambda state: None
+
+    @classmethod
+    def suited(cls, options: StreamOptions, problem: Problem) -> StreamOptions:
+        """Return the options with fewer neurons where the loss is one of classes."""
+        if not isinstance(problem.loss, Likelihood):
+            return options
+        most = max(cls.class_neurons, cls.neurons_of_each * problem.Y.shape[1])
+        return replace(options, neurons=min(options.neurons, most))
+
+    @classmethod
+    def held(cls, options: StreamOptions, problem: Problem) -> int:
+        """Return the entries of a sample that steps after a descent hold in float32; 0 if there are no such steps."""
+        entries = options.directions + options.neurons
+        few = options.directions <= cls.few_directions * (problem.X.shape[1] + 1)
+        return entries if few and problem.samples * entries <= HELD_ENTRIES else 0
 
     @property
     def descending(self) -> bool:
@@ -223,7 +230,7 @@ class StreamSolver:
         """Train until the loss over all samples is due, or until the time is over, and evaluate it."""
         budget = replace(budget, time_limit=budget.time_limit - self._tidying)
         if state.basis is not None and not state.due:
-            return self._opened(state, state.basis.float(), budget)
+            return self._descended(state, state.basis.float(), budget)
         view = self._seen(state)
         parts = view.inward(state.parts[0]), *state.parts[1:]
         descent = self._descent(parts, view.rough, self._batch, state.rate)
@@ -248,19 +255,19 @@ class StreamSolver:
             return replace(following, ended=Status.TIME_LIMIT)
         if state.basis is None:
             return following if state.fell(cost, self.stall_gain) else replace(following, ended=Status.CONVERGED)
-        if not state.openings and state.fell(cost, self.little_gain) and due <= self._steps(self.most_passes):
+        if not state.descents and state.fell(cost, self.little_gain) and due <= self._steps(self.most_passes):
             return following
-        if state.openings and not state.fell(lowest, self.stall_gain):  # nor in the descent before these steps
+        if state.descents and not state.fell(lowest, self.stall_gain):  # nor in the descent before these steps
             return replace(following, ended=Status.CONVERGED)
         parts, rate = _single(network if cost <= self.worse * lowest else best), self.smaller_rate * state.rate
         following = replace(following, parts=parts, due=0, last=lowest, rate=rate)
-        if held_entries(self._all.count(), self.options) <= HELD_ENTRIES:
+        if self.held(self.options, self.problem):
             return following
         (k, d), self._view = state.basis.shape, None
         due = max(self._steps(self.options.first), up_to_meeting(due * k / d))
         return replace(following, basis=None, due=due, descent=None, last=math.inf)
 
-    def _opened(self, state: Streamed, basis: Basis, budget: Budget) -> Streamed:
+    def _descended(self, state: Streamed, basis: Basis, budget: Budget) -> Streamed:
         """Descend in all directions; when that gains little, begin steps in few."""
         self._view = None  # whose memory the descent needs
         view, stop, network = View.of(self._all, None), budget.pace(), state.parts
@@ -279,19 +286,19 @@ class StreamSolver:
         best, lowest = (reached, cost) if cost < state.cost else (state.best, state.cost)
         parts = _single(reached if cost <= self.worse * lowest else best)
         following = replace(state, parts=parts, best=best, cost=lowest)
-        due = self._steps(min(self.passes_after * 2.0**state.openings, self.most_passes))
+        due = self._steps(min(self.passes_after * 2.0**state.descents, self.most_passes))
         self._pace.expect(closing=(1.0 + self.finishing) * self.judging)
         if budget.spent():
             return replace(following, ended=Status.TIME_LIMIT)
         if not done or not self._pace.fits(due, budget):
             return following
-        return replace(following, due=due, descent=None, openings=state.openings + 1)
+        return replace(following, due=due, descent=None, descents=state.descents + 1)
 
     def _seen(self, state: Streamed) -> View:
         """Return the samples as these steps see them; only the last view is held in memory."""
         if self._view is None or self._view.basis is not state.basis:
             self._view, outside = None, None  # before the next one is made
-            if state.basis is not None and state.openings:
+            if state.basis is not None and state.descents:
                 U, basis = state.parts[0], state.basis.float()
                 outside = U - (U @ basis.T) @ basis
             self._view = View.of(self._all, state.basis, outside)

@@ -1,4 +1,4 @@
-"""The loss of a two-layer network over samples, by passes over chunks of them."""
+"""The loss of a two-layer network over samples, evaluated chunk by chunk."""
 
 from __future__ import annotations
 
@@ -24,15 +24,11 @@ class TwoLayerLoss:
         # Sums in float32 hold no more than 1e30: of a larger lam the network is all but zero as well.
         self.lam = problem.lam if samples.precision == torch.float64 else min(problem.lam, 1e30)
 
-    def outputs(self, Xt: Float[Tensor, "N _"], U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, "N m"]:
-        """Return F of these inputs."""
-        return torch.addmm(self.problem.bias(1) * b, self.problem.activation(_preactivations(Xt, U)), V)
-
     def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
         """Return L, by one pass forward."""
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor]:
-            F = self.outputs(Xt, U, V, b)
+            F = torch.addmm(self.problem.bias(1) * b, self.problem.activation(_preactivations(Xt, U)), V)
             return ((len(Y) / self.count) * mean_loss(self.problem.loss, F, Y, weight),)
 
         return self.samples.total(part)[0] + self._penalty(U, V, b)

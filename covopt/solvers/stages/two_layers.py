@@ -22,12 +22,10 @@ from covopt.solvers.shallow.solver import EFFORTS, ShallowSolver
 from covopt.solvers.shallow.starts import first_neurons
 from covopt.solvers.shallow.stream import (
     FEWEST_BATCHES,
-    HELD_ENTRIES,
     Streamed,
     StreamOptions,
     StreamSolver,
     descent_is_long,
-    held_entries,
     products_are_long,
 )
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, bound_from_data, in_units, size_in_units
@@ -46,11 +44,10 @@ class MiniBatches(Stage):
         """Return the need of what is held in float32, if it is, and of the features of some rows."""
         N, d = problem.X.shape
         rows = 2048  # of which the features of a network that was trained on batches are held
-        chunks = 8 * DOUBLE * min(N, rows) * self.training.neurons
+        training = StreamSolver.suited(self.training, problem)
+        chunks = 8 * DOUBLE * min(N, rows) * training.neurons
         copied = N * (d + 1) if N * d <= FEW_ENTRIES else 0
-        held = held_entries(N, self.training)
-        held = held if self.training.directions <= StreamSolver.few_directions * (d + 1) and held <= HELD_ENTRIES else 0
-        arrays = SINGLE * max(copied, held) + 10 * DOUBLE * problem.Y.numel()
+        arrays = SINGLE * max(copied, N * StreamSolver.held(training, problem)) + 10 * DOUBLE * problem.Y.numel()
         return {"batches": size_in_units(problem) + arrays + chunks}
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:

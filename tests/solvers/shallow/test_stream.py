@@ -98,7 +98,7 @@ def test_steps_in_few_directions_alternate_with_descents_in_all(
     problem = in_two_directions(weighted)
     solver, budget = StreamSolver(problem, replace(FEW, directions=1)), Budget(1e6)
     state, seen, costs = solver.init(budget), [], []
-    while state.openings < 2:
+    while state.descents < 2:
         seen.append("steps" if state.due else "descent")
         state = solver.step(solver.recalled(*solver.memory(state)), budget)
         costs.append(state.cost)
