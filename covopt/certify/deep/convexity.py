@@ -21,11 +21,11 @@ maximum over s is that of a parabola. So the table `Growth` is above T between i
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -40,10 +40,7 @@ from covopt.runtime.errors import ProblemError
 from covopt.runtime.lazy import lazy
 from covopt.runtime.loop import Certificate, Stop
 
-if TYPE_CHECKING:
-    import cvxpy as cp
-else:
-    cp = lazy("cvxpy")
+clarabel: Any = lazy("clarabel")
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,6 @@ class Convexity(DeepProof):
     kind: ClassVar[Certificate] = Certificate.CONVEXITY
     effort: ClassVar[int] = 2
     missing: ClassVar[str] = "The stored multipliers are missing or do not fit the data; certify the run again."
-
     losses: ClassVar[tuple[type, ...]] = PARABOLAS
 
     @classmethod
@@ -144,16 +140,19 @@ def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float
     active = neurons[:, neurons.norm(dim=0) > 0]
     if not active.numel():
         return None
-    Lambda = cp.Variable(Y.shape, nonneg=True)
-    constraints = [cp.norm(active.numpy().T @ Lambda, axis=1) <= 1.0, Lambda <= 1e4]
-    problem = cp.Problem(cp.Maximize(cp.sum(cp.multiply((Y * signs).numpy(), Lambda))), constraints)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an inaccurate solution only proves less
-            problem.solve(solver="CLARABEL")
-    except cp.SolverError:
-        return None
-    return None if Lambda.value is None else torch.from_numpy(np.maximum(Lambda.value, 0.0)) * signs
+    (N, m), count = Y.shape, active.shape[1]
+    # Variables: Lambda row by row, without its signs. For each neuron a cone |Lambda^T s_k| <= 1; then the box.
+    under_one = np.vstack([np.zeros(m), np.eye(m)])
+    one = scipy.sparse.eye_array(N * m)
+    rows = scipy.sparse.vstack([-scipy.sparse.kron(active.numpy().T, under_one), -one, one], format="csc")
+    offsets = np.concatenate([np.tile(np.eye(m + 1)[0], count), np.zeros(N * m), np.full(N * m, 1e4)])
+    cones = [*[clarabel.SecondOrderConeT(m + 1)] * count, clarabel.NonnegativeConeT(2 * N * m)]
+    settings = clarabel.DefaultSettings()
+    settings.verbose, settings.max_threads = False, 1
+    no_square = scipy.sparse.csc_array((N * m, N * m))
+    solver = clarabel.DefaultSolver(no_square, -(Y * signs).numpy().ravel(), rows, offsets, cones, settings)
+    best = torch.tensor(solver.solve().x, dtype=Y.dtype).reshape(N, m)  # an inaccurate one only proves less
+    return best.clamp_min(0.0) * signs if bool(torch.isfinite(best).all()) else None
 
 
 @dataclass(frozen=True)

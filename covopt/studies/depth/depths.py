@@ -36,7 +36,8 @@ from covopt.studies.depth.depth_families import FamilySearch
 from covopt.studies.depth.depth_search import DepthSearch
 
 # Shares of the time at which these end: the search; the solves of up to four layers; the families; the deeper solves.
-# Without deeper solves the families end at the last share, and the shallow solves at that of the families.
+# Without deeper solves the families end at the last share, and the shallow solves at that of the families. Without
+# families the shallow solves end where the families would.
 SEARCHING, SHALLOW, BUILT, FAMILIES = 0.92, 0.2, 0.5, 0.7
 # Default ranks of families, in addition to those that the solutions of two and three layers show.
 RANKS, SHOWING = (1, 2, 3), 2
@@ -101,7 +102,7 @@ def depth(
         search.families[family.rank] = {d: m for d, m in family.members.items() if d in problems}
     shallow = [L for L in chosen if L <= ENDS] or chosen[:1]
     first_part, last_part = (SHALLOW, BUILT) if len(shallow) < len(chosen) else (BUILT, FAMILIES)
-    search.run(shallow, first_part, _weights(init, problems))
+    search.run(shallow, last_part if chosen_ranks == [] else first_part, _weights(init, problems))
     wanted = _shown_ranks(search.best) if chosen_ranks is None else chosen_ranks
     families = FamilySearch(search, effort["seed"])
     families.begin(wanted)

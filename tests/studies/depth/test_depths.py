@@ -47,7 +47,7 @@ def closed(s: np.ndarray, L: int) -> float:
 @pytest.mark.parametrize("name", ["identity-2", "identity-scalar-5", "absolute-value", "constant-5"])
 def test_closed_forms_at_every_depth(name: str) -> None:
     X, Y, options = asked(name)
-    for point in covopt.depth(X, Y, depths=[2, 3, 4, 6], ranks=[], time_limit=1.5, **options).curve:
+    for point in covopt.depth(X, Y, depths=[2, 3, 4, 6], ranks=[], time_limit=4, **options).curve:
         exact = CASES[name]["exact"][str(point.depth)]
         assert point.cost == pytest.approx(exact, rel=1e-4)
         assert point.result.lower <= exact * (1 + 1e-9)
