@@ -34,7 +34,7 @@ class Samples:
     chunk: int = 4096  # rows taken at once
     spread: Alone = ALONE  # the processes that hold the rows
     beta: float | None = None  # the bias column of each chunk; None where Xt has it
-    dtype: torch.dtype | None = None  # that of each chunk; None: that of Xt
+    dtype: torch.dtype | None = None  # that of each chunk, float32 at least for Y and weights; None: that of Xt
 
     @property
     def precision(self) -> torch.dtype:
@@ -68,8 +68,9 @@ class Samples:
     def _given(self, inputs: Tensor, targets: Tensor, weight: Weight) -> tuple[Tensor, Tensor, Weight]:
         """Return these rows with their bias column, in the dtype of chunks."""
         if self.dtype is not None:
-            inputs, targets = inputs.to(self.dtype), targets.to(self.dtype)
-            weight = None if weight is None else weight.to(self.dtype)
+            dtype = torch.promote_types(self.dtype, torch.float32)
+            inputs, targets = inputs.to(self.dtype), targets.to(dtype)
+            weight = None if weight is None else weight.to(dtype)
         return inputs if self.beta is None else with_bias(inputs, self.beta), targets, weight
 
     def shares(self) -> list[Samples]:

@@ -7,6 +7,9 @@ L-BFGS minimises L(U, V, b) (two_layer_loss.py) in the variables U A, B V and a 
 In these variables the diagonal blocks of the Hessian are near identity matrices, so L-BFGS needs few passes over the
 samples. |v|^2 is the mean over neurons, c the mean second derivative of the loss; c / 2 says that a neuron is active at
 half of the samples. Outside of the leading directions, A is a multiple of I, from the mean square of the inputs there.
+
+Nine tenths of the time are products with the inputs. A CPU that multiplies numbers in bfloat16 takes half of the time
+for them, and descents end as low (2026-11-many-samples.md).
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from torch import Tensor
 
 from covopt.linalg.lbfgs import lbfgs
 from covopt.model.loss import Weight
-from covopt.model.passes import Samples
 from covopt.solvers.shallow.leading import Basis
 from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
@@ -41,9 +43,9 @@ class Metric:
     of_bias: float  # 1 / a
 
     @staticmethod
-    def of(loss: TwoLayerLoss, some: Samples, network: Parts, basis: Basis) -> Metric:
-        """Return the metric at a network, by some of the samples."""
-        problem, count, (k, d) = loss.problem, some.count(), basis.shape
+    def of(loss: TwoLayerLoss, network: Parts, basis: Basis) -> Metric:
+        """Return the metric at a network, by the loss on some of the samples."""
+        problem, samples, (k, d) = loss.problem, loss.samples, basis.shape
         U, V, b = network
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
@@ -51,7 +53,7 @@ class Metric:
             F = torch.addmm(problem.bias(1) * b, Phi, V)
             return Z.T @ Z, Xt.square().sum(), Phi.T @ Phi, problem.loss.curvatures(F, Y).mean(dim=1).sum()
 
-        gram, squares, features, curvature = (total.double() / count for total in some.total(part))
+        gram, squares, features, curvature = (total.double() / loss.count for total in samples.total(part))
         c, size = float(curvature), float(curvature) * float(V.square().sum()) / (2.0 * len(V))
         least = 2.0 * loss.lam
         beyond = (least + size * max(0.0, float(squares - gram.trace())) / max(1, d - k)) ** -0.5

@@ -34,10 +34,10 @@ class View:
     rough: Samples  # those of steps, in float32: in the directions of `basis`, then the preactivations of `outside`
 
     @staticmethod
-    def of(exact: Samples, basis: Basis | None, outside: Tensor | None = None) -> View:
-        """Return these samples in the directions of `basis`."""
+    def of(exact: Samples, basis: Basis | None, outside: Tensor | None = None, held: torch.dtype | None = None) -> View:
+        """Return these samples in the directions of `basis`; with `outside`, they are held in the dtype `held`."""
         if basis is not None and outside is not None:
-            carried = _carried(exact, torch.cat([basis.to(outside), outside]))
+            carried = _carried(exact, torch.cat([basis.to(outside), outside]), held)
             return View(basis, outside, exact, replace(carried, dtype=torch.float32))
         if basis is not None:
             exact = _carried(exact, basis.to(exact.Xt))
@@ -57,14 +57,14 @@ class View:
         return U if self.basis is None or self.outside is not None else U @ self.basis.to(U)
 
 
-def _carried(samples: Samples, directions: Float[Tensor, "k d"]) -> Samples:
-    """Return the samples in these directions, in their dtype."""
+def _carried(samples: Samples, directions: Float[Tensor, "k d"], dtype: torch.dtype | None = None) -> Samples:
+    """Return the samples in these directions, in this dtype; None: that of the directions."""
 
     def part(X: Tensor) -> Tensor:
-        Z = directions.new_empty(len(X), len(directions))
+        Z = directions.new_empty(len(X), len(directions), dtype=dtype)
         for chunk, out in zip(X.split(samples.chunk), Z.split(samples.chunk), strict=True):
             chunk = chunk if samples.beta is None else with_bias(chunk, samples.beta)
-            torch.mm(chunk.to(directions), directions.T, out=out)
+            out.copy_(chunk.to(directions) @ directions.T)
         return Z
 
     return replace(samples, Xt=samples.spread.mapped(part, samples.Xt), beta=None)

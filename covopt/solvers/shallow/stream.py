@@ -39,7 +39,7 @@ from covopt.solvers.shallow.leading import Basis, View, leading_directions
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
-from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
+from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss, multiplies_halves
 from covopt.solvers.training.cycles import MEETING, CyclePace, ScheduleFree, up_to_meeting
 
 HELD_ENTRIES = 2**26  # the most that steps after a descent hold: the inputs in few directions, and preactivations
@@ -136,7 +136,7 @@ class StreamSolver:
     trial, trial_in_all = 8 * MEETING, 4 * MEETING
     smaller = 4  # times smaller batches, which tell it as well
     judged = 1024  # samples whose loss tells how long that of all takes
-    tidying = 8.0  # losses over all samples that take as long as what follows the training: fewer neurons, the result
+    tidying = 5.0  # losses over all samples that take as long as what follows the training: fewer neurons, the result
     finishing = 2.0  # losses over all samples that take as long as the best outputs
     # With classes, minima have fewer neurons (docs/notes/2026-11-many-samples.md): at least so many, so many for each.
     class_neurons, neurons_of_each = 150, 15
@@ -272,8 +272,10 @@ class StreamSolver:
         self._view = None  # whose memory the descent needs
         view, stop, network = View.of(self._all, None), budget.pace(), state.parts
         if self._path is None:
-            loss = TwoLayerLoss(self.problem, view.rough)
-            metric = Metric.of(loss, view.rough.some(self._draw, self.tried), network, basis)
+            some = TwoLayerLoss(self.problem, view.rough.some(self._draw, self.tried))
+            metric = Metric.of(some, network, basis)
+            dtype = some.precision(*network) if multiplies_halves(self.problem.X.device) else torch.float32
+            loss = TwoLayerLoss(self.problem, replace(view.rough, dtype=dtype))
             self._path = points_of_descent(loss, metric, network)
         for turn, point in enumerate(self._path):
             network, done = point
@@ -297,11 +299,13 @@ class StreamSolver:
     def _seen(self, state: Streamed) -> View:
         """Return the samples as these steps see them; only the last view is held in memory."""
         if self._view is None or self._view.basis is not state.basis:
-            self._view, outside = None, None  # before the next one is made
+            self._view, outside, held = None, None, torch.float32  # before the next one is made
             if state.basis is not None and state.descents:
                 U, basis = state.parts[0], state.basis.float()
                 outside = U - (U @ basis.T) @ basis
-            self._view = View.of(self._all, state.basis, outside)
+                some = TwoLayerLoss(self.problem, self._all.some(self._first, self.tried))
+                held = some.precision(*state.parts)
+            self._view = View.of(self._all, state.basis, outside, held)
         return self._view
 
     def finished(self, state: Streamed) -> Status | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -16,8 +18,13 @@ from covopt.solvers.shallow.sliding import Parts
 class TwoLayerLoss:
     """L(U, V, b) = C(F) + lam (|U|^2 + |V|^2 + |b|^2) over samples (not those of the problem), and its gradient.
 
-    Where Xt has more columns than U, one for each neuron, the others are added to Xt U^T.
+    Where Xt has more columns than U, one for each neuron, the others are added to Xt U^T. Products with Xt are taken in
+    its precision, all else in that of the weights.
     """
+
+    rounding = (
+        1e-3  # a change of the loss, relative, that is little; it is 1e-5 to 2e-4 where inputs have no large mean
+    )
 
     def __init__(self, problem: Problem, samples: Samples) -> None:
         self.problem, self.samples, self.count = problem, samples, samples.count()
@@ -43,13 +50,22 @@ class TwoLayerLoss:
             arguments = problem.loss, torch.addmm(problem.bias(1) * b, Phi, V), Y, weight
             share = len(Y) / self.count
             G = (share * mean_gradient(*arguments)).to(Phi)
-            by_U = problem.activation.pull_back(G @ V.T, Z).T @ Xt[:, : U.shape[1]]
+            by_Z = problem.activation.pull_back(G @ V.T, Z)
+            by_U = (by_Z.to(Xt).T @ Xt[:, : U.shape[1]]).to(U)
             return share * mean_loss(*arguments), by_U, Phi.T @ G, problem.bias(1) * G.sum(dim=0)
 
         fit, *slopes = self.samples.total(part)
         for slope, x in zip(slopes, (U, V, b), strict=True):
             slope.add_(x, alpha=2.0 * self.lam)
         return fit + self._penalty(U, V, b), (slopes[0], slopes[1], slopes[2])
+
+    def precision(self, U: Tensor, V: Tensor, b: Tensor) -> torch.dtype:
+        """Return bfloat16 if inputs in it change the loss of this network by little, else float32."""
+        single, half = (
+            float(TwoLayerLoss(self.problem, replace(self.samples, dtype=dtype)).value(U, V, b))
+            for dtype in (torch.float32, torch.bfloat16)
+        )
+        return torch.bfloat16 if abs(half - single) <= self.rounding * single else torch.float32
 
     def best_outputs(self, U: Tensor) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
         """Return V and b of least L for mse, or NaN if rounding prevents it.
@@ -76,7 +92,12 @@ class TwoLayerLoss:
         return self.lam * (U.square().sum() + V.square().sum() + b.square().sum())
 
 
+def multiplies_halves(device: torch.device) -> bool:
+    """Return True if this is a CPU with instructions for bfloat16, which multiply twice as fast as those of float32."""
+    return device.type == "cpu" and bool(getattr(torch.cpu, "get_capabilities", dict)().get("avx512_bf16"))
+
+
 def _preactivations(Xt: Float[Tensor, "N _"], U: Float[Tensor, "n k"]) -> Float[Tensor, "N n"]:
     k = U.shape[1]
-    Z = Xt[:, :k] @ U.T
+    Z = (Xt[:, :k] @ U.T.to(Xt)).to(U)
     return Z if Xt.shape[1] == k else Z.add_(Xt[:, k:])

@@ -57,7 +57,8 @@ class MiniBatches(Stage):
         outcome, proof, judging = self._trained(units.problem, scaled, problem)
         # To find which neurons are not needed takes as long as about four losses over all samples.
         weights = reduced_on_few(units.problem, outcome.state.weights(), lambda: budget.remaining() < 4.0 * judging)
-        late = products_are_long(problem, max(budget.remaining(), 0.01 * budget.time_limit))
+        # After a linear network come two more losses: its own and that of the result.
+        late = products_are_long(problem, max(budget.remaining() - 2.0 * judging, 0.01 * budget.time_limit))
         if proof is None and late:
             proof = Unproved(0.0)
         weights, cost = units.outward(weights), units.cost * outcome.state.cost

@@ -148,7 +148,7 @@ def test_a_descent_in_all_directions_knows_their_curvature() -> None:
     U, V, b = parts_of(problem)
     loss = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y))
     second = problem.Xt.T @ problem.Xt / 400
-    metric = Metric.of(loss, loss.samples, (U, V, b), torch.linalg.eigh(second)[1].T[-2:])
+    metric = Metric.of(loss, (U, V, b), torch.linalg.eigh(second)[1].T[-2:])
     inverse, of_outputs, of_bias = metric.times((torch.eye(6, dtype=torch.float64), torch.eye(7).double(), b))
     size = 2e-4 + V.square().sum() / len(V) * torch.linalg.eigvalsh(second)
     expected = torch.cat([size[:4].mean().expand(4), size[4:]])
@@ -160,6 +160,19 @@ def test_a_descent_in_all_directions_knows_their_curvature() -> None:
     values = [float(loss.value(*parts)) for parts, _ in points_of_descent(loss, metric, (U, V, b))]
     assert values == sorted(values, reverse=True)
     assert values[-1] < 0.5 * values[0]
+
+
+def test_inputs_are_rounded_only_where_that_changes_little() -> None:
+    X = torch.randn(2000, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    problem = make_problem(X, X[:, :2].abs(), lam=1e-3)
+    U, V, b = parts_of(problem, neurons=100)
+    U[:, :-1] -= U[:, :-1].mean(dim=1, keepdim=True)  # so that no output depends on the mean of a sample's inputs
+    plain, moved = (TwoLayerLoss(problem, Samples(X + mean, problem.Y, beta=1.0)) for mean in (0.0, 100.0))
+    assert plain.precision(U, V, b) == torch.bfloat16
+    assert moved.precision(U, V, b) == torch.float32
+    rounded = TwoLayerLoss(problem, replace(plain.samples, dtype=torch.bfloat16))
+    for slope, close in zip(plain.gradient(U, V, b)[1], rounded.gradient(U, V, b)[1], strict=True):
+        assert 0.0 < float((slope - close).norm()) < 1e-2 * float(slope.norm())
 
 
 def test_few_directions_that_tell_nothing_are_left_out() -> None:
