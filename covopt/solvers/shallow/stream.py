@@ -303,7 +303,7 @@ class StreamSolver:
             if state.basis is not None and state.descents:
                 U, basis = state.parts[0], state.basis.float()
                 outside = U - (U @ basis.T) @ basis
-                some = TwoLayerLoss(self.problem, self._all.some(self._first, self.tried))
+                some = TwoLayerLoss(self.problem, self._all.some(self._first, self.judged))
                 held = some.precision(*state.parts)
             self._view = View.of(self._all, state.basis, outside, held)
         return self._view
