@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from covopt.linalg.narrow import times_narrow
 from covopt.linalg.psd import RANK_RULE, RankRule, thin
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Stop
@@ -37,7 +38,7 @@ def mixture_outputs(
     Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], bias: Float[Tensor, " m"], beta: float
 ) -> Float[Tensor, "N m"]:
     """Return F = Phi V + beta 1 b^T."""
-    return torch.addmm(beta * bias, Phi, outputs)
+    return times_narrow(Phi, outputs) + beta * bias
 
 
 class Datafit(ABC):

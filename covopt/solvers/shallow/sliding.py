@@ -39,6 +39,7 @@ from torch import Tensor
 
 from covopt.linalg.cholesky import lower_gram, solve_lower
 from covopt.linalg.lbfgs import DescentOptions, lbfgs
+from covopt.linalg.narrow import times_narrow
 from covopt.model.activation import Activation, Smoothed
 from covopt.model.loss import Weight
 from covopt.model.spread import ALONE, Alone
@@ -83,11 +84,11 @@ class Joint:
         U, V, b = self.parts(x)
         Z = self.X @ U.T
         Phi = self.activation(Z)
-        S, G = self.smooth(torch.addmm(self.beta * b, Phi, V).to(self.dtype))
+        S, G = self.smooth((times_narrow(Phi, V) + self.beta * b).to(self.dtype))
 
         def slopes(X: Tensor, Z: Tensor, Phi: Tensor, G: Tensor) -> Tensor:
             by_U = self.activation.pull_back(G @ V.T, Z).T @ X
-            return torch.cat([by_U.flatten(), (Phi.T @ G).flatten(), self.beta * G.sum(dim=0)])
+            return torch.cat([by_U.flatten(), times_narrow(Phi.T, G).flatten(), self.beta * G.sum(dim=0)])
 
         gradient = self.spread.sum(slopes, self.X, Z, Phi, G.to(Phi))
         return float(S) + float(x @ x), gradient.add_(x, alpha=2.0)
@@ -96,7 +97,7 @@ class Joint:
         """About the diagonal of the inverse Hessian, times 2."""
         U, V, b = self.parts(x)
         Phi = self.activation(self.X @ U.T)
-        c = self.curvature(torch.addmm(self.beta * b, Phi, V).to(self.dtype))
+        c = self.curvature((times_narrow(Phi, V) + self.beta * b).to(self.dtype))
         sizes, squares = (self.spread.sum(_squares, rows) for rows in (self.X, Phi))
         along_V = (1.0 + c * squares).reciprocal()[:, None].expand_as(V)
         along_b = torch.full_like(b, 1.0 / (1.0 + c * self.spread.samples(len(Phi)) * self.beta**2))
@@ -105,7 +106,7 @@ class Joint:
     def network(self, x: Float[Tensor, " P"]) -> tuple[float, Parts]:
         """Return the objective of the balanced network of x, and that network."""
         U, V, b = self.parts(x)
-        S, _ = self.smooth(torch.addmm(self.beta * b, self.activation(self.X @ U.T), V).to(self.dtype))
+        S, _ = self.smooth((times_narrow(self.activation(self.X @ U.T), V) + self.beta * b).to(self.dtype))
         U, V = balance(U, V)
         return float(S + U.square().sum() + V.square().sum() + b.square().sum()), (U, V, b)
 
@@ -180,7 +181,7 @@ class Eliminated:
             A = lower_gram(Phi).add_(self.beta**2)
             A.diagonal().add_(self.mu if weight is None else self.mu / weight)
             Lambda = solve_lower(A, targets)
-            return Phi.T @ Lambda, self.beta * Lambda.sum(dim=0), Lambda
+            return times_narrow(Phi.T, Lambda), self.beta * Lambda.sum(dim=0), Lambda
         # The rows times w^(1/2); the other factors of Lambda = w (T - F) / mu come afterwards.
         ones, rows, aims = Phi.new_full((1, N), self.beta), Phi, targets
         if weight is not None:
@@ -191,12 +192,12 @@ class Eliminated:
             gram = torch.nn.functional.pad(lower_gram(rows.T), (0, 1, 0, 1))
             gram[n:, :n] = ones.T @ rows
             gram[n, n] = len(rows) * self.beta**2 if weight is None else float(ones.square().sum())
-            return gram, torch.cat([rows.T @ aims, ones.T @ aims])
+            return gram, torch.cat([times_narrow(rows.T, aims), ones.T @ aims])
 
         gram, moments = self.spread.sums(products, rows, ones.T, aims)
         gram.diagonal().add_(self.mu)
         V = solve_lower(gram, moments)
-        Lambda = torch.addmm(targets, Phi, V[:-1], alpha=-1.0).sub_(self.beta * V[-1]).div_(self.mu)
+        Lambda = (targets - times_narrow(Phi, V[:-1])).sub_(self.beta * V[-1]).div_(self.mu)
         return V[:-1], V[-1], Lambda if weight is None else Lambda.mul_(weight[:, None])
 
 

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.dual import dual_bound
+from covopt.linalg.narrow import times_narrow
 from covopt.linalg.psd import row_space
 from covopt.model.problem import Problem
 from covopt.model.units import Units
@@ -262,7 +263,7 @@ class ShallowSolver(Rounds):
         more = self._random.between(max(0, first_neurons(self.problem) - len(directions)))
         directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
         Phi = self.problem.activation(self._X @ directions.T)
-        slopes = self.problem.spread.sum(lambda Phi, Lambda: Phi.T @ Lambda, Phi, mixture.Lambda)
+        slopes = self.problem.spread.sum(lambda Phi, Lambda: times_narrow(Phi.T, Lambda), Phi, mixture.Lambda)
         eta = torch.full_like(slopes[:, 0], self.first_weight * float(mixture.eta.sum()) / len(directions))
         outputs = eta[:, None] * torch.nn.functional.normalize(slopes, dim=1)
         return directions, replace(mixture, eta=eta, outputs=outputs)

@@ -9,9 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.cholesky import lower_gram, solve_lower
+from covopt.linalg.narrow import times_narrow
 from covopt.model.loss import Weight, mean_gradient, mean_loss
 from covopt.model.passes import Samples
 from covopt.model.problem import Problem
+from covopt.solvers.shallow.datafits import mixture_outputs
 from covopt.solvers.shallow.sliding import Parts
 
 
@@ -35,7 +37,8 @@ class TwoLayerLoss:
         """Return L, by one pass forward."""
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor]:
-            F = torch.addmm(self.problem.bias(1) * b, self.problem.activation(_preactivations(Xt, U)), V)
+            Phi = self.problem.activation(_preactivations(Xt, U))
+            F = mixture_outputs(Phi, V, b, self.problem.bias(1))
             return ((len(Y) / self.count) * mean_loss(self.problem.loss, F, Y, weight),)
 
         return self.samples.total(part)[0] + self._penalty(U, V, b)
@@ -47,12 +50,12 @@ class TwoLayerLoss:
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
             Z = _preactivations(Xt, U)
             Phi = problem.activation(Z)
-            arguments = problem.loss, torch.addmm(problem.bias(1) * b, Phi, V), Y, weight
+            arguments = problem.loss, mixture_outputs(Phi, V, b, problem.bias(1)), Y, weight
             share = len(Y) / self.count
             G = (share * mean_gradient(*arguments)).to(Phi)
             by_Z = problem.activation.pull_back(G @ V.T, Z)
             by_U = (by_Z.to(Xt).T @ Xt[:, : U.shape[1]]).to(U)
-            return share * mean_loss(*arguments), by_U, Phi.T @ G, problem.bias(1) * G.sum(dim=0)
+            return share * mean_loss(*arguments), by_U, times_narrow(Phi.T, G), problem.bias(1) * G.sum(dim=0)
 
         fit, *slopes = self.samples.total(part)
         for slope, x in zip(slopes, (U, V, b), strict=True):
@@ -81,7 +84,7 @@ class TwoLayerLoss:
             if weight is not None:
                 root = weight.sqrt()[:, None]
                 P, Y = root * P, root * Y
-            return lower_gram(P.T), P.T @ Y
+            return lower_gram(P.T), times_narrow(P.T, Y)
 
         gram, moments = self.samples.total(part)
         gram.diagonal().add_(self.count * self.lam)
