@@ -7,10 +7,11 @@ dtype of the data. What the training leaves is the start of the rounds (solvers/
 
 Where the inputs have many directions, the steps see the few that most of them lies in (leading.py): a step there takes
 an eighth of the time on 784 inputs. When the loss falls little, they alternate with descents in all directions
-(all_directions.py). What these learn outside of the few stays as it is during the steps.
+(all_directions.py). What these learn outside of the few stays as it is during the steps. A descent also follows steps
+in all directions that gain nothing, unless rounds come next.
 
-Steps after a descent hold one array of the size of the features (N, n); where that is large, steps that see all
-directions come in place of the descents. The data enter through `Samples.total` alone. Where the rows are spread over
+Steps after a descent hold one array of the size of the features (N, n); where that is large, they see all directions
+instead. The data enter through `Samples.total` alone. Where the rows are spread over
 processes, each trains on batches of its own, and they meet every few steps (solvers/training/cycles.py).
 
 Source: Defazio, Yang, Mehta, Mishchenko, Khaled, Cutkosky, The road less scheduled (2024).
@@ -191,10 +192,15 @@ class StreamSolver:
             return None, self._drawn(View.of(self._all, None).rough)
         some = self._all.some(self._draw, self.tried)
         every = View.of(some, None)
-        few = View.of(some, leading_directions(every.rough, self._normal(d, k).to(self.problem.X)))
+        few = View.of(some, self._leading(every.rough))
         (cost, parts), (cost_in_all, elsewhere) = self._trial(few, self.trial), self._trial(every, self.trial_in_all)
         view, (U, V, b) = (few, parts) if cost <= cost_in_all else (every, elsewhere)
         return view.basis, (*balance(U, V), b)
+
+    def _leading(self, samples: Samples) -> Basis:
+        """Return leading directions of these samples."""
+        d = self.problem.X.shape[1] + 1
+        return leading_directions(samples, self._normal(d, min(self.options.directions, d)).to(self.problem.X))
 
     def _trial(self, view: View, steps: int) -> tuple[float, Parts]:
         """Return loss and network after some steps of training; the start if the loss diverges."""
@@ -229,8 +235,8 @@ class StreamSolver:
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """Train until the loss over all samples is due, or until the time is over, and evaluate it."""
         budget = replace(budget, time_limit=budget.time_limit - self._tidying)
-        if state.basis is not None and not state.due:
-            return self._descended(state, state.basis.float(), budget)
+        if not state.due:
+            return self._descended(state, budget)
         view = self._seen(state)
         parts = view.inward(state.parts[0]), *state.parts[1:]
         descent = self._descent(parts, view.rough, self._batch, state.rate)
@@ -253,26 +259,25 @@ class StreamSolver:
         following = replace(state, best=best, cost=lowest, due=due, descent=memory, last=cost)
         if descent.steps_taken < state.due or budget.spent():
             return replace(following, ended=Status.TIME_LIMIT)
-        if state.basis is None:
-            return following if state.fell(cost, self.stall_gain) else replace(following, ended=Status.CONVERGED)
-        if not state.descents and state.fell(cost, self.little_gain) and due <= self._steps(self.most_passes):
+        few = state.basis is not None
+        gain, most = (self.little_gain, self._steps(self.most_passes)) if few else (self.stall_gain, math.inf)
+        if not state.descents and state.fell(cost, gain) and due <= most:
             return following
-        if state.descents and not state.fell(lowest, self.stall_gain):  # nor in the descent before these steps
+        # Rounds go on, if they have the time; or neither these steps nor the descent before them gained anything.
+        rounds = not few and not descent_is_long(self.problem, self.options.neurons, budget.remaining())
+        if rounds if not state.descents else not state.fell(lowest, self.stall_gain):
             return replace(following, ended=Status.CONVERGED)
         parts, rate = _single(network if cost <= self.worse * lowest else best), self.smaller_rate * state.rate
-        following = replace(following, parts=parts, due=0, last=lowest, rate=rate)
-        if self.held(self.options, self.problem):
-            return following
-        (k, d), self._view = state.basis.shape, None
-        due = max(self._steps(self.options.first), up_to_meeting(due * k / d))
-        return replace(following, basis=None, due=due, descent=None, last=math.inf)
+        seen = state.basis if self.held(self.options, self.problem) else None
+        return replace(following, parts=parts, due=0, last=lowest, rate=rate, basis=seen)
 
-    def _descended(self, state: Streamed, basis: Basis, budget: Budget) -> Streamed:
-        """Descend in all directions; when that gains little, begin steps in few."""
+    def _descended(self, state: Streamed, budget: Budget) -> Streamed:
+        """Descend in all directions; when that gains little, begin steps again."""
         self._view = None  # whose memory the descent needs
         view, stop, network = View.of(self._all, None), budget.pace(), state.parts
         if self._path is None:
             some = TwoLayerLoss(self.problem, view.rough.some(self._draw, self.tried))
+            basis = (self._leading(some.samples) if state.basis is None else state.basis).float()
             metric = Metric.of(some, network, basis)
             dtype = some.precision(*network) if multiplies_halves(self.problem.X.device) else torch.float32
             loss = TwoLayerLoss(self.problem, replace(view.rough, dtype=dtype))

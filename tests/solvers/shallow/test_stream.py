@@ -15,7 +15,7 @@ from covopt.model.passes import Samples
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, gradient
 from covopt.runtime import loop
-from covopt.runtime.loop import Budget, run
+from covopt.runtime.loop import Budget, Status, run
 from covopt.solvers.deep import stream as deep_stream
 from covopt.solvers.deep.solver import DeepOptions
 from covopt.solvers.deep.stream import DeepStream, few_samples, suits_few_samples
@@ -110,7 +110,7 @@ def test_steps_in_few_directions_alternate_with_descents_in_all(
     assert costs[-1] < 0.5 * costs[seen.index("descent") - 1]
 
 
-def test_many_samples_are_trained_on_in_all_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_after_a_descent_see_all_directions_of_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "HELD_ENTRIES", 300 * 13 - 1)
     monkeypatch.setattr(StreamSolver, "most_passes", 4)
     problem = in_two_directions()
@@ -124,6 +124,19 @@ def test_many_samples_are_trained_on_in_all_directions(monkeypatch: pytest.Monke
     assert [columns for columns, _ in groupby(seen)] == [1, 6]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] < 0.5 * costs[seen.index(6) - 1]
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_descent_follows_steps_in_vain_where_rounds_are_long(long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "descent_is_long", lambda *arguments: long)
+    monkeypatch.setattr(StreamSolver, "rate", 30.0)  # too large for the steps to gain anything
+    solver, budget = StreamSolver(made(400), FEW), Budget(1e6)
+    state = solver.init(budget)
+    while state.due and state.ended is None:
+        state = solver.step(state, budget)
+    assert state.ended is (None if long else Status.CONVERGED)
+    if long:
+        assert solver.step(state, budget).cost < 0.9 * state.cost
 
 
 def test_steps_leave_what_is_outside_of_their_directions() -> None:
