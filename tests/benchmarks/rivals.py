@@ -189,8 +189,9 @@ def _words(ahead: int, behind: list[tuple[float, str, float]]) -> str:
         words.append(f"no network yet at {max(when for when, _, off in behind if math.isinf(off)):.2g} s")
     if above:
         names, widest = ", ".join(sorted({name for _, name, _ in above})), max(off for _, _, off in above)
-        between = f"between {above[0][0]:.2g} and {above[-1][0]:.2g} s"
-        words.append(f"above {names} {between}, by at most {100.0 * widest:.3g} %")
+        first, last = (f"{seconds:.2g}" for seconds in (above[0][0], above[-1][0]))
+        when = f"at {first} s" if first == last else f"between {first} and {last} s"
+        words.append(f"above {names} {when}, by at most {100.0 * widest:.3g} %")
     return "; ".join(words)
 
 
