@@ -263,9 +263,10 @@ class StreamSolver:
         gain, most = (self.little_gain, self._steps(self.most_passes)) if few else (self.stall_gain, math.inf)
         if not state.descents and state.fell(cost, gain) and due <= most:
             return following
-        # Rounds go on, if they have the time; or neither these steps nor the descent before them gained anything.
+        # It ends before a first descent if rounds have the time to go on; later, if a descent and steps gain nothing.
         rounds = not few and not descent_is_long(self.problem, self.options.neurons, budget.remaining())
-        if rounds if not state.descents else not state.fell(lowest, self.stall_gain):
+        ends = not state.fell(lowest, self.stall_gain) if state.descents else rounds
+        if ends:
             return replace(following, ended=Status.CONVERGED)
         parts, rate = _single(network if cost <= self.worse * lowest else best), self.smaller_rate * state.rate
         seen = state.basis if self.held(self.options, self.problem) else None
