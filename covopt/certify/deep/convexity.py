@@ -150,9 +150,10 @@ def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float
     settings = clarabel.DefaultSettings()
     settings.verbose, settings.max_threads = False, 1
     no_square = scipy.sparse.csc_array((N * m, N * m))
-    solver = clarabel.DefaultSolver(no_square, -(Y * signs).numpy().ravel(), rows, offsets, cones, settings)
-    best = torch.tensor(solver.solve().x, dtype=Y.dtype).reshape(N, m)  # an inaccurate one only proves less
-    return best.clamp_min(0.0) * signs if bool(torch.isfinite(best).all()) else None
+    answer = clarabel.DefaultSolver(no_square, -(Y * signs).numpy().ravel(), rows, offsets, cones, settings).solve()
+    if "Solved" not in str(answer.status):  # an inaccurate solution, "AlmostSolved", only proves less
+        return None
+    return torch.tensor(answer.x, dtype=Y.dtype).reshape(N, m).clamp_min(0.0) * signs
 
 
 @dataclass(frozen=True)

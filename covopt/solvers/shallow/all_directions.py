@@ -24,6 +24,7 @@ from torch import Tensor
 
 from covopt.linalg.lbfgs import lbfgs
 from covopt.model.loss import Weight
+from covopt.solvers.shallow.datafits import mixture_outputs
 from covopt.solvers.shallow.leading import Basis
 from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
@@ -50,7 +51,7 @@ class Metric:
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
             Z, Phi = Xt @ basis.T, problem.activation(Xt @ U.T)
-            F = torch.addmm(problem.bias(1) * b, Phi, V)
+            F = mixture_outputs(Phi, V, b, problem.bias(1))
             return Z.T @ Z, Xt.square().sum(), Phi.T @ Phi, problem.loss.curvatures(F, Y).mean(dim=1).sum()
 
         gram, squares, features, curvature = (total.double() / loss.count for total in samples.total(part))

@@ -11,8 +11,8 @@ an eighth of the time on 784 inputs. When the loss falls little, they alternate 
 in all directions that gain nothing, unless rounds come next.
 
 Steps after a descent hold one array of the size of the features (N, n); where that is large, they see all directions
-instead. The data enter through `Samples.total` alone. Where the rows are spread over
-processes, each trains on batches of its own, and they meet every few steps (solvers/training/cycles.py).
+instead. The data enter through `Samples.total` alone. Where the rows are spread over processes, each trains on batches
+of its own, and they meet every few steps (solvers/training/cycles.py).
 
 Source: Defazio, Yang, Mehta, Mishchenko, Khaled, Cutkosky, The road less scheduled (2024).
 """
@@ -40,7 +40,7 @@ from covopt.solvers.shallow.leading import Basis, View, leading_directions
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
-from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss, multiplies_halves
+from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss, multiplies_bfloat16
 from covopt.solvers.training.cycles import MEETING, CyclePace, ScheduleFree, up_to_meeting
 
 HELD_ENTRIES = 2**26  # the most that steps after a descent hold: the inputs in few directions, and preactivations
@@ -164,7 +164,7 @@ class StreamSolver:
 
     @classmethod
     def held(cls, options: StreamOptions, problem: Problem) -> int:
-        """Return the entries of a sample that steps after a descent hold in float32; 0 if there are no such steps."""
+        """Return the entries of a sample that steps after a descent hold, in float32 at most; 0 if they hold none."""
         entries = options.directions + options.neurons
         few = options.directions <= cls.few_directions * (problem.X.shape[1] + 1)
         return entries if few and problem.samples * entries <= HELD_ENTRIES else 0
@@ -280,7 +280,7 @@ class StreamSolver:
             some = TwoLayerLoss(self.problem, view.rough.some(self._draw, self.tried))
             basis = (self._leading(some.samples) if state.basis is None else state.basis).float()
             metric = Metric.of(some, network, basis)
-            dtype = some.precision(*network) if multiplies_halves(self.problem.X.device) else torch.float32
+            dtype = some.shortest_dtype(*network) if multiplies_bfloat16(self.problem.X.device) else torch.float32
             loss = TwoLayerLoss(self.problem, replace(view.rough, dtype=dtype))
             self._path = points_of_descent(loss, metric, network)
         for turn, point in enumerate(self._path):
@@ -310,7 +310,7 @@ class StreamSolver:
                 U, basis = state.parts[0], state.basis.float()
                 outside = U - (U @ basis.T) @ basis
                 some = TwoLayerLoss(self.problem, self._all.some(self._first, self.judged))
-                held = some.precision(*state.parts)
+                held = some.shortest_dtype(*state.parts)
             self._view = View.of(self._all, state.basis, outside, held)
         return self._view
 

@@ -24,9 +24,8 @@ class TwoLayerLoss:
     its precision, all else in that of the weights.
     """
 
-    rounding = (
-        1e-3  # a change of the loss, relative, that is little; it is 1e-5 to 2e-4 where inputs have no large mean
-    )
+    # The largest relative change of the loss that inputs in bfloat16 may make; without a large mean it is 1e-5 to 2e-4.
+    rounding = 1e-3
 
     def __init__(self, problem: Problem, samples: Samples) -> None:
         self.problem, self.samples, self.count = problem, samples, samples.count()
@@ -62,12 +61,10 @@ class TwoLayerLoss:
             slope.add_(x, alpha=2.0 * self.lam)
         return fit + self._penalty(U, V, b), (slopes[0], slopes[1], slopes[2])
 
-    def precision(self, U: Tensor, V: Tensor, b: Tensor) -> torch.dtype:
+    def shortest_dtype(self, U: Tensor, V: Tensor, b: Tensor) -> torch.dtype:
         """Return bfloat16 if inputs in it change the loss of this network by little, else float32."""
-        single, half = (
-            float(TwoLayerLoss(self.problem, replace(self.samples, dtype=dtype)).value(U, V, b))
-            for dtype in (torch.float32, torch.bfloat16)
-        )
+        inputs = (replace(self.samples, dtype=dtype) for dtype in (torch.float32, torch.bfloat16))
+        single, half = (float(TwoLayerLoss(self.problem, samples).value(U, V, b)) for samples in inputs)
         return torch.bfloat16 if abs(half - single) <= self.rounding * single else torch.float32
 
     def best_outputs(self, U: Tensor) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
@@ -95,7 +92,7 @@ class TwoLayerLoss:
         return self.lam * (U.square().sum() + V.square().sum() + b.square().sum())
 
 
-def multiplies_halves(device: torch.device) -> bool:
+def multiplies_bfloat16(device: torch.device) -> bool:
     """Return True if this is a CPU with instructions for bfloat16, which multiply twice as fast as those of float32."""
     return device.type == "cpu" and bool(getattr(torch.cpu, "get_capabilities", dict)().get("avx512_bf16"))
 

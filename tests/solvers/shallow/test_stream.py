@@ -181,8 +181,8 @@ def test_inputs_are_rounded_only_where_that_changes_little() -> None:
     U, V, b = parts_of(problem, neurons=100)
     U[:, :-1] -= U[:, :-1].mean(dim=1, keepdim=True)  # so that no output depends on the mean of a sample's inputs
     plain, moved = (TwoLayerLoss(problem, Samples(X + mean, problem.Y, beta=1.0)) for mean in (0.0, 100.0))
-    assert plain.precision(U, V, b) == torch.bfloat16
-    assert moved.precision(U, V, b) == torch.float32
+    assert plain.shortest_dtype(U, V, b) == torch.bfloat16
+    assert moved.shortest_dtype(U, V, b) == torch.float32
     rounded = TwoLayerLoss(problem, replace(plain.samples, dtype=torch.bfloat16))
     for slope, close in zip(plain.gradient(U, V, b)[1], rounded.gradient(U, V, b)[1], strict=True):
         assert 0.0 < float((slope - close).norm()) < 1e-2 * float(slope.norm())
