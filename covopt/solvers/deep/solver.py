@@ -31,11 +31,15 @@ from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced, widened
 from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, draws_to_descend, ends_first, from_two_layers, most_ranks
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
+from covopt.solvers.training.exact_fit import usual_penalty
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, descend
 from covopt.solvers.training.simple import simple_networks
 
 AT_FIRST = 6  # starts of a batch at most, where few come at a time
 RANKS = 6  # that are built outer layers first in one step
+# The layers up to which random starts come before networks that are built outer layers first; and so many where a start
+# is trained, if lam is not below this multiple of `usual_penalty` (docs/notes/2026-11-first-starts.md).
+DEEPEST, DEEPEST_TRAINED, LEAST = 8, 16, 0.08
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
 ELITE = 6  # networks of a batch that are refined, at most
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
@@ -109,6 +113,7 @@ class DeepSolver:
         """Return the best of the networks at hand (simple.py, starts.py), or the given start."""
         empty = [self.problem.X.new_zeros(shape) for shape in self.problem.shapes([0] * (self.problem.depth - 1))]
         state = State(empty, self._descents.cost(empty))
+        self._descents.on_fit = partial(self._keep, state)
         for weights in filter(self._narrow, simple_networks(self.problem)):
             self._keep(state, weights)
             self._keep(state, in_balance(weights))
@@ -169,13 +174,19 @@ class DeepSolver:
         few = self._early or self.problem.depth > ENDS
         if state.costs or not few or self._descents.deepened_first or not self._drawing(state):
             return False
-        return self.problem.depth <= 8 or state.descended > 0 or not (state.ranks or state.waiting)
+        return self.problem.depth <= self._deepest or state.descended > 0 or not (state.ranks or state.waiting)
+
+    @property
+    def _deepest(self) -> int:
+        """The number of layers up to which random starts come before networks that are built outer layers first."""
+        trained = self._early and self.problem.lam >= LEAST * usual_penalty(self.problem)
+        return DEEPEST_TRAINED if trained else DEEPEST
 
     @property
     def _begins_late(self) -> bool:
         """True if a start is trained before the answer of two layers is made deeper."""
         late = self._early > 0 and self._init is None and self.options.starts > 1
-        return late and self.problem.depth <= 8 and not self._descents.deepened_first
+        return late and self.problem.depth <= self._deepest and not self._descents.deepened_first
 
     def _building(self, state: State) -> bool:
         first = state.ranks.start == 1 and not self._descents.deepened_first
@@ -289,7 +300,7 @@ class DeepSolver:
     def _improve(self, state: State, budget: Budget) -> None:
         """Train copies by SOAP, if starts are trained; descend, pass over the blocks, descend again."""
         before = state.cost
-        self._keep(state, reduced(self.problem, state.best), at_most=True)
+        self._keep(state, reduced(self.problem, state.best, budget.pace()), at_most=True)
         if self._early and state.in_vain < self._training.restarts:
             generator, smooth = self._descents.generator, self._descents.smooth
             self._keep(state, self._training.restart(smooth, state.best, generator, budget))
@@ -314,7 +325,7 @@ class DeepSolver:
                 if self._fell(before, state.cost, LARGE_GAIN):
                     break
             self._keep(state, self._descents.descend([state.best], POLISHING, budget)[0])
-        self._keep(state, reduced(self.problem, state.best), at_most=True)
+        self._keep(state, reduced(self.problem, state.best, budget.pace()), at_most=True)
         state.due = self._fell(before, state.cost, LARGE_GAIN)
         state.stalled = math.isfinite(before) and not self._fell(before, state.cost, STALL_GAIN)
         if self.options.tol is not None:

@@ -18,7 +18,7 @@ Source: Nocedal, Wright, Numerical Optimization, 18.1 and 18.3.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, preactivations
+from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.runtime.loop import Stop
 from covopt.solvers.training.exact_fit import misfit
 
@@ -78,27 +78,68 @@ def exact_fit(problem: Problem, weights: Weights, stop: Stop = lambda: False) ->
     The network is at the end of a descent of the fit with a small penalty.
     """
     lightened_fits = 2  # number of the exact fits of lowest cost that are improved along the set of exact fits
-    fits = sorted(_fitted(problem, weights, stop), key=lambda fit: _size(fit[0]))
+    fits = []
+    # Pre-activations below one of these parts of their layer's root mean square are held at their kink.
+    for near in (0.0, 1e-3, 3e-3, 1e-2, 3e-2):
+        kinks = near_kinks(problem, weights, near)
+        rows = problem.Y.numel() + sum(int(mask.sum()) for mask in kinks)
+        if _entries(rows, sum(map(len, weights[:-1]))) <= LARGEST and not stop():
+            fits.append(restored(problem, weights, kinks, stop))
+    fits = sorted((fit for fit in fits if _fits(problem, fit[0])), key=lambda fit: _size(fit[0]))
     lighter = [lightened(problem, fitted, held, stop) for fitted, held in fits[:lightened_fits]]
     return min(lighter, key=_size, default=None)
 
 
-def first_fit(problem: Problem, weights: Weights, stop: Stop = lambda: False) -> list[Tensor] | None:
-    """Return the first exact fit found near this network, or None."""
-    return next((fitted for fitted, _ in _fitted(problem, weights, stop)), None)
+def gauss_newton(problem: Problem, weights: Weights, stop: Stop = lambda: False) -> list[Tensor]:
+    """Lower C + lam |W|^2, C the mean squared error, by Gauss-Newton steps; it never rises.
+
+    With F linearised at W the minimum is at J^T (J J^T + lam N)^-1 (J W + Y - F). If less than a third of a step lowers
+    the cost, the next step holds the pre-activations that change their signs within that part, and no later one does.
+    """
+    most, window, slow = 60, 10, 3e-4  # it ends where `window` steps gain less than `slow`, relative
+    large, least = (
+        0.3,
+        1.0 / 32.0,
+    )  # parts of a step: a larger one holds nothing; changes of signs are looked for in this
+    none = near_kinks(problem, weights, -1.0)
+    current, kinks, costs = list(weights), none, [evaluate(problem, weights).total]
+    room = 0.6 * sum(W.numel() for W in current) - problem.Y.numel()  # for held pre-activations
+    for _ in range(most):
+        if stop() or (len(costs) > window and costs[-1 - window] - costs[-1] < slow * costs[-1]):
+            break
+        equations = linearised(problem, current, kinks)
+        ridge = torch.zeros_like(equations.errors)
+        ridge[: problem.Y.numel()] = problem.lam * problem.samples
+        aim = _least(equations, equations.times(current) + equations.errors, ridge)
+        step = [D - W for D, W in zip(aim, current, strict=True)]
+        length, lower, cost = _lowering(problem, current, step, costs[-1])
+        held = none
+        if length < large:
+            part = max(length, least)
+            crossed = _crossed(problem, current, [W + part * D for W, D in zip(current, step, strict=True)])
+            held = [old | new for old, new in zip(kinks, crossed, strict=True)] if lower is current else crossed
+        kinks = held if sum(int(mask.sum()) for mask in held) <= room else none
+        current = lower
+        costs.append(cost)
+    return current
 
 
-def _fitted(problem: Problem, weights: Weights, stop: Stop) -> Iterator[tuple[list[Tensor], Kinks]]:
-    """Yield exact fits near this network and their held kinks, those with few kinks first: they take less time."""
-    # Pre-activations below one of these parts of their layer's root mean square are held at their kink.
-    for near in (1e-3, 3e-3, 1e-2, 3e-2, 0.0):
-        kinks = near_kinks(problem, weights, near)
-        rows = problem.Y.numel() + sum(int(mask.sum()) for mask in kinks)
-        if _entries(rows, sum(map(len, weights[:-1]))) > LARGEST or stop():
-            continue
-        fitted, held = restored(problem, weights, kinks, stop)
-        if _fits(problem, fitted):
-            yield fitted, held
+def _lowering(problem: Problem, weights: list[Tensor], step: Weights, cost: float) -> tuple[float, list[Tensor], float]:
+    """Return the first of the parts 1, 1/2, ... of a step that lowers the cost, and network and cost there."""
+    length, shortest = 1.0, 0.01
+    while length > shortest:
+        moved = [W + length * D for W, D in zip(weights, step, strict=True)]
+        lower = evaluate(problem, moved).total
+        if lower < cost:
+            return length, moved, lower
+        length *= 0.5
+    return length, weights, cost
+
+
+def nearby_fit(problem: Problem, weights: Weights, stop: Stop = lambda: False) -> list[Tensor] | None:
+    """Return the exact fit near this network, without held kinks, or None."""
+    fitted, _ = restored(problem, weights, near_kinks(problem, weights, 0.0), stop)
+    return fitted if _fits(problem, fitted) else None
 
 
 def most_entries(problem: Problem, widths: Sequence[int]) -> float:
@@ -144,10 +185,12 @@ def restored(
     are held from the next step on, too.
     """
     current, rounded = list(weights), 1e-13 * float(problem.Y.abs().max())
+    weights_in_all = sum(W.numel() for W in weights)
     equations = linearised(problem, current, kinks)
     for _ in range(steps):
         misfit = float(equations.errors.abs().max())
-        if misfit <= rounded or not math.isfinite(misfit) or stop():
+        # More equations than weights have no solution.
+        if misfit <= rounded or not math.isfinite(misfit) or len(equations.errors) > weights_in_all or stop():
             break
         step = _shortened(problem, current, _least(equations, equations.errors), kinks, equations)
         crossed = [] if step.refused is None else _crossed(problem, current, step.refused)
@@ -206,14 +249,18 @@ def lightened(problem: Problem, weights: Weights, kinks: Kinks, stop: Stop = lam
     return current
 
 
-def _least(equations: Equations, r: Float[Tensor, " q"]) -> list[Tensor]:
+def _least(equations: Equations, r: Float[Tensor, " q"], ridge: Float[Tensor, " q"] | None = None) -> list[Tensor]:
     """Return about J^+ r, by three steps x <- x + J^T (J J^T + shift)^-1 (r - J x); 0 if that overflows.
+
+    With a ridge D it is J^T (J J^T + D)^-1 r, in one step.
 
     The rows of J are scaled to length 1. Kinks of small neurons have short rows, which would vanish beside a shift that
     fits the longest ones. An eigendecomposition of J J^T would take 20 times as long as the Cholesky factor (3,000
     rows).
     """
     K, x = equations.gram(), equations.transposed_times(torch.zeros_like(r))
+    if ridge is not None:
+        K.diagonal().add_(ridge)
     squares = K.diagonal().clone()
     scale = torch.where(squares > 0.0, squares.rsqrt(), 0.0)
     K *= scale[:, None] * scale
@@ -221,7 +268,7 @@ def _least(equations: Equations, r: Float[Tensor, " q"]) -> list[Tensor]:
         K.diagonal().fill_(1.0 + shift)
         L, failed = torch.linalg.cholesky_ex(K)
         if not failed:
-            for _ in range(3):
+            for _ in range(3 if ridge is None else 1):
                 y = torch.cholesky_solve((scale * (r - equations.times(x)))[:, None], L)[:, 0]
                 x = [D + E for D, E in zip(x, equations.transposed_times(scale * y), strict=True)]
             return x

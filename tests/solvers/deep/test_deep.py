@@ -18,7 +18,7 @@ from covopt.model.weights import evaluate, outputs, preactivations
 from covopt.runtime.loop import Budget, Progress, run
 from covopt.solvers.deep.blocks import block_problem, solve_block, with_block
 from covopt.solvers.deep.descent import Descent, descent_for
-from covopt.solvers.deep.exploration import FIRST_OF_MORE_LAYERS, Cycle, Exploration
+from covopt.solvers.deep.exploration import FIRST_OF_MORE_LAYERS, Cycle, Exploration, first_training
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.layers import examine
 from covopt.solvers.deep.missing_neuron import find_missing_neuron
@@ -27,8 +27,9 @@ from covopt.solvers.deep.pruning import balanced, mergeable, of_lower_rank, redu
 from covopt.solvers.deep.solver import DeepOptions, DeepSolver, State
 from covopt.solvers.deep.starts import BRIEFLY, from_two_layers, lowest_of_random
 from covopt.solvers.options import SolveOptions
-from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
+from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit, usual_penalty
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, Smoothed, descend
+from covopt.solvers.training.tangent import gauss_newton
 from covopt.solvers.training.trainer import initial
 
 FEW = DeepOptions(starts=4, batch=4)
@@ -442,3 +443,50 @@ def test_exact_fits_come_from_a_search_at_a_small_penalty() -> None:
     assert search.progress(state, 0, 0.0).phase == "descending from deepened networks"
     assert evaluate(problem, state.best).residual < 1e-9
     assert state.cost == pytest.approx(7.7473, rel=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("depth", "part", "says"),
+    [(13, 1.0, "the first starts"), (13, 0.01, "networks of ranks 1 to 3"), (20, 1.0, "networks of ranks 1 to 3")],
+)
+def test_a_start_is_trained_first_up_to_sixteen_layers_unless_lam_is_small(depth: int, part: float, says: str) -> None:
+    problem = make_problem(gaussian(60, 3, seed=0), gaussian(60, 2, seed=1), lam=1.0, bias=1.0, depth=depth)
+    problem = replace(problem, lam=part * usual_penalty(problem))
+    solver = DeepSolver(problem)
+    assert solver.progress(solver.init(Budget(2.0)), 0, 0.0).phase.startswith(says)
+
+
+def test_a_first_start_of_many_layers_is_narrow() -> None:
+    X, Y = gaussian(1000, 5, seed=0), gaussian(1000, 2, seed=1)
+    widths = {L: first_training(make_problem(X, Y, lam=1e-3, depth=L), 60.0).starts for L in (3, 4, 5, 13)}
+    problem = make_problem(X, Y, lam=1e-3)
+    assert [starts.width(problem, starts.widths[0]) for starts in widths.values()] == [119, 119, 60, 60]
+
+
+@settings(max_examples=10, deadline=None)
+@given(instances(losses=("mse",)))
+def test_gauss_newton_steps_never_raise_the_cost(instance: Instance) -> None:
+    found = gauss_newton(instance.problem, instance.weights)
+    assert evaluate(instance.problem, found).total <= evaluate(instance.problem, instance.weights).total
+
+
+def test_gauss_newton_steps_meet_the_minimum_of_linear_networks_at_a_small_lam() -> None:
+    """With orthonormal inputs the singular values of the targets, 1 and 0.2, lose lam."""
+    X, lam = 2.0 * torch.eye(4, dtype=torch.float64)[:, :2], 1e-3
+    Y = X @ torch.diag(torch.tensor([1.0, 0.2], dtype=torch.float64))
+    problem = make_problem(X, Y, lam=lam, bias=0.0, activation="linear")
+    found = gauss_newton(problem, initial(problem, [4], 0, 1.0))
+    lowest = 2.0 * lam**2 + 2.0 * lam * (1.2 - 2.0 * lam)
+    assert evaluate(problem, found).total == pytest.approx(lowest, rel=1e-3)
+
+
+def test_exact_fits_are_told_before_a_descent_ends() -> None:
+    problem = make_problem(gaussian(12, 3, seed=0), gaussian(12, 2, seed=1), depth=4, bias=1.0)
+    descents, told = descent_for(problem), []
+    descents.on_fit = told.append
+    start = initial(problem, [12] * 3, 0, 0.7)
+    ended = descents.descend([start], POLISHING, Budget(600.0))[0]
+    costs = [evaluate(problem, weights) for weights in told]
+    assert len(costs) >= 3
+    assert max(cost.residual for cost in costs) <= 1e-9
+    assert evaluate(problem, ended).total == min(cost.total for cost in costs)

@@ -212,7 +212,7 @@ def teacher(samples: int = 40) -> tuple[np.ndarray, np.ndarray]:
 def test_networks_are_built_ends_first() -> None:
     X, Y = teacher()
     problem = make_problem(X, Y, lam=1e-3, depth=9)
-    built = ends_first(problem, [1, 2], 16, 0, lambda: False)
+    built = ends_first(problem, [1, 2], 16, 0, lambda: False, of_each=True)
     assert {each.rank for each in built} == {1, 2}
     for each in built:
         Z = preactivations(problem, each.weights)
