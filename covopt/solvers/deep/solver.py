@@ -170,7 +170,7 @@ class DeepSolver:
         return "improving", "improving the best network", self._improve
 
     def _drawing_few(self, state: State) -> bool:
-        """Return True if a few starts come now: early at up to 8 layers, after building at more."""
+        """Return True if a few starts come now: early if there are not too many layers, else after building."""
         few = self._early or self.problem.depth > ENDS
         if state.costs or not few or self._descents.deepened_first or not self._drawing(state):
             return False
