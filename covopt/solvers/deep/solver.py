@@ -225,7 +225,8 @@ class DeepSolver:
             state.cycles = list(self._training.cycles[-1:] if first else self._training.cycles[:-1])
             state.early_end = min(budget.time_limit, budget.seconds() + self._training.share * budget.time_limit)
         within = replace(budget, time_limit=state.early_end)
-        state.early = self._training.train_cycle(self._descents.smooth, state.early, state.cycles.pop(0), within)
+        tell, cycle = partial(self._keep_all, state), state.cycles.pop(0)
+        state.early = self._training.train_cycle(self._descents.smooth, state.early, cycle, within, tell)
         if state.cycles and not within.spent():
             self._keep_all(state, [self._descents.completed(weights) for weights in state.early])
             return
