@@ -37,8 +37,8 @@ from covopt.solvers.training.simple import simple_networks
 
 AT_FIRST = 6  # starts of a batch at most, where few come at a time
 RANKS = 6  # that are built outer layers first in one step
-# The layers up to which random starts come before networks that are built outer layers first; and so many where a start
-# is trained, if lam is not below this multiple of `usual_penalty` (docs/notes/2026-11-first-starts.md).
+# Layers up to which random starts come before networks that are built outer layers first: in general, and where a start
+# is trained at a lam of at least this multiple of `usual_penalty` (docs/notes/2026-11-first-starts.md).
 DEEPEST, DEEPEST_TRAINED, LEAST = 8, 16, 0.08
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
 ELITE = 6  # networks of a batch that are refined, at most

@@ -93,14 +93,12 @@ def exact_fit(problem: Problem, weights: Weights, stop: Stop = lambda: False) ->
 def gauss_newton(problem: Problem, weights: Weights, stop: Stop = lambda: False) -> list[Tensor]:
     """Lower C + lam |W|^2, C the mean squared error, by Gauss-Newton steps; it never rises.
 
-    With F linearised at W the minimum is at J^T (J J^T + lam N)^-1 (J W + Y - F). If less than a third of a step lowers
-    the cost, the next step holds the pre-activations that change their signs within that part, and no later one does.
+    With F linearised at W the minimum is at J^T (J J^T + lam N)^-1 (J W + Y - F). If only a small part of a step lowers
+    the cost, the next step holds the pre-activations whose signs change within that part; if no part does, it holds
+    those held before as well.
     """
     most, window, slow = 60, 10, 3e-4  # it ends where `window` steps gain less than `slow`, relative
-    large, least = (
-        0.3,
-        1.0 / 32.0,
-    )  # parts of a step: a larger one holds nothing; changes of signs are looked for in this
+    large, least = 0.3, 1.0 / 32.0  # after a larger part of a step nothing is held; a smaller one counts as `least`
     none = near_kinks(problem, weights, -1.0)
     current, kinks, costs = list(weights), none, [evaluate(problem, weights).total]
     room = 0.6 * sum(W.numel() for W in current) - problem.Y.numel()  # for held pre-activations
@@ -185,18 +183,18 @@ def restored(
     are held from the next step on, too.
     """
     current, rounded = list(weights), 1e-13 * float(problem.Y.abs().max())
-    weights_in_all = sum(W.numel() for W in weights)
     equations = linearised(problem, current, kinks)
     for _ in range(steps):
         misfit = float(equations.errors.abs().max())
-        # More equations than weights have no solution.
-        if misfit <= rounded or not math.isfinite(misfit) or len(equations.errors) > weights_in_all or stop():
+        if misfit <= rounded or not math.isfinite(misfit) or stop():
             break
         step = _shortened(problem, current, _least(equations, equations.errors), kinks, equations)
         crossed = [] if step.refused is None else _crossed(problem, current, step.refused)
         if any(bool((new & ~held).any()) for new, held in zip(crossed, kinks, strict=False)):
             kinks = [held | new for held, new in zip(kinks, crossed, strict=True)]
             current, equations = step.weights, linearised(problem, step.weights, kinks)
+            if len(equations.errors) > sum(W.numel() for W in current):  # so many mostly have no solution
+                break
         elif step.weights is current:
             break
         else:
