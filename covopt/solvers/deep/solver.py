@@ -179,7 +179,8 @@ class DeepSolver:
     @property
     def _deepest(self) -> int:
         """The number of layers up to which random starts come before networks that are built outer layers first."""
-        trained = self._early and self.problem.lam >= LEAST * usual_penalty(self.problem)
+        wide = (self._max_width or math.inf) >= self._training.starts.narrowest
+        trained = self._early and wide and self.problem.lam >= LEAST * usual_penalty(self.problem)
         return DEEPEST_TRAINED if trained else DEEPEST
 
     @property

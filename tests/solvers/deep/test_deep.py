@@ -446,13 +446,20 @@ def test_exact_fits_come_from_a_search_at_a_small_penalty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("depth", "part", "says"),
-    [(13, 1.0, "the first starts"), (13, 0.01, "networks of ranks 1 to 3"), (20, 1.0, "networks of ranks 1 to 3")],
+    ("depth", "part", "widest", "says"),
+    [
+        (13, 1.0, None, "the first starts"),
+        (13, 0.01, None, "networks of ranks 1 to 3"),
+        (13, 1.0, 3, "networks of ranks 1 to 3"),
+        (20, 1.0, None, "networks of ranks 1 to 3"),
+    ],
 )
-def test_a_start_is_trained_first_up_to_sixteen_layers_unless_lam_is_small(depth: int, part: float, says: str) -> None:
+def test_a_start_is_trained_first_up_to_sixteen_layers_unless_lam_or_width_is_small(
+    depth: int, part: float, widest: int | None, says: str
+) -> None:
     problem = make_problem(gaussian(60, 3, seed=0), gaussian(60, 2, seed=1), lam=1.0, bias=1.0, depth=depth)
     problem = replace(problem, lam=part * usual_penalty(problem))
-    solver = DeepSolver(problem)
+    solver = DeepSolver(problem, max_width=widest)
     assert solver.progress(solver.init(Budget(2.0)), 0, 0.0).phase.startswith(says)
 
 
