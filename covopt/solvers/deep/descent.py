@@ -26,9 +26,6 @@ Networks = list[list[Tensor]]
 PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
 """A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""
 SHORT = HomotopyOptions(factors=(0.0,), slow=1e-4, window=30, memory=20, iterations=1000)  # a short descent
-FALLING = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4)
-"""The penalties of Gauss-Newton steps to a first exact fit, relative to the explored problem's."""
-FEW = 500  # outputs of all samples, at most, for these steps; 100 digits end higher with them after 20 s
 
 
 class Descent:
@@ -41,7 +38,7 @@ class Descent:
     def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
         self.problem, self._widest = problem, widest
         self.generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self.on_fit: Callable[[list[Tensor]], None] = lambda _: None  # is told of exact fits while a descent goes on
+        self.on_fit: Callable[[list[Tensor]], None] = lambda _: None  # receives the exact fits of an unfinished descent
 
     @cached_property
     def smooth(self) -> Problem:
@@ -135,6 +132,10 @@ class ExactDescent(Descent):
     """
 
     deepened_first, widens, moves_in_turn = True, False, False
+    # Penalties of the Gauss-Newton descents, relative to the explored problem's. With them there is an exact fit of 60
+    # points by four layers after 7 s, without them after 15 s (docs/notes/2026-11-exact-fits.md).
+    penalties = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4)
+    most_targets = 500  # numbers in Y, at most, for these descents; with them 100 digits end 28 % higher after 20 s
 
     def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
         """Descend from these networks, as many at a time as take little longer than one."""
@@ -192,9 +193,9 @@ class ExactDescent(Descent):
         """Return for each network the exact fit of lowest cost found, or the last network brought nearest to a fit."""
         current, best, going = list(networks), dict[int, list[Tensor]](), [*range(len(networks))]
         # The penalties, relative to the explored problem's; the neurons that each layer gets before the descent with
-        # each, and their relative strength; and how a fit is made after it, first just to have one in time.
+        # each, and their relative strength; and what makes a fit after it, at first just to have one in time.
         for part, more, strength, fit in (
-            (1.0, 12, 0.3, self._soon),
+            (1.0, 12, 0.3, self._fit_by_gauss_newton),
             (0.1, 6, 0.1, nearby_fit),
             (1e-2, 6, 0.1, exact_fit),
             (1e-3, 6, 0.1, exact_fit),
@@ -204,7 +205,7 @@ class ExactDescent(Descent):
             descended = descend(eased, wider, first if part == 1.0 else SHIFTING, stop)
             for k, weights in zip(going, descended, strict=True):
                 current[k] = reduced(eased, weights)
-                fitted = None if fit is nearby_fit and k in best else fit(self.problem, current[k], stop)
+                fitted = fit(self.problem, current[k], stop)
                 if fitted is not None:
                     best[k] = self._lighter(reduced(self.problem, fitted), best.get(k))
                     self.on_fit(best[k])
@@ -214,17 +215,17 @@ class ExactDescent(Descent):
         ended = range(len(networks))
         return [best[k] if k in best else nearest_fit(self.problem, self.completed(current[k]), stop) for k in ended]
 
-    def _soon(self, problem: Problem, weights: list[Tensor], stop: Stop) -> list[Tensor] | None:
-        """Return the exact fit of least |W|^2 that Gauss-Newton steps at falling penalties pass by, or None.
+    def _fit_by_gauss_newton(self, problem: Problem, weights: list[Tensor], stop: Stop) -> list[Tensor] | None:
+        """Lower the penalty in Gauss-Newton descents; return the exact fit of least |W|^2 near one of their ends.
 
-        On 60 points and four layers there is a fit after 7 s, where descents took 15 s (2026-11-exact-fits.md).
+        Return None if there is none, or if `problem` has more than `most_targets` numbers in Y.
         """
         best: list[Tensor] | None = None
-        for part in FALLING if problem.Y.numel() <= FEW else ():
+        for part in self.penalties if problem.Y.numel() <= self.most_targets else ():
             eased = replace(self.smooth, lam=part * self.smooth.lam)
             wider = widened(weights, [6] * (problem.depth - 1), 0.1, self.generator, self._widest)
             weights = reduced(eased, gauss_newton(eased, wider, stop))
-            fitted = nearby_fit(problem, weights, stop) if part <= 0.1 else None
+            fitted = nearby_fit(problem, weights, stop)
             if fitted is not None:
                 best = self._lighter(fitted, best)
                 self.on_fit(best)

@@ -27,7 +27,7 @@ from covopt.solvers.training.homotopy import in_single
 from covopt.solvers.training.trainer import initial
 
 Networks = list[list[Tensor]]
-Tell = Callable[[Networks], None]  # is told of networks on the way
+Report = Callable[[Networks], None]  # receives the lowest networks of an unfinished training
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Exploration:
     call: float = 2e6  # overhead of a step, in multiplications
     speed: float = 4e9  # multiplications per second
     probe: int = 10  # number of steps that measure the time of a step
-    between: int = 100  # number of steps after which the lowest networks are told of
+    report_every: int = 100  # number of steps between two reports of the lowest networks
     method: Callable[[Batch, Tensor, AdamOptions], Adam] = by_adam  # the steps that train: `by_adam` or `by_soap`
     cycles: tuple[Cycle, ...] = ()  # the first start trains in all but the last; later starts in the last one
     tuning: FineTuning = FineTuning()  # settings of `fine_tune`
@@ -150,8 +150,10 @@ class Exploration:
         share = share_of_descents(problem, batch, seconds)
         return self.count(problem, seconds, most) if share > expensive else 0
 
-    def train(self, problem: Problem, starts: Sequence[Weights], budget: Budget, tell: Tell | None = None) -> Networks:
-        """Train the starts, in fewer steps if time is short; return the lowest of each, and tell of it on the way."""
+    def train(
+        self, problem: Problem, starts: Sequence[Weights], budget: Budget, report: Report | None = None
+    ) -> Networks:
+        """Train the starts, in fewer steps if time is short; return the lowest network from each."""
         batch, point, rate = _packed(in_single(problem), starts, self.rate)
         limit = min(budget.time_limit, budget.seconds() + self.share * budget.time_limit)
         within, pace = replace(budget, time_limit=limit), CyclePace()
@@ -164,19 +166,18 @@ class Exploration:
         adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
 
         def after_step() -> None:
-            if tell is not None and adam.steps_taken % self.between == 0:
-                tell(_unpacked(problem, batch, adam))
+            if report is not None and adam.steps_taken % self.report_every == 0:
+                report(_unpacked(problem, batch, adam))
 
         pace.descend(adam, steps, within, after_step)
         return _unpacked(problem, batch, adam)
 
     def train_cycle(
-        self, problem: Problem, networks: Networks, cycle: Cycle, budget: Budget, tell: Tell | None = None
+        self, problem: Problem, networks: Networks, cycle: Cycle, budget: Budget, report: Report | None = None
     ) -> Networks:
         """Train the networks for a cycle."""
         own = replace(self, steps=(cycle.steps, cycle.steps), share=1.0)
-        train = partial(own.train, budget=budget, tell=tell)
-        return _at_penalty(problem, networks, cycle.penalty, train)
+        return _at_penalty(problem, networks, cycle.penalty, partial(own.train, budget=budget, report=report))
 
     def restart(self, problem: Problem, weights: Weights, generator: torch.Generator, budget: Budget) -> list[Tensor]:
         """Train a copy of lower rank through its cycles; return a zero network as it is."""

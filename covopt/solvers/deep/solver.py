@@ -37,9 +37,9 @@ from covopt.solvers.training.simple import simple_networks
 
 AT_FIRST = 6  # starts of a batch at most, where few come at a time
 RANKS = 6  # that are built outer layers first in one step
-# Layers up to which random starts come before networks that are built outer layers first: in general, and where a start
-# is trained at a lam of at least this multiple of `usual_penalty` (docs/notes/2026-11-first-starts.md).
-DEEPEST, DEEPEST_TRAINED, LEAST = 8, 16, 0.08
+# The largest depth at which random starts come before networks that are built outer layers first: in general, and if a
+# start is trained and lam is at least `LEAST_LAM` times `usual_penalty` (docs/notes/2026-11-first-starts.md).
+DEEPEST, DEEPEST_TRAINED, LEAST_LAM = 8, 16, 0.08
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
 ELITE = 6  # networks of a batch that are refined, at most
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
@@ -178,9 +178,9 @@ class DeepSolver:
 
     @property
     def _deepest(self) -> int:
-        """The number of layers up to which random starts come before networks that are built outer layers first."""
+        """The largest depth at which random starts come before networks that are built outer layers first."""
         wide = (self._max_width or math.inf) >= self._training.starts.narrowest
-        trained = self._early and wide and self.problem.lam >= LEAST * usual_penalty(self.problem)
+        trained = self._early and wide and self.problem.lam >= LEAST_LAM * usual_penalty(self.problem)
         return DEEPEST_TRAINED if trained else DEEPEST
 
     @property
@@ -226,8 +226,8 @@ class DeepSolver:
             state.cycles = list(self._training.cycles[-1:] if first else self._training.cycles[:-1])
             state.early_end = min(budget.time_limit, budget.seconds() + self._training.share * budget.time_limit)
         within = replace(budget, time_limit=state.early_end)
-        tell, cycle = partial(self._keep_all, state), state.cycles.pop(0)
-        state.early = self._training.train_cycle(self._descents.smooth, state.early, cycle, within, tell)
+        cycle, keep = state.cycles.pop(0), partial(self._keep_all, state)
+        state.early = self._training.train_cycle(self._descents.smooth, state.early, cycle, within, keep)
         if state.cycles and not within.spent():
             self._keep_all(state, [self._descents.completed(weights) for weights in state.early])
             return

@@ -99,7 +99,7 @@ def gauss_newton(problem: Problem, weights: Weights, stop: Stop = lambda: False)
     """
     most, window, slow = 60, 10, 3e-4  # it ends where `window` steps gain less than `slow`, relative
     large, least = 0.3, 1.0 / 32.0  # after a larger part of a step nothing is held; a smaller one counts as `least`
-    none = near_kinks(problem, weights, -1.0)
+    none = [torch.zeros_like(mask) for mask in near_kinks(problem, weights, 0.0)]
     current, kinks, costs = list(weights), none, [evaluate(problem, weights).total]
     room = 0.6 * sum(W.numel() for W in current) - problem.Y.numel()  # for held pre-activations
     for _ in range(most):
@@ -135,7 +135,7 @@ def _lowering(problem: Problem, weights: list[Tensor], step: Weights, cost: floa
 
 
 def nearby_fit(problem: Problem, weights: Weights, stop: Stop = lambda: False) -> list[Tensor] | None:
-    """Return the exact fit near this network, without held kinks, or None."""
+    """Return an exact fit near this network, or None; only pre-activations that are 0 are held at first."""
     fitted, _ = restored(problem, weights, near_kinks(problem, weights, 0.0), stop)
     return fitted if _fits(problem, fitted) else None
 

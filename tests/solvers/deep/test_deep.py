@@ -487,13 +487,13 @@ def test_gauss_newton_steps_meet_the_minimum_of_linear_networks_at_a_small_lam()
     assert evaluate(problem, found).total == pytest.approx(lowest, rel=1e-3)
 
 
-def test_exact_fits_are_told_before_a_descent_ends() -> None:
+def test_a_descent_reports_exact_fits_before_it_ends() -> None:
     problem = make_problem(gaussian(12, 3, seed=0), gaussian(12, 2, seed=1), depth=4, bias=1.0)
-    descents, told = descent_for(problem), []
-    descents.on_fit = told.append
+    descents, fits = descent_for(problem), []
+    descents.on_fit = fits.append
     start = initial(problem, [12] * 3, 0, 0.7)
     ended = descents.descend([start], POLISHING, Budget(600.0))[0]
-    costs = [evaluate(problem, weights) for weights in told]
+    costs = [evaluate(problem, weights) for weights in fits]
     assert len(costs) >= 3
     assert max(cost.residual for cost in costs) <= 1e-9
     assert evaluate(problem, ended).total == min(cost.total for cost in costs)
