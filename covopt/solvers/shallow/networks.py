@@ -68,6 +68,22 @@ class NetworkBuilder:
         """Return the balanced network of hidden weights in the row-space basis and outputs."""
         return self._built(rows @ self._Q, outputs, b)
 
+    def nearest(self, directions: Float[Tensor, "n r"], mixture: Mixture, late: Stop) -> Network | None:
+        """Return the exact fit nearest to a mixture's network; None if there is none near it."""
+        alive = mixture.eta > 0
+        network = self.of_rows(directions[alive], mixture.outputs[alive], mixture.bias)
+        fit = self._nearest(network, late) if self.problem.spread is ALONE else None
+        fits = fit is not None and self.problem.allows(evaluate(self.problem, fit.weights()).residual)
+        return fit if fits else None
+
+    def _nearest(self, network: Network, late: Stop) -> Network | None:
+        """Return the network changed as little as possible for a fit; None if that takes too long."""
+        step = 4.0 * PRODUCTS * self.problem.samples * (network.U.numel() + network.V.numel())
+        if step > self.affordable or late() or interrupted():
+            return None
+        first, last = nearest_fit(self.problem, network.weights(), late)
+        return self._built(first, last[:, :-1].T, last[:, -1])
+
     def completed(
         self, directions: Float[Tensor, "n r"], eta: Float[Tensor, " n"], starts: Starts, late: Stop
     ) -> Network | None:
@@ -167,11 +183,8 @@ class ExactNetworks(NetworkBuilder):
 
         Merging and dropping change the fit in the first order, but the nearest fit's cost in the second.
         """
-        step = 4.0 * PRODUCTS * self.problem.samples * (U.numel() + V.numel())
-        if not (len(U) < len(network.U) and step <= self.affordable) or late() or interrupted():
-            return network
-        first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
-        return self._built(first, last[:, :-1].T, last[:, -1])
+        fewer = len(U) < len(network.U)
+        return (self._nearest(replace(network, U=U, V=V), late) if fewer else None) or network
 
     def _without_weak(self, network: Network, late: Stop) -> Network:
         """Remove the weakest neurons one by one, at no higher cost.

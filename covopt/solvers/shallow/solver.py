@@ -242,7 +242,9 @@ class ShallowSolver(Rounds):
         enough = (1.0 - self.worthwhile) * self._cheaper(best).cost
         norm = 2.0 * float(mixture.outputs.norm(dim=1).sum()) + float(mixture.bias.square().sum())
         if self._fit.misfit < math.inf and norm < enough:
-            fit = self._networks.completed(directions, mixture.eta, Starts(self._X, self._seed), late)
+            fit = self._networks.nearest(directions, mixture, late)
+            if fit is None or fit.cost >= enough:
+                fit = self._networks.completed(directions, mixture.eta, Starts(self._X, self._seed), late)
             if fit is not None and fit.cost < enough:
                 self._report(fit)
 

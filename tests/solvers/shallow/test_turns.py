@@ -29,12 +29,14 @@ def gaussian(N: int, d: int, m: int = 2, seed: int = 0) -> tuple[np.ndarray, np.
     return rng.standard_normal((N, d)), rng.standard_normal((N, m))
 
 
-def test_exact_fits_come_from_neurons_that_are_nearly_copies() -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_fits_come_from_neurons_that_are_nearly_copies(seed: int) -> None:
     """Beside the network's neuron the search finds others so near that no outputs of theirs fit in float64."""
     X, hidden = np.linspace(-1, 1, 20)[:, None], np.array([[1.1341196, 0.31987072], [-0.83003541, -0.30580252]])
     Y = np.maximum(np.column_stack([X, np.ones(20)]) @ hidden.T, 0) @ [[0.598521632, -1.01507150], [3e-9, -0.884586035]]
-    found = covopt.solve(X, Y, depth=2, bias=1, time_limit=5)
+    found = covopt.solve(X, Y, depth=2, bias=1, time_limit=5, seed=seed)
     assert found.status is Status.OPTIMAL
+    assert found.widths == [2]
     assert found.residual <= found.problem.allowed_misfit
 
 
