@@ -75,7 +75,7 @@ def recovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Arrays, Numbers
         patch.setattr(rank_recovery, "DEPTH", 9)
         patch.setattr(rank_recovery, "MIDDLE", range(3, 7))
         patch.setattr(rank_recovery, "START", 5)
-        patch.setattr(rank_recovery, "REFINING", replace(ROUGHLY, slow=1e-3))
+        patch.setattr(rank_recovery, "REFINING", replace(ROUGHLY, slow=1e-4))
         found = made(rank_recovery.DESIGN)
         has_a_picture(rank_recovery.DESIGN, *found, tmp_path_factory.mktemp("recovered") / "figure.png")
         return found

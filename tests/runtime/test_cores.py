@@ -239,6 +239,7 @@ def test_signs_prove_the_same_with_and_without_help(helped):
     assert helped_tree.maximum == alone.maximum >= alone.attained
     proved, same = helped_tree.multipliers(), alone.multipliers()
     assert torch.equal(proved.splits, same.splits)
-    assert torch.equal(proved.values, same.values)
+    torch.testing.assert_close(proved.values, same.values, rtol=0.0, atol=1e-3)  # of a first-order method in float32
     size = make_ground(X, Activation()).size
-    assert check_maximum(X, Activation(), Lambda, proved) <= size * alone.maximum * (1 + 1e-6)
+    for multipliers in (proved, same):
+        assert check_maximum(X, Activation(), Lambda, multipliers) <= size * alone.maximum * (1 + 1e-6)
