@@ -141,6 +141,11 @@ class Problem:
         """Return True if batches or processes can take some samples each, with penalised biases."""
         return not (self.interpolates or self.free or self.activation.is_linear)
 
+    @property
+    def fits_single(self) -> bool:
+        """Return True if float32 holds sums of the squares of the biases."""
+        return max(self.bias(layer) for layer in range(self.depth)) < 1e12
+
     def double(self) -> Problem:
         """Return the same problem with data in float64."""
         return self.to(torch.float64)

@@ -65,6 +65,16 @@ def test_what_never_ended_ends(scale: float, options: dict) -> None:
     assert result.seconds < 60.0
 
 
+@pytest.mark.parametrize(("samples", "beta"), [(300, 1.0), (4000, 1e20)])
+@pytest.mark.parametrize("depth", [2, 4])
+def test_biases_beyond_float32(samples: int, beta: float, depth: int) -> None:
+    """Beside targets so small the unit of the biases is large: rounds and batches then compute in float64."""
+    X = gaussian(samples, 20, seed=0)
+    Y = 1e-60 * (X[:, :1] - X[:, 1:2]).relu()
+    result = covopt.solve(X, Y, lam=1e-63, bias=beta, depth=depth, time_limit=1, certify="none")
+    assert 0.0 < result.cost <= float(Y.square().mean()) * (1.0 + 1e-9)
+
+
 @pytest.mark.parametrize("lam", [1e-12, 1e-13, 1e-20])
 def test_small_penalties_end_at_the_representation_cost(lam: float) -> None:
     """As lam falls, the minimum over lam tends to R, which the interpolation solver proves."""

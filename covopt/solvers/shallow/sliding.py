@@ -218,7 +218,8 @@ def slide(
     lowest, network = objective.network(best)
     yield network
     (N, r), spread = objective.X.shape, objective.spread
-    single = objective.X.dtype == torch.float64 and spread.samples(N) * r >= options.entries
+    many = spread.samples(N) * r >= options.entries
+    single = objective.X.dtype == torch.float64 and many and objective.beta < 1e12  # as in Problem.fits_single
     rough = replace(objective, X=objective.X.float()) if single else objective
     roughly = 3e-5  # where the descents in float32 that go before end
     slow = max(options.slow, roughly) if single else options.slow

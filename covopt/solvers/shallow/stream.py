@@ -67,7 +67,7 @@ def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | N
 
     Where an oracle is exact, rounds have no descent and are short.
     """
-    if not problem.can_be_split:
+    if not (problem.can_be_split and problem.fits_single):
         return False
     options = options or StreamOptions()
     many = problem.samples >= FEWEST_BATCHES * options.batch

@@ -135,7 +135,7 @@ class SOAP(Adam):
             key = (stack, axis)
             if step == 1 and own.shape[1] <= self.largest:
                 self._means[key] = (1.0 - self.decay) * (own @ own.mT)
-                self._bases[key] = torch.linalg.eigh(self._means[key].nan_to_num(0.0, 0.0, 0.0))[1].flip(-1)
+                self._bases[key] = _eigenvectors(self._means[key].nan_to_num(0.0, 0.0, 0.0))
             elif key in self._means:
                 self._means[key].baddbmm_(own, own.mT, beta=self.decay, alpha=1.0 - self.decay)
                 if turns:
@@ -146,6 +146,14 @@ class SOAP(Adam):
                     second.copy_(second.gather(axis, order))
         if turns:
             first.copy_(self._turned(stack, before))
+
+
+def _eigenvectors(M: Float[Tensor, "b n n"]) -> Float[Tensor, "b n n"]:
+    """Return those of symmetric matrices, largest eigenvalue first; the identity where entries differ too much."""
+    try:
+        return torch.linalg.eigh(M)[1].flip(-1)
+    except RuntimeError:  # torch's LinAlgError
+        return torch.eye(M.shape[1], dtype=M.dtype, device=M.device).expand_as(M).clone()
 
 
 class SGD:
