@@ -1,4 +1,4 @@
-"""covopt and the methods of other papers and packages, raced on seventeen problems in processor seconds of one thread.
+"""covopt and the methods of other papers and packages, raced on twenty-one problems in processor seconds of one thread.
 
 Each contender runs in a process of its own and is judged by the shared objective on the networks it had at times in a
 geometric progression; what it costs to judge them is not timed. covopt's times are those of its callback. A rival with
@@ -41,6 +41,10 @@ class Race:
 
 def _deep_teacher(depth: int) -> Work:
     return replace(works.teacher(0), depth=depth)
+
+
+def _mixture_depth_3(loss: str | None) -> Work:
+    return replace(works.mixture(20_000), depth=3, loss=loss)
 
 
 def settings_of(method: str, *pairs: tuple[int, float], **options: bool) -> tuple[Entry, ...]:
@@ -124,6 +128,9 @@ RACES = {
     "rivals-teacher-depth-13": Race(lambda: teachers.teacher(4, 13), 30.0, DEEP),
     "rivals-training": Race(lambda: teachers.teacher(4, 13), 30.0, DEEP, {"by": "train"}),
     **{f"rivals-teacher-depth-{L}": Race(partial(_deep_teacher, L), 30.0, DEEP) for L in (3, 5)},
+    **{f"rivals-digits-1797-depth-{L}": Race(partial(works.digits, 1797, 1e-3, L), 10.0, DEEP) for L in (3, 5)},
+    "rivals-20000-depth-3": Race(partial(_mixture_depth_3, None), 15.0, MANY),
+    "rivals-20000-classes-depth-3": Race(partial(_mixture_depth_3, "cross_entropy"), 15.0, MANY),
 }
 
 

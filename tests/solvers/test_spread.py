@@ -24,9 +24,8 @@ from covopt.data.data import read_data
 from covopt.model.problem import make_problem
 from covopt.model.spread import ALONE, Together
 from covopt.model.weights import evaluate
-from covopt.runtime.loop import Budget
-from covopt.solvers.deep import stream
-from covopt.solvers.deep.stream import descended, few_samples
+from covopt.runtime.loop import Budget, run
+from covopt.solvers.deep.stream import DeepStream, descended
 from covopt.solvers.shallow.stream import StreamOptions, StreamSolver
 from covopt.solvers.training.batch import Batch
 from covopt.solvers.training.cycles import MEETING, ScheduleFree
@@ -300,20 +299,17 @@ def _deep(rank: int, processes: int, path: Path) -> None:
     mine = slice(cuts[rank], cuts[rank + 1])
     with group(rank, processes, str(path / f"meeting{processes}")):
         spread = Together.of(cuts[rank + 1] - cuts[rank])
-        few = few_samples(make_problem(X, Y, lam=1e-3, depth=3).double(), 1e-3, 24, 0)
         problem = make_problem(X[mine], Y[mine], lam=1e-3, depth=3).double()
         problem = problem.__class__(**{**vars(problem), "spread": spread})
         batch = Batch(problem, [[4, 3]])
         cost, slopes = batch.evaluate(batch.pack([NETWORK]))
         low = descended(problem, NETWORK, Budget(1e5, agreed=spread.largest))
         found = {
-            "few": few_samples(problem, 1e-3, 24, 0).X,
-            "rows": few.samples,
+            "trained": run(DeepStream(problem, max_width=9), Budget(1e5, max_iterations=2)).state.best,
             "value": (cost, slopes),
             "low": (evaluate(problem, low).total, low),
             "cheapest": spread.cheapest(-float(rank), [torch.full((rank + 1, 2), 7.0 * rank)]),
         }
-        stream.WHOLE = 0.0  # the cycles are never needless
         kept = np.r_[0:20, 150:170]
         result = solve(rank, processes, X[kept], Y[kept], **ASKED)
         found["solve"] = (result.cost, result.weights)
@@ -321,7 +317,7 @@ def _deep(rank: int, processes: int, path: Path) -> None:
 
 
 def test_two_processes_descend_on_all_rows(tmp_path: Path) -> None:
-    """Values and gradients are those of all rows; each process ends with the same network, no worse than on few."""
+    """Values and gradients are those of all rows; each process ends with the same network, trained on all."""
     found, other = spawned(_deep, 2, tmp_path)
     X, Y = data(300)
     problem = make_problem(X, Y, lam=1e-3, depth=3).double()
@@ -334,10 +330,8 @@ def test_two_processes_descend_on_all_rows(tmp_path: Path) -> None:
         total, low = one["low"]
         assert total == pytest.approx(evaluate(problem, low).total, rel=1e-12)
         assert total < 0.5 * float(cost)
-        rows = {tuple(row) for row in one["few"].tolist()}
-        assert len(rows) == len(one["few"]) <= one["rows"] < 300
-        assert rows <= {tuple(row) for row in X.tolist()}
-    assert torch.equal(found["few"], other["few"])
+        assert evaluate(problem, one["trained"]).total < 0.7 * float((Y**2).sum(axis=1).mean())
+    assert all(torch.equal(a, b) for a, b in zip(found["trained"], other["trained"], strict=True))
     cost, weights = found["solve"]
     few = np.r_[0:20, 150:170]
     problem = make_problem(X[few], Y[few], lam=1e-3, depth=3).double()
@@ -358,15 +352,12 @@ def test_one_process_of_a_group_goes_on_from_a_network(tmp_path: Path) -> None:
     assert np.isfinite(result.cost)
 
 
-@pytest.mark.parametrize(("share", "status"), [(0.3, "converged"), (1e-12, "time_limit")])
-def test_no_neurons_are_the_answer_of_a_search_that_was_not_cut(
-    share: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("seconds", "status"), [(1e5, "converged"), (0.02, "time_limit")])
+def test_no_neurons_are_the_answer_of_a_search_that_was_not_cut(seconds: float, status: str, tmp_path: Path) -> None:
     """With a lam above lam_max the zero network is best; only a search that had its time may say so."""
-    monkeypatch.setattr(stream, "SHARE", share)
     X, Y = data(40)
     with group(0, 1, str(tmp_path / "meeting")):
-        result = solve(0, 1, X, Y, lam=1e3, depth=3, bias=0.0, starts=2, max_iterations=1000)
+        result = solve(0, 1, X, Y, lam=1e3, depth=3, bias=0.0, starts=2, max_iterations=1000, time_limit=seconds)
     assert result.cost == pytest.approx(float((Y**2).sum(axis=1).mean()), rel=1e-12)
     assert min(result.widths) == 0
     assert result.status == status

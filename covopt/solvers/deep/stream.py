@@ -1,199 +1,269 @@
-"""Deep networks on many samples: solved on few of them, then trained on batches of all.
+"""Deep networks on many samples: a random start trained on batches.
 
-A start descends for hundreds of turns, each a pass over all samples. Where that takes longer than there is time, the
-whole search (solver.py) is for a random part of the samples, so small that it fits, with widths to match. The network
-that it ends with is then trained on all: by schedule-free Adam over random batches in float32, as for two layers
-(solvers/shallow/stream.py). If time remains, the network after that is improved on all samples.
+Where the training of a start on all samples (exploration.py) takes long, SOAP trains it on random batches in float32.
+The training has cycles, within which the rate falls once. Each has more steps than the one before, on larger batches:
+small ones lead down fast, and their noise leads to lower minima; larger ones end nearer to the minimum. After each
+cycle the loss is evaluated over all samples. A cycle after which the time is too short for the next one takes all of
+it. If a start ends at zero, the next one is drawn.
 
-Where the rows are spread over processes, each of them searches the same few samples from a seed of its own, and the
-network of lowest cost continues; the training, and the descent after it (`descended`), use the gradients of all rows.
+The first start is random. With the squared error, and three layers or few outputs, the neurons of a linear network are
+among its neurons, whose signal passes all layers. Beyond DEEPEST_TRAINED layers it is the answer of two layers, made
+deeper; so is the second start otherwise.
+
+Where the rows are spread over processes, the batches are drawn from the rows of all of them, and each process takes
+the same steps; the descent after them (`descended`) uses the gradients of all rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.weights import Weights, evaluate
-from covopt.runtime.loop import Budget, Progress, Status, run
-from covopt.solvers.deep.exploration import FIRST, usual_width
-from covopt.solvers.deep.pruning import reduced, reduced_on_few
-from covopt.solvers.deep.solver import DeepOptions, DeepSolver
-from covopt.solvers.options import DRAWS_TOGETHER
+from covopt.runtime.loop import Budget, Progress, Status
+from covopt.solvers.deep.exploration import FIRST, FIRST_OF_MORE_LAYERS, Cycle, first_starts, has_falling_penalty
+from covopt.solvers.deep.pruning import reduced_on_few, widened
+from covopt.solvers.deep.solver import DEEPEST_TRAINED
+from covopt.solvers.deep.starts import from_two_layers
 from covopt.solvers.training.batch import Batch, work
-from covopt.solvers.training.cycles import CyclePace, ScheduleFree, up_to_meeting
+from covopt.solvers.training.cycles import CyclePace
+from covopt.solvers.training.descent import SOAP, AdamOptions
 from covopt.solvers.training.homotopy import POLISHING, descend
+from covopt.solvers.training.simple import simple_networks
 
-TURNS, RATE_OF_TURNS = 200, 3e9
-"""Turns that a batch of random starts descends, and their multiplications in a second on one core of a CPU, roughly."""
-SHARE = 0.3  # of the time that the search on few samples may take
-WHOLE = 0.25  # of the remaining time, within which this number of turns on all samples make batches needless
-FEWEST = 200  # samples, of which a part is taken
-BATCH = 256  # samples of a step
-RATE, NEAR = 0.3, 0.95  # of schedule-free Adam, the rate relative to the weights' root mean square
-GROWTH = 1.5  # of the number of steps from one evaluation of the loss over all samples to the next
-STALL = 5e-4  # the training ends when the loss falls by less than this from one evaluation to the next, relative
-SEARCHED = (Status.OPTIMAL, Status.CONVERGED, Status.TOLERANCE)  # of a search that was not cut
+BATCH = 256  # samples of a step in the first cycle; with 128 or 512, digits end up to 1 % higher or as low, later
+LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one before
+CYCLES = (Cycle(200, 4.0), Cycle(300, 2.0), Cycle(400, 1.4), Cycle(600))
+"""The first cycles, with a falling penalty; without one the steps are the same (docs/notes/2026-11-deep-batches.md)."""
+SHARE = 0.6  # of the time that these cycles take on a start as wide as it may be
+WHOLE = 0.35  # of the time, in which a start that can be trained on all samples makes batches needless
+PROBED = 10  # steps of each cycle that measure their time before it
+FOLLOWING = 1.2  # the time of the next cycle at least, relative to this one, or this one is the last
+WIDER, STRENGTH = 1.0, 0.5
+"""Neurons added to each layer after later cycles, relative to those that are needed, and the size of their weights,
+relative to the layer's root mean square: digits end up to 1 % lower with them."""
+STALL = 5e-4  # the training ends when a cycle at the last penalty lowers the loss by less than this, relative
+STARTS = 3  # at most; a search on all samples follows
+NOTHING = 0.999  # a network whose loss C is above this part of a constant's has lost the signal
+FEW = 300  # samples that tell the usual penalty, the linear network and the answer of two layers
+OUTPUTS = 2  # at most, for a linear network in more than three layers; with 10, digits end 1 to 10 % higher with it
+NOISE = 0.2  # of random neurons beside those of the linear network: the size of their weights, relative to theirs
 
 
-def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
-    """Return True if neither can one start be trained, nor `draws` descend, on all samples in that time, on CPUs."""
-    if not problem.can_be_split or problem.X.is_cuda or problem.samples <= FEWEST:
+def suits_batches(problem: Problem, seconds: float, max_width: int | None = None) -> bool:
+    """Return True if the training of a start on all samples would take too much of the time, on CPUs."""
+    splits = problem.can_be_split and problem.fits_single
+    if not splits or problem.X.is_cuda or problem.samples <= 2 * BATCH:
         return False
-    return not FIRST.count(problem, seconds, 1) and not _fits(problem, problem.samples, seconds, draws)
-
-
-def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Problem:
-    """Return the problem on a random part of the samples, sized by the time.
-
-    The part is so large that `draws` random starts descend in `seconds`. With samples sharded over processes, each
-    process gets all chosen rows.
-    """
-    generator = torch.Generator().manual_seed(seed)
-
-    def drawn(rows: int, count: int) -> Int[Tensor, " k"]:
-        return torch.randperm(rows, generator=generator)[:count].sort().values.to(problem.X.device)
-
-    rows, spread = problem.spread.some(drawn, len(problem.X), few_count(problem, seconds, draws))
-    few = problem.on(rows)
-    return replace(few, X=spread.stacked(few.X), Y=spread.stacked(few.Y), spread=ALONE)
-
-
-def few_count(problem: Problem, seconds: float, draws: int) -> int:
-    """Return the number of samples of that part."""
-    count = problem.samples
-    while count > FEWEST and not _fits(problem, count, seconds, draws):
-        count = max(FEWEST, int(0.8 * count))
-    return count
-
-
-def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
-    """Return True if TURNS turns of these starts, on this number of samples, fit into the time."""
-    width = usual_width(samples, problem.Y.shape[1])
-    turn = work(problem, [width] * (problem.depth - 1)) * samples / problem.samples
-    return TURNS * draws * turn <= RATE_OF_TURNS * seconds
+    steps = sum(cycle.steps for cycle in FIRST.cycles)
+    width = min(first_starts(problem).width(problem, first_starts(problem).widths[0]), max_width or math.inf)
+    products = work(problem, [int(width)] * (problem.depth - 1))
+    return steps * (FIRST.call + products) > WHOLE * seconds * FIRST.speed
 
 
 @dataclass(frozen=True)
 class Streamed:
     """The state of the training."""
 
-    weights: list[Tensor]  # the network with which the training began
+    weights: list[Tensor]  # where the next cycle begins
     best: list[Tensor]  # the best network so far
     cost: float  # its loss over all samples
-    due: int  # the steps after which the loss over all samples is evaluated next
-    descent: Mapping[str, Tensor] | None = None  # the memory of `ScheduleFree`; None before its first step
-    last: float = math.inf  # the loss that was evaluated last
-    ended: Status | None = None  # why no other step is to follow; None while one is
+    start: int = 0  # the number of the start
+    cycle: int = 0  # how many cycles it has had
+    last: float = math.inf  # the loss of this start after its last cycle
+    settled: bool = False  # True if that cycle had the problem's own penalty
+    ended: Status | None = None  # why no other cycle is to follow; None while one is
 
 
 class DeepStream:
-    """The search on few samples, with `options`, and the training on batches, for `loop.run`.
+    """The training on batches, from a start or from the network `init`, for `loop.run`.
 
-    The depth is at least 3, the loss mse or cross_entropy. The training begins with `init`, in place of a search, if it
-    is given.
+    The depth is at least 3. Where a start ends at zero, another one follows, up to `starts`. The training ends at the
+    cost `enough`: a bound proves that it is optimal.
     """
 
     def __init__(
         self,
         problem: Problem,
-        options: DeepOptions,
+        starts: int = 1,
         seed: int = 0,
         max_width: int | None = None,
         init: Weights | None = None,
+        enough: float = 0.0,
     ) -> None:
-        self.problem, self._options, self._seed = problem, options, seed
-        self._max_width, self._init = max_width, init
+        self.problem, self._starts, self._seed = problem, min(starts, STARTS), seed
+        self._max_width, self._init, self._enough = max_width, init, enough
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace = CyclePace()
-        self.cut = False  # True if the search on few samples, of any process, ended before it found no improvement
+        self._zero = [problem.X.new_zeros(shape) for shape in problem.shapes([0] * (problem.depth - 1))]
 
     @cached_property
     def _single(self) -> Problem:
-        """The problem in float32, where batches are needed at all."""
-        return self.problem.to(torch.float32)
+        """The problem in float32, if that holds it."""
+        return self.problem.to(torch.float32) if self.problem.fits_single else self.problem
+
+    @cached_property
+    def _few(self) -> Problem:
+        """A few of the samples, the same in each process."""
+        rows, spread = self.problem.spread.some(self._evenly, len(self.problem.X), FEW)
+        few = self.problem.on(rows)
+        return replace(few, X=spread.stacked(few.X), Y=spread.stacked(few.Y), spread=ALONE)
+
+    @cached_property
+    def _simple(self) -> list[Tensor]:
+        """The constant, linear or zero network of lowest cost on them."""
+        return min([self._zero, *simple_networks(self._few)], key=lambda weights: evaluate(self._few, weights).total)
+
+    @cached_property
+    def _flat(self) -> float:
+        """The loss C of the best constant."""
+        constants = [self._zero, *simple_networks(self._few, linear=False)]
+        return evaluate(self.problem, min(constants, key=lambda weights: evaluate(self._few, weights).fit)).fit
+
+    @cached_property
+    def _cycles(self) -> tuple[Cycle, ...]:
+        """The first cycles."""
+        falls = self.problem.depth >= FIRST_OF_MORE_LAYERS.shallowest and has_falling_penalty(self._few)
+        return CYCLES if falls else tuple(Cycle(cycle.steps) for cycle in CYCLES)
 
     def init(self, budget: Budget) -> Streamed:
-        """Return the solution on few samples, or the given network."""
-        weights = self._searched(budget) if self._init is None else list(self._init)
-        widths, processes = [len(W) for W in weights[:-1]], self.problem.spread.processes
-        passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining() * processes
+        """Return the first start, or the given network."""
+        weights = self._simple if self._init is None else list(self._init)
+        networks = [weights, self._zero]
+        cost, nothing = (evaluate(self.problem, network).total for network in networks)
+        best, lowest = networks[not cost < nothing], min(cost, nothing)
+        if self._init is None:
+            return Streamed(self._drawn(0, budget), best, lowest)
         # Through a layer without neurons nothing passes, and no gradient.
-        ended = Status.CONVERGED if passes or not min(widths) else None
-        due = max(100, 2 * math.ceil(self.problem.samples / BATCH))
-        return Streamed(weights, weights, evaluate(self.problem, weights).total, up_to_meeting(due), ended=ended)
+        ended = None if min(len(W) for W in weights[:-1]) else Status.CONVERGED
+        return Streamed(weights, best, lowest, self._starts, len(CYCLES), cost, ended=ended)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
-        """Train until the loss over all samples is due, or until the time is over, and evaluate it."""
+        """Train for a cycle, or until the time is over, and evaluate the loss over all samples."""
         with budget.phase("batches"):
             return self._trained(state, budget)
 
     def finished(self, state: Streamed) -> Status | None:
-        """Return CONVERGED when the training gained too little."""
-        return state.ended
+        """Return OPTIMAL at a proved minimum, CONVERGED when a cycle gained too little."""
+        return Status.OPTIMAL if state.cost <= self._enough else state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
-        """Cost and width; no bound."""
+        """Return the line with cost and width, and what comes next; there is no bound."""
         width = max(len(W) for W in state.best[:-1])
-        phase = f"{state.due * BATCH / self.problem.samples:.0f} passes over the samples in batches"
+        phase = f"cycle {state.cycle + 1} of training on batches of {self._batch(state.cycle)} samples"
         return Progress(iteration, seconds, state.cost, None, width, phase)
 
-    def _searched(self, budget: Budget) -> list[Tensor]:
-        """Search on few samples, each process by its own clock; return the best network."""
-        limit, spread = SHARE * budget.time_limit, self.problem.spread
-        few = few_samples(self.problem, limit, max(self._options.batch, DRAWS_TOGETHER), self._seed)
-        seed = (self._seed + spread.place) % 2**63
-        solver = DeepSolver(few, self._options, seed, max_width=self._max_width)
-        own = Budget(budget.seconds() + limit, budget.max_iterations, budget.started, timing=budget.timing)
-        outcome = run(solver, own)
-        self.cut = spread.largest(float(outcome.status not in SEARCHED)) > 0.0
-        weights = reduced(few, outcome.state.best)
-        return spread.cheapest(evaluate(few, weights).total, weights)
-
     def _trained(self, state: Streamed, budget: Budget) -> Streamed:
-        """Train until the loss over all samples is due, or until the time is over; evaluate it without idle neurons."""
-        batch, descent = self._descent(state.weights)
-        if state.descent is not None:
-            descent.recall(state.descent)
-        self._pace.descend(descent, state.due, budget)
-        network = [W.to(self.problem.X) for W in batch.unpack(descent.x[0], batch.widths[0])]
-        trained = reduced_on_few(self.problem, network)
-        cost = evaluate(self.problem, trained).total
+        """Train for a cycle; continue from there, or with the next start where the signal was lost."""
+        cycle = self._cycle(state)
+        trained, last = self._descended(state.weights, cycle, self._batch(state.cycle), budget)
+        network = reduced_on_few(self.problem, trained)
+        cost = evaluate(self.problem, network)
         self._pace.closed(budget)
-        best, lowest = (trained, cost) if cost < state.cost else (state.best, state.cost)
-        ended = None if state.last - cost > STALL * state.cost else Status.CONVERGED
-        if descent.steps_taken < state.due:
-            ended = Status.TIME_LIMIT
-        due, memory = up_to_meeting(GROWTH * state.due), descent.memory()
-        return replace(state, best=best, cost=lowest, due=due, descent=memory, last=cost, ended=ended)
+        best, lowest = (network, cost.total) if cost.total < state.cost else (state.best, state.cost)
+        following = replace(state, best=best, cost=lowest)
+        if last:
+            return replace(following, ended=Status.TIME_LIMIT)
+        if not cost.fit < NOTHING * self._flat:
+            return self._after_nothing(following, budget)
+        # What a higher penalty takes off the weights comes back after it: such a cycle says nothing about the next.
+        stalled = cycle.penalty == 1.0 and state.last - cost.total <= STALL * cost.total
+        ended = Status.CONVERGED if stalled and state.settled else None
+        if state.cycle >= len(CYCLES) and min(len(W) for W in network[:-1]):
+            more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
+            trained = widened(network, more, STRENGTH, self._generator, self._max_width)
+        return replace(
+            following,
+            weights=trained,
+            cycle=state.cycle + 1,
+            last=cost.total,
+            ended=ended,
+            settled=cycle.penalty == 1.0,
+        )
 
-    def _descent(self, weights: Weights) -> tuple[Batch, ScheduleFree]:
-        """Return schedule-free Adam from this network, on random batches."""
+    def _after_nothing(self, state: Streamed, budget: Budget) -> Streamed:
+        """Return the state with the next start; or the end."""
+        if state.start + 1 >= self._starts:
+            return replace(state, ended=Status.CONVERGED)
+        return Streamed(self._drawn(state.start + 1, budget), state.best, state.cost, state.start + 1)
+
+    def _cycle(self, state: Streamed) -> Cycle:
+        """Return the next cycle; only the penalty of the first start falls."""
+        cycle = self._cycles[min(state.cycle, len(CYCLES) - 1)]
+        steps = round(cycle.steps * LONGER ** max(0, state.cycle - len(CYCLES) + 1))
+        return Cycle(steps, 1.0 if state.start else cycle.penalty)
+
+    def _batch(self, number: int) -> int:
+        """Return how many samples a step of this cycle takes, of all processes."""
+        return min(self.problem.samples, round(BATCH * LARGER**number))
+
+    def _drawn(self, number: int, budget: Budget) -> list[Tensor]:
+        """Draw a start, as wide as the first cycles have time for."""
+        problem, starts = self.problem, first_starts(self.problem)
+        width, widest = starts.width(problem, starts.widths[0]), self._max_width or math.inf
+        while width > starts.narrowest and self._work(width) > SHARE * budget.time_limit * FIRST.speed:
+            width = max(starts.narrowest, int(0.9 * width))
+        known, more = [], 0
+        if number == int(problem.depth <= DEEPEST_TRAINED):
+            known = self._from_two_layers(budget)
+        elif number == 0 and problem.ridge and (problem.depth == 3 or problem.Y.shape[1] <= OUTPUTS):
+            known, more = self._simple, int(min(width, widest))
+        if known and all(0 < len(W) <= widest for W in known[:-1]):
+            return widened(known, [max(0, more - len(W)) for W in known[:-1]], NOISE, self._generator)
+        return starts.draw(problem, number, self._seed, int(min(width, widest)))
+
+    def _from_two_layers(self, budget: Budget) -> list[Tensor]:
+        """Return the answer of two layers for a few samples, made deeper; of the process that finds the best."""
+        own = Budget(budget.time_limit, started=budget.started, timing=budget.timing)
+        networks = [self._zero, *from_two_layers(self._few, own, self._seed)]
+        costs = [evaluate(self._few, weights).total for weights in networks]
+        return self.problem.spread.cheapest(min(costs), networks[costs.index(min(costs))])
+
+    def _work(self, width: int) -> float:
+        """Return about how many multiplications the first cycles take with this width."""
+        products = work(self.problem, [width] * (self.problem.depth - 1)) / self.problem.samples
+        return sum(cycle.steps * (FIRST.call + self._batch(k) * products) for k, cycle in enumerate(CYCLES))
+
+    def _descended(self, weights: Weights, cycle: Cycle, size: int, budget: Budget) -> tuple[list[Tensor], bool]:
+        """Return the network after a cycle on batches of this size, and whether there is no time for another."""
         widths, spread = [len(W) for W in weights[:-1]], self.problem.spread
         spread = spread.in_parts(max(2, spread.processes))
-        size = min(BATCH, self.problem.samples)
         batch = Batch(self._single, [widths], max(1, size // spread.parts))
-        start = batch.pack([[W.float() for W in weights]])[0]
-        lam = start.new_full((1, 1), self.problem.lam)
+        start = batch.pack([[W.to(self._single.X) for W in weights]])
+        lam = start.new_full((1, 1), cycle.penalty * self.problem.lam)
 
-        def draw(rows: int, count: int) -> Int[Tensor, " k"]:
-            return torch.randint(rows, (count,), generator=self._generator, device=start.device)
+        def slope(x: Float[Tensor, "1 P"]) -> tuple[Tensor, Tensor]:
+            rows, of_rows = spread.some(self._draw, len(self.problem.X), size)
+            slopes = torch.cat([batch.slopes(x, some, lam) for (some,) in of_rows.shares(rows)])
+            return x.new_zeros(1), spread.averaged(slopes)[:1]
 
-        def slope(x: Tensor) -> tuple[Tensor, Tensor]:
-            rows, of_rows = spread.some(draw, len(self.problem.X), size)
-            slopes = [batch.slopes(at[None], some, lam) for at, (some,) in zip(x, of_rows.shares(rows), strict=True)]
-            return x.new_zeros(len(x)), torch.cat(slopes)
+        def soap(steps: int) -> SOAP:
+            rate = FIRST.rate * float(start.square().mean().sqrt())
+            return SOAP(slope, start, AdamOptions(steps=steps, rate=rate), batch.stacks)
 
-        rate = RATE * float(start.square().mean().sqrt())
-        return batch, ScheduleFree(slope, start, rate, spread, [self._generator], NEAR)
+        probe = soap(cycle.steps)
+        for steps in (1, 1 + PROBED):  # the first step takes longer than the others
+            self._pace.descend(probe, steps, budget)
+        steps, last = self._pace.steps(cycle.steps, budget, FOLLOWING)
+        descent = soap(steps)
+        self._pace.descend(descent, steps, budget)
+        return [W.to(self.problem.X) for W in batch.unpack(descent.x[0], widths)], last or descent.steps_taken < steps
+
+    def _draw(self, rows: int, count: int) -> Int[Tensor, " k"]:
+        """Draw the samples of a batch, with replacement, or take all; a part that has too few takes some twice."""
+        if count >= rows:
+            return torch.arange(count, device=self.problem.X.device) % rows
+        return torch.randint(rows, (count,), generator=self._generator, device=self.problem.X.device)
+
+    def _evenly(self, rows: int, count: int) -> Int[Tensor, " k"]:
+        return torch.arange(0, rows, math.ceil(rows / count), device=self.problem.X.device)
 
 
 def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:

@@ -16,6 +16,7 @@ from covopt.certify.shares.shares import Shares
 from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
+from covopt.model.units import Units
 from covopt.model.weights import evaluate
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import remember
@@ -29,7 +30,7 @@ from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.representations import HiddenSolver
 from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
 from covopt.solvers.deep.starts import lowest_of_random
-from covopt.solvers.deep.stream import SHARE as DRAWN_SHARE, DeepStream, descended, few_count
+from covopt.solvers.deep.stream import DeepStream, descended
 from covopt.solvers.incumbent import Attempt, Incumbent, best_of, cost_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_units, size_in_units, take
@@ -52,12 +53,13 @@ class DeepSearch(Stage):
     effort: DeepOptions = field(default_factory=lambda: DeepOptions(starts=DRAWS))
 
     def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
-        """Return True while the gap is open and no stage was interrupted."""
-        return not incumbent.closed(options.gap) and incumbent.status is not Status.INTERRUPTED
+        """Return True while the gap is open, unless an earlier stage was interrupted or used the time."""
+        over = incumbent.status is Status.INTERRUPTED or (incumbent.weights and incumbent.status is Status.TIME_LIMIT)
+        return not over and not incumbent.closed(options.gap)
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the needs of many starts in float32, some of them in float64, and of a layer's block."""
-        return search_memory(problem, options, self.effort, len(problem.X)) if self.effort.starts else {}
+        return search_memory(problem, options, self.effort) if self.effort.starts else {}
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Search, from the network of an earlier stage if there is one."""
@@ -66,8 +68,7 @@ class DeepSearch(Stage):
         if incumbent.weights:
             init = units.inward(incumbent.weights) if init is None else init
             budget = budget.after(incumbent.rounds)
-        lower = 0.0 if incumbent.proof is None else incumbent.proof.lower
-        enough = lower / units.cost / (1.0 - options.gap)
+        enough = _enough(incumbent, options, units)
         search = DeepSolver if explored_problem(units.problem) is units.problem else PenaltyFirst
         solver = search(units.problem, self.effort, scaled.seed, init, scaled.max_width, enough)
         outcome = run(solver, budget, scaled.callback)
@@ -90,33 +91,40 @@ class DeepSearch(Stage):
 
 
 @dataclass(frozen=True)
-class FewSamples(DeepSearch):
-    """The search on a part of the samples, and training on batches of all of them."""
+class Batches(DeepSearch):
+    """A start that is trained on batches of the samples."""
 
-    name = "few samples"
-    why = "The time is too short for starts on all samples: the search is on few, then batches of all are trained on."
+    name = "batches"
+    why = "Training a start on all samples would take too long: it is trained on batches of them."
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
-        """Return the needs of the search on a part of the samples."""
-        rows = few_count(problem, DRAWN_SHARE * options.budget.time_limit, DRAWS_TOGETHER)
-        return search_memory(problem, options, self.effort, rows)
+        """Return the needs of the samples in float32, and of a batch of them all."""
+        N, d = len(problem.X), problem.X.shape[1]
+        width, m = usual_width(problem.samples, problem.Y.shape[1]), problem.Y.shape[1]
+        neurons = 2 * min(width, options.max_width or width) * (problem.depth - 1)
+        copies = size_in_units(problem) + DOUBLE * N * m + 3.0 * SINGLE * N * (d + 1)
+        return {"batches": copies + 4.0 * SINGLE * N * neurons}
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
-        """Search and train; processes that share the rows end with a descent on all of them."""
+        """Train; processes that share the rows end with a descent on all of them."""
         units, scaled = in_units(incumbent.problem, options)
         problem, budget, together = units.problem, scaled.budget, incumbent.problem.spread is not ALONE
-        stream = DeepStream(problem, self.effort, scaled.seed, scaled.max_width, scaled.init if together else None)
+        init = scaled.init if together else None
+        enough = _enough(incumbent, options, units)
+        stream = DeepStream(problem, self.effort.starts, scaled.seed, scaled.max_width, init, enough)
         outcome = run(stream, budget, scaled.callback)
         best, status = outcome.state.best, outcome.status
-        if together:
-            if status is Status.CONVERGED and not budget.spent():
-                best = descended(problem, best, budget)
-            # Where nothing passes a layer, only a search that had its time says that nothing is to pass.
-            cut = budget.spent() or (stream.cut and not min(len(W) for W in best[:-1]))
-            status = Status.TIME_LIMIT if cut else status
+        if together and status is Status.CONVERGED and not budget.spent():
+            best = descended(problem, best, budget)
+            status = Status.TIME_LIMIT if budget.spent() else status
         incumbent.offer(units.outward(best))
         incumbent.record(units.in_user_units(line) for line in outcome.history)
         incumbent.starts, incumbent.status = [units.cost * evaluate(problem, best).total], status
+        constant = problem.mean(problem.Y).expand_as(problem.Y)
+        if status is Status.TIME_LIMIT and problem.loss_at(constant) < outcome.state.cost:  # no search follows
+            simple = cheapest_simple(incumbent.problem, linear=False)
+            if simple is not None:
+                incumbent.offer(simple)
 
 
 @dataclass(frozen=True)
@@ -336,24 +344,30 @@ class LayersInTurn(Stage):
             incumbent.offer(simple)
 
 
-def search_memory(problem: Problem, options: SolveOptions, effort: DeepOptions, rows: int) -> dict[str, float]:
-    """Return the needs of many starts in float32, some of them in float64, and blocks; `rows`: those searched on."""
+def _enough(incumbent: Incumbent, options: SolveOptions, units: Units) -> float:
+    """Return the cost, in these units, that is within the gap asked for of the bound that is proved."""
+    lower = 0.0 if incumbent.proof is None else incumbent.proof.lower
+    return lower / units.cost / (1.0 - options.gap)
+
+
+def search_memory(problem: Problem, options: SolveOptions, effort: DeepOptions) -> dict[str, float]:
+    """Return the needs of many starts in float32, some of them in float64, and blocks."""
     (N, d), m = problem.X.shape, problem.Y.shape[1]
-    width, few = usual_width(rows, m), rows < N or problem.spread is not ALONE
+    width = usual_width(N, m)
     widths = [2 * min(width, options.max_width or width)] * (problem.depth - 1)
     neurons = sum(widths)
     copies = size_in_units(problem) + 3.5 * DOUBLE * N * (d + 1)
     exploration = Exploration()
-    draws, part = min(effort.batch, effort.starts), replace(problem, X=problem.X[:rows], Y=problem.Y[:rows])
-    trained = exploration.count(replace(part, spread=ALONE), options.budget.time_limit, BATCHES * effort.batch)
+    draws = min(effort.batch, effort.starts)
+    trained = exploration.count(problem, options.budget.time_limit, BATCHES * effort.batch)
     elite = exploration.elite if trained else ELITE
     phases = {
-        "draws": copies + max(9 * draws, 4 * trained) * SINGLE * neurons * rows,
-        "networks": copies + 6 * DOUBLE * neurons * max(elite * rows, N * (1 if few else 3)),
+        "draws": copies + max(9 * draws, 4 * trained) * SINGLE * neurons * N,
+        "networks": copies + 6 * DOUBLE * neurons * max(elite, 3) * N,
     }
-    block = replace(part, depth=2, loss=LOSSES["mse"])
-    own = rows if rows <= effort.in_turn.samples else 0  # inputs, one for each sample, where the layers move in turn
-    blocks = max(rounds_memory(block, replace(options, certify="none")).values()) + 8 * DOUBLE * rows * 2 * own
-    exact = explored_problem(part) is not part
-    fits = 3 * DOUBLE * most_entries(part, widths) if exact else 0.0
+    block = replace(problem, depth=2, loss=LOSSES["mse"])
+    own = N if effort.in_turn.samples >= N else 0  # inputs, one for each sample, where the layers move in turn
+    blocks = max(rounds_memory(block, replace(options, certify="none")).values()) + 8 * DOUBLE * N * 2 * own
+    exact = explored_problem(problem) is not problem
+    fits = 3 * DOUBLE * most_entries(problem, widths) if exact else 0.0
     return phases | {"blocks": copies + blocks, "exact fits": copies + fits}

@@ -10,16 +10,16 @@ from covopt.certify.shares.shares import Shares
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.solvers.deep.solver import DeepOptions
-from covopt.solvers.deep.stream import suits_few_samples
-from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
+from covopt.solvers.deep.stream import suits_batches
+from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.solver import PlainRounds
 from covopt.solvers.shallow.stream import StreamOptions, suits_streaming
 from covopt.solvers.stages.more_layers import (
     DRAWS,
+    Batches,
     Cases,
     DeepSearch,
     ExamineLayers,
-    FewSamples,
     HiddenDescents,
     LayersInTurn,
     OneInputNetwork,
@@ -67,12 +67,12 @@ def _two_layers(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
 
 
 def _more_layers(problem: Problem, options: SolveOptions, until: float) -> Sequence[Stage]:
-    """Return a search on few samples where there are too many, or processes share them; a search on all."""
+    """Return training on batches where samples are many, or processes share them; a search on all."""
     starts, together = options.starts or DRAWS, problem.spread is not ALONE
     effort = DeepOptions(starts=starts, batch=options.thrift.draws, tol=options.tol)
     if together:
-        return [FewSamples(until, effort)]
-    if options.init is None and suits_few_samples(problem, options.budget.time_limit, DRAWS_TOGETHER):
+        return [Batches(until, effort)]
+    if options.init is None and suits_batches(problem, options.budget.time_limit, options.max_width):
         improving = DeepOptions(starts=0, batch=options.thrift.draws, tol=options.tol)
-        return [FewSamples(until, effort), DeepSearch(until, improving)]
+        return [Batches(until, effort), DeepSearch(until, improving)]
     return [DeepSearch(until, effort)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import groupby
 
 import torch
@@ -46,9 +47,13 @@ class Batch:
         self.parameters: int = sum(self._sizes)  # P
         # 1 for each weight, and 0 for free biases.
         self._penalised = flattened([problem.penalised(problem.X.new_ones(shape)) for shape in self._shapes])
-        self._inputs = problem.Xt.T.contiguous()
         self._forward = [problem.X.new_empty(len(self.widths), n, samples or len(problem.X)) for n in self.padded]
         self._backward = [torch.empty_like(buffer) for buffer in self._forward]
+
+    @cached_property
+    def _inputs(self) -> Float[Tensor, "d N"]:
+        """The inputs of all samples, for passes over them."""
+        return self.problem.Xt.T.contiguous()
 
     def pack(self, networks: Sequence[Weights]) -> Float[Tensor, "B P"]:
         """Return the padded rows of these networks."""

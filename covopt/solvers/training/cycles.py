@@ -31,11 +31,14 @@ class CyclePace:
     def __init__(self, step: float = 0.0, closing: float = 0.0) -> None:
         self._step, self._closing, self._ended = step, closing, 0.0
 
-    def steps(self, wanted: int, budget: Budget) -> tuple[int, bool]:
-        """Return the steps of a cycle, and whether it is the last that the time allows."""
+    def steps(self, wanted: int, budget: Budget, following: float = 2.0) -> tuple[int, bool]:
+        """Return the steps of a cycle, and whether it is the last that the time allows.
+
+        It is the last, and takes all the time, if less than `following` times its time is left after it.
+        """
         # A last, shortened cycle leaves a tenth of the remaining time to its evaluation.
         usable = 0.9 * max(0.0, budget.remaining() - self._closing)
-        last = usable < 3.0 * wanted * self._step
+        last = usable < (1.0 + following) * wanted * self._step
         return (max(1, int(usable / self._step)), True) if last else (wanted, False)
 
     def expect(self, closing: float) -> None:

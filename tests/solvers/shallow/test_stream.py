@@ -16,9 +16,6 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, gradient
 from covopt.runtime import loop
 from covopt.runtime.loop import Budget, Status, run
-from covopt.solvers.deep import stream as deep_stream
-from covopt.solvers.deep.solver import DeepOptions
-from covopt.solvers.deep.stream import DeepStream, few_samples, suits_few_samples
 from covopt.solvers.shallow import stream
 from covopt.solvers.shallow.all_directions import Metric, points_of_descent
 from covopt.solvers.shallow.leading import View, leading_directions
@@ -248,23 +245,6 @@ def test_a_loop_ends_before_a_turn_that_would_end_too_late(monkeypatch: pytest.M
     clock[0] = 9.9
     assert not budget.spent()
     assert short()
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_deep_network_of_few_samples_descends_on_all(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = replace(made(1500, loss), depth=3)
-    assert suits_few_samples(problem, 1.0, 24)
-    assert not suits_few_samples(problem, 1e4, 24)
-    few = few_samples(problem, 0.2, 4, seed=3)
-    assert 200 <= few.samples < 1500
-    rows = (few.X[:, None] == problem.X).all(dim=2)
-    assert bool((rows.sum(dim=1) == 1).all())
-    assert torch.equal(few.Y, problem.Y[rows.int().argmax(dim=1)])
-    monkeypatch.setattr(deep_stream, "WHOLE", 0.0)  # or passes over samples as few as these come next
-    first = run(DeepStream(problem, DeepOptions(starts=4, batch=4)), Budget(8.0, max_iterations=0)).state
-    last = run(DeepStream(problem, DeepOptions(starts=4, batch=4)), Budget(8.0, max_iterations=2)).state
-    assert last.cost == evaluate(problem, last.best).total
-    assert last.cost < first.cost == evaluate(problem, first.best).total
 
 
 def test_the_spectral_bound_of_tall_data() -> None:

@@ -1,0 +1,146 @@
+"""The training of deep networks on random batches: its cycles, its starts, its end; and solves that begin with it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from instances import gaussian
+
+import covopt
+from covopt.model.problem import Problem, make_problem
+from covopt.model.weights import evaluate
+from covopt.runtime.loop import Budget, Status, run
+from covopt.solvers.deep import stream
+from covopt.solvers.deep.exploration import Cycle
+from covopt.solvers.deep.stream import CYCLES, DeepStream, suits_batches
+from tests.benchmarks import works
+
+SHORT = tuple(replace(cycle, steps=max(20, cycle.steps // 10)) for cycle in CYCLES)
+
+
+def made(samples: int = 700, loss: str = "mse", depth: int = 3, lam: float = 1e-3, beta: float = 0.7) -> Problem:
+    X = gaussian(samples, 5, seed=0)
+    Y = torch.nn.functional.one_hot((X[:, 0] * X[:, 1] > 0).long() + (X[:, 2] > 0).long(), 3).double()
+    return make_problem(X, Y, lam=lam, loss=loss, depth=depth, bias=beta)
+
+
+def nothing(problem: Problem) -> float:
+    return evaluate(problem, [problem.X.new_zeros(shape) for shape in problem.shapes([0] * (problem.depth - 1))]).total
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "CYCLES", SHORT)
+
+
+def test_batches_are_for_samples_that_take_too_long() -> None:
+    assert suits_batches(made(20_000), 1.0)
+    assert not suits_batches(made(20_000), 1e4)
+    assert not suits_batches(made(512), 1e-3)  # two batches: nothing is saved
+    assert not suits_batches(made(20_000), 4.0, max_width=3)  # so narrow a network is trained on all
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy", "huber:0.3"])
+@pytest.mark.usefixtures("short")
+def test_each_cycle_keeps_the_lowest_network(loss: str) -> None:
+    problem, costs = made(loss=loss), []
+    solver, budget = DeepStream(problem, max_width=20), Budget(1e6)
+    state = solver.init(budget)
+    for number in range(1, 7):
+        state = solver.step(state, budget)
+        assert state.cycle == number or state.ended
+        assert state.cost == evaluate(problem, state.best).total
+        assert all(len(W) <= 20 for W in state.best[:-1])
+        costs.append(state.cost)
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < 0.6 * nothing(problem)
+
+
+def test_the_penalty_falls_from_four_layers_on_where_lam_is_small() -> None:
+    asked = [made(depth=3), made(depth=4), made(depth=4, lam=1.0), made(depth=4, loss="cross_entropy")]
+    fall = [DeepStream(problem)._cycles != tuple(Cycle(cycle.steps) for cycle in CYCLES) for problem in asked]
+    assert fall == [False, True, False, False]
+
+
+def test_batches_grow_up_to_all_samples() -> None:
+    solver = DeepStream(made(700))
+    assert [solver._batch(number) for number in range(4)] == [256, 384, 576, 700]
+
+
+@pytest.mark.usefixtures("short")
+def test_the_next_start_follows_one_that_ends_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, drawn = made(), []
+    draw = DeepStream._drawn
+
+    def dead_first(self: DeepStream, number: int, budget: Budget) -> list[torch.Tensor]:
+        drawn.append(number)
+        return [W * (number > 0) for W in draw(self, number, budget)]
+
+    monkeypatch.setattr(DeepStream, "_drawn", dead_first)
+    state = run(DeepStream(problem, starts=3), Budget(60.0, max_iterations=4)).state
+    assert drawn == [0, 1]
+    assert state.cost < 0.8 * nothing(problem)
+
+
+@pytest.mark.parametrize("lam", [10.0, 1e20])
+def test_where_every_network_costs_more_than_none(lam: float) -> None:
+    problem = made(lam=lam, beta=0.0)
+    outcome = run(DeepStream(problem, starts=2), Budget(60.0))
+    assert outcome.status is Status.CONVERGED
+    assert outcome.state.cost == nothing(problem)
+    assert not any(len(W) for W in outcome.state.best[:-1])
+
+
+def test_the_training_ends_at_what_is_enough() -> None:
+    problem = made()
+    outcome = run(DeepStream(problem, enough=0.9 * nothing(problem)), Budget(60.0))
+    assert outcome.status is Status.OPTIMAL
+    assert outcome.state.cost <= 0.9 * nothing(problem)
+
+
+@pytest.mark.parametrize("seconds", [0.2, 1.0, 2.5])
+def test_the_training_ends_in_time(seconds: float) -> None:
+    budget = Budget(seconds)
+    outcome = run(DeepStream(made(5000)), budget)
+    assert outcome.status is Status.TIME_LIMIT
+    assert budget.seconds() < seconds + 0.5
+
+
+def test_the_same_seed_draws_the_same_batches() -> None:
+    problem = made()
+    costs = [run(DeepStream(problem, seed=seed), Budget(1e6, max_iterations=2)).state.cost for seed in (0, 0, 1)]
+    assert costs[0] == costs[1] != costs[2]
+
+
+def test_samples_in_the_order_of_their_classes() -> None:
+    problem = made(loss="cross_entropy")
+    order = problem.Y.argmax(dim=1).argsort()
+    ordered = problem.on(order)
+    costs = [run(DeepStream(one), Budget(1e6, max_iterations=4)).state.cost for one in (problem, ordered)]
+    assert costs[1] < 1.1 * costs[0]
+
+
+@pytest.mark.parametrize("rate", [1e30, float("nan")])
+def test_training_that_leaves_numbers_keeps_the_network_before_it(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = made()
+    monkeypatch.setattr(stream, "FIRST", replace(stream.FIRST, rate=rate))
+    state = run(DeepStream(problem), Budget(60.0)).state
+    assert state.cost == evaluate(problem, state.best).total < nothing(problem)
+
+
+def test_solve_trains_on_batches_and_ends_near_the_search_on_all_samples() -> None:
+    """In a tenth of the time that the search on all samples is given."""
+    work = works.digits(600, 1e-3, 3)
+    found = covopt.solve(work.X, work.Y, time_limit=2.0, certify="none", **work.question)
+    longer = covopt.solve(work.X, work.Y, time_limit=20.0, certify="none", **work.question)
+    assert any("training on batches" in line.phase for line in found.history)
+    assert not any("training on batches" in line.phase for line in longer.history)
+    assert found.cost < 1.05 * longer.cost
+
+
+def test_a_constant_costs_less_than_a_network_cut_short() -> None:
+    X, Y = np.random.default_rng(0).standard_normal((5000, 30)), np.full((5000, 1), 3.0)
+    result = covopt.solve(X, Y, lam=0.5, depth=4, time_limit=0.3, certify="none")
+    zero = float(np.mean(Y**2))
+    assert result.cost < zero
