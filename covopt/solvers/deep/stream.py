@@ -1,6 +1,6 @@
 """Deep networks on many samples: a random start trained on batches.
 
-Where the training of a start on all samples (exploration.py) takes long, SOAP trains it on random batches in float32.
+Where the training of a start on all samples (exploration.py) takes long, it is trained on random batches in float32.
 The training has cycles, within which the rate falls once. Each has more steps than the one before, on larger batches:
 small ones lead down fast, and their noise leads to lower minima; larger ones end nearer to the minimum. After each
 cycle the loss is evaluated over all samples. A cycle after which the time is too short for the next one takes all of
@@ -34,15 +34,16 @@ from covopt.solvers.deep.solver import DEEPEST_TRAINED
 from covopt.solvers.deep.starts import from_two_layers
 from covopt.solvers.training.batch import Batch, work
 from covopt.solvers.training.cycles import CyclePace
-from covopt.solvers.training.descent import SOAP, AdamOptions
+from covopt.solvers.training.descent import SOAP, Adam, AdamOptions, steps_on_matrices
 from covopt.solvers.training.homotopy import POLISHING, descend
 from covopt.solvers.training.simple import simple_networks
 
 BATCH = 256  # samples of a step in the first cycle; with 128 or 512, digits end up to 1 % higher or as low, later
+WIDE = 2  # times as many where steps on matrices of so many inputs take as long as the passes over the samples
 LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one before
 CYCLES = (Cycle(200, 4.0), Cycle(300, 2.0), Cycle(400, 1.4), Cycle(600))
 """The first cycles, with a falling penalty; without one the steps are the same (docs/notes/2026-11-deep-batches.md)."""
-SHARE = 0.6  # of the time that these cycles take on a start as wide as it may be
+SHARE = 1.5  # of the time: what these cycles may take by an estimate, which is mostly two to three times too high
 WHOLE = 0.35  # of the time, in which a start that can be trained on all samples makes batches needless
 PROBED = 10  # steps of each cycle that measure their time before it
 FOLLOWING = 1.2  # the time of the next cycle at least, relative to this one, or this one is the last
@@ -202,7 +203,8 @@ class DeepStream:
 
     def _batch(self, number: int) -> int:
         """Return how many samples a step of this cycle takes, of all processes."""
-        return min(self.problem.samples, round(BATCH * LARGER**number))
+        wide = WIDE if self.problem.X.shape[1] >= SOAP.largest else 1
+        return min(self.problem.samples, round(wide * BATCH * LARGER**number))
 
     def _drawn(self, number: int, budget: Budget) -> list[Tensor]:
         """Draw a start, as wide as the first cycles have time for."""
@@ -229,7 +231,7 @@ class DeepStream:
     def _work(self, width: int) -> float:
         """Return about how many multiplications the first cycles take with this width."""
         products = work(self.problem, [width] * (self.problem.depth - 1)) / self.problem.samples
-        return sum(cycle.steps * (FIRST.call + self._batch(k) * products) for k, cycle in enumerate(CYCLES))
+        return sum(cycle.steps * (FIRST.call + BATCH * LARGER**k * products) for k, cycle in enumerate(CYCLES))
 
     def _descended(self, weights: Weights, cycle: Cycle, size: int, budget: Budget) -> tuple[list[Tensor], bool]:
         """Return the network after a cycle on batches of this size, and whether there is no time for another."""
@@ -244,15 +246,15 @@ class DeepStream:
             slopes = torch.cat([batch.slopes(x, some, lam) for (some,) in of_rows.shares(rows)])
             return x.new_zeros(1), spread.averaged(slopes)[:1]
 
-        def soap(steps: int) -> SOAP:
+        def method(steps: int) -> Adam:
             rate = FIRST.rate * float(start.square().mean().sqrt())
-            return SOAP(slope, start, AdamOptions(steps=steps, rate=rate), batch.stacks)
+            return steps_on_matrices(slope, start, AdamOptions(steps=steps, rate=rate), batch.stacks)
 
-        probe = soap(cycle.steps)
+        probe = method(cycle.steps)
         for steps in (1, 1 + PROBED):  # the first step takes longer than the others
             self._pace.descend(probe, steps, budget)
         steps, last = self._pace.steps(cycle.steps, budget, FOLLOWING)
-        descent = soap(steps)
+        descent = method(steps)
         self._pace.descend(descent, steps, budget)
         return [W.to(self.problem.X) for W in batch.unpack(descent.x[0], widths)], last or descent.steps_taken < steps
 

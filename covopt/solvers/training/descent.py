@@ -1,4 +1,4 @@
-"""Adam, SOAP, L-BFGS and SGD for a batch of independent functions, one in each row.
+"""Adam, SOAP, Muon, L-BFGS and SGD for a batch of independent functions, one in each row.
 
 All rows go through the same operations at once.
 """
@@ -26,7 +26,7 @@ PATIENCE = 10  # trials of a line search after which any sufficient decrease is 
 
 @dataclass(frozen=True)
 class AdamOptions:
-    """Settings of Adam [Kingma, Ba 2015] and SOAP."""
+    """Settings of Adam [Kingma, Ba 2015], SOAP and Muon."""
 
     steps: int = 1000  # the number of steps
     rate: float = 3e-3  # the first learning rate; it falls along a cosine
@@ -146,6 +146,52 @@ class SOAP(Adam):
                     second.copy_(second.gather(axis, order))
         if turns:
             first.copy_(self._turned(stack, before))
+
+
+class Muon(Adam):
+    """Momentum with orthogonal steps, for each matrix of the gradient [Jordan et al. 2024].
+
+    A step is about U V^T, of the momentum's singular vectors, scaled to entries of root mean square `size`: `turns` odd
+    polynomials bring all but the smallest singular values near 1. Entries whose gradient is exactly 0 stay, the rate
+    rises over the first steps, and `stacks` is as for SOAP.
+    """
+
+    decay, warm_up, size, turns = 0.95, 20, 0.2, 3
+    polynomial = (3.4445, -4.7750, 2.0315)  # a s + b s^3 + c s^5
+
+    def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions, stacks: Views) -> None:
+        super().__init__(function, start, options, draws=None)
+        self._stacks = stacks
+        self._moments = [torch.zeros_like(W.flatten(0, 1)) for W in stacks(start)]
+
+    def _move(self, g: Float[Tensor, "B P"], rate: float, step: int) -> None:
+        rate *= self.size * min(1.0, step / self.warm_up)
+        for moment, slopes, W in zip(self._moments, self._stacks(g), self._stacks(self.x), strict=True):
+            G = slopes.flatten(0, 1)
+            moment.lerp_(G, 1.0 - self.decay)
+            move = self._orthogonal(torch.lerp(G, moment, self.decay)) * math.sqrt(max(G.shape[1:]))
+            W.sub_(move.masked_fill_(G == 0.0, 0.0).view_as(W), alpha=rate)
+
+    def _orthogonal(self, G: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
+        """Return about U V^T for G = U S V^T."""
+        a, b, c = self.polynomial
+        X = G / G.norm(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(G.dtype).tiny)
+        tall = X.shape[1] > X.shape[2]
+        X = X.mT if tall else X
+        for _ in range(self.turns):
+            A = X @ X.mT
+            X = a * X + (b * A + c * (A @ A)) @ X
+        return X.mT if tall else X
+
+
+def steps_on_matrices(function: Function, start: Float[Tensor, "B P"], options: AdamOptions, stacks: Views) -> Adam:
+    """Return SOAP, or Muon where an axis is too long for a basis, as that of 784 inputs.
+
+    20,000 samples of 784 inputs, three layers, 10 s: 0.0184 by SOAP with a basis on one side, 0.0174 by Muon. On digits
+    Muon ends between 0.2 % lower and 3 % higher (docs/notes/2026-11-deep-batches.md).
+    """
+    longest = max(max(W.shape[2:]) for W in stacks(start))
+    return (Muon if longest > SOAP.largest else SOAP)(function, start, options, stacks)
 
 
 def _eigenvectors(M: Float[Tensor, "b n n"]) -> Float[Tensor, "b n n"]:

@@ -14,7 +14,7 @@ from covopt.model.weights import evaluate, gradient as gradient_of, objective, p
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.training import trainer
 from covopt.solvers.training.batch import Batch, buckets, work
-from covopt.solvers.training.descent import SOAP, Adam, AdamOptions, BatchedLBFGS
+from covopt.solvers.training.descent import SOAP, Adam, AdamOptions, BatchedLBFGS, Muon, steps_on_matrices
 from covopt.solvers.training.trainer import TrainerOptions, initial, train, train_best
 
 QUICK = TrainerOptions(adam=AdamOptions(steps=60), iterations=100)
@@ -84,6 +84,42 @@ def test_a_batch_trains_as_its_networks_do_alone(depth: int, activation: str) ->
             torch.testing.assert_close(W, V, rtol=1e-8, atol=1e-9)
         for rows in (together.best, descent.x, soap.x):
             assert torch.equal(batch.pack([batch.unpack(rows[i], each)])[0], rows[i])
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 9), (3, 9, 5)])
+def test_steps_of_muon_are_nearly_orthogonal(shape: tuple[int, int, int]) -> None:
+    """The singular vectors are those of the momentum, and all singular values are near 1."""
+    G = gaussian(*shape, seed=3)
+    start = G.flatten()[None]
+    muon = Muon(lambda x: (x.sum(dim=1), x), start, AdamOptions(), lambda x: [x.view(1, *shape)])
+    U, _, Vt = torch.linalg.svd(G, full_matrices=False)
+    found = U.mT @ muon._orthogonal(G) @ Vt.mT
+    sizes = found.diagonal(dim1=1, dim2=2)
+    torch.testing.assert_close(found, torch.diag_embed(sizes), rtol=0.0, atol=1e-12)
+    assert 0.5 < float(sizes.min()) < float(sizes.max()) < 1.3
+
+
+def test_muon_leaves_what_has_no_gradient_and_descends() -> None:
+    """|A - B|^2 of one column of the matrices; the others have no gradient."""
+    A, B = gaussian(1, 24, seed=4), gaussian(1, 24, seed=5)
+    has_slope = torch.arange(24) % 4 > 0
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        off = (x - B) * has_slope
+        return off.square().sum(dim=1), 2.0 * off
+
+    muon = Muon(function, A, AdamOptions(steps=300, rate=0.3), lambda x: [x.view(1, 1, 6, 4)])
+    for _ in range(300):
+        muon.iterate()
+    assert torch.equal(muon.x[:, ~has_slope], A[:, ~has_slope])
+    assert float(function(muon.x)[0]) < 1e-3 * float(function(A)[0])
+
+
+@pytest.mark.parametrize(("inputs", "kind"), [(SOAP.largest, SOAP), (SOAP.largest + 1, Muon)])
+def test_wide_inputs_have_steps_without_bases(inputs: int, kind: type[Adam]) -> None:
+    start = gaussian(1, 2 * inputs, seed=0)
+    method = steps_on_matrices(lambda x: (x.sum(dim=1), x), start, AdamOptions(), lambda x: [x.view(1, 1, 2, inputs)])
+    assert type(method) is kind
 
 
 @pytest.mark.parametrize("memory", [0, 3, 20])
