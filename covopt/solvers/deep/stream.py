@@ -39,11 +39,13 @@ from covopt.solvers.training.homotopy import POLISHING, descend
 from covopt.solvers.training.simple import simple_networks
 
 BATCH = 256  # samples of a step in the first cycle; with 128 or 512, digits end up to 1 % higher or as low, later
-WIDE = 2  # times as many where steps on matrices of so many inputs take as long as the passes over the samples
+WIDE, FASTER = 2, 2.5
+"""For inputs too many for SOAP: batches are larger, as steps on matrices take as long as the passes over samples, and
+products are so much faster than those of narrow layers."""
 LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one before
 CYCLES = (Cycle(200, 4.0), Cycle(300, 2.0), Cycle(400, 1.4), Cycle(600))
 """The first cycles, with a falling penalty; without one the steps are the same (docs/notes/2026-11-deep-batches.md)."""
-SHARE = 1.5  # of the time: what these cycles may take by an estimate, which is mostly two to three times too high
+SHARE = 0.6  # of the time that these cycles take on a start as wide as it may be
 WHOLE = 0.35  # of the time, in which a start that can be trained on all samples makes batches needless
 PROBED = 10  # steps of each cycle that measure their time before it
 FOLLOWING = 1.2  # the time of the next cycle at least, relative to this one, or this one is the last
@@ -102,7 +104,7 @@ class DeepStream:
         self.problem, self._starts, self._seed = problem, min(starts, STARTS), seed
         self._max_width, self._init, self._enough = max_width, init, enough
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self._pace = CyclePace()
+        self._pace, self._wide = CyclePace(), problem.X.shape[1] >= SOAP.largest
         self._zero = [problem.X.new_zeros(shape) for shape in problem.shapes([0] * (problem.depth - 1))]
 
     @cached_property
@@ -203,14 +205,14 @@ class DeepStream:
 
     def _batch(self, number: int) -> int:
         """Return how many samples a step of this cycle takes, of all processes."""
-        wide = WIDE if self.problem.X.shape[1] >= SOAP.largest else 1
-        return min(self.problem.samples, round(wide * BATCH * LARGER**number))
+        return min(self.problem.samples, round((WIDE if self._wide else 1) * BATCH * LARGER**number))
 
     def _drawn(self, number: int, budget: Budget) -> list[Tensor]:
         """Draw a start, as wide as the first cycles have time for."""
         problem, starts = self.problem, first_starts(self.problem)
         width, widest = starts.width(problem, starts.widths[0]), self._max_width or math.inf
-        while width > starts.narrowest and self._work(width) > SHARE * budget.time_limit * FIRST.speed:
+        speed = FASTER * FIRST.speed if self._wide else FIRST.speed
+        while width > starts.narrowest and self._work(width) > SHARE * budget.time_limit * speed:
             width = max(starts.narrowest, int(0.9 * width))
         known, more = [], 0
         if number == int(problem.depth <= DEEPEST_TRAINED):
