@@ -27,6 +27,8 @@ FITS, FITS_DEEP = 1e-10, 1e-7
 """An exact fit misses the targets by no more than this, relative to the largest: for two layers, and for more, where
 descents compare values, which do not resolve a misfit below about 1e-8. It is one number for what is feasible, for the
 networks that count and for the bounds on them: data that float64 cannot tell apart have no other sound meaning."""
+LARGEST_SINGLE_BIAS = 1e12
+"""Up to this bias float32 holds the sum of the squares of the biases of a million samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +145,8 @@ class Problem:
 
     @property
     def fits_single(self) -> bool:
-        """Return True if float32 holds sums of the squares of the biases."""
-        return max(self.bias(layer) for layer in range(self.depth)) < 1e12
+        """Return True if float32 holds sums of squares of the biases."""
+        return max(self.bias(layer) for layer in range(self.depth)) < LARGEST_SINGLE_BIAS
 
     def double(self) -> Problem:
         """Return the same problem with data in float64."""

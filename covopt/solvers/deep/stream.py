@@ -1,17 +1,17 @@
 """Deep networks on many samples: a random start trained on batches.
 
 Where the training of a start on all samples (exploration.py) takes long, it is trained on random batches in float32.
-The training has cycles, within which the rate falls once. Each has more steps than the one before, on larger batches:
-small ones lead down fast, and their noise leads to lower minima; larger ones end nearer to the minimum. After each
-cycle the loss is evaluated over all samples. A cycle after which the time is too short for the next one takes all of
-it. If a start ends at zero, the next one is drawn.
+The rate falls once in each cycle of the training. A cycle has more steps than the one before, on larger batches. Small
+batches lead down fast, and their noise leads to lower minima; large batches end nearer to the minimum. The loss over
+all samples is evaluated after each cycle. If the time left after a cycle would be too short for the next one, the cycle
+takes all of the time. If a start ends at zero, the next start follows.
 
-The first start is random. With the squared error, and three layers or few outputs, the neurons of a linear network are
-among its neurons, whose signal passes all layers. Beyond DEEPEST_TRAINED layers it is the answer of two layers, made
-deeper; so is the second start otherwise.
+Up to DEEPEST_TRAINED layers the first start is random, and the second one is the solution of two layers, made deeper;
+in deeper networks that solution comes first. With the squared error, and three layers or few outputs, the first start
+contains a linear network, whose signal passes all layers.
 
-Where the rows are spread over processes, the batches are drawn from the rows of all of them, and each process takes
-the same steps; the descent after them (`descended`) uses the gradients of all rows.
+Processes that share the samples draw each batch from all samples and take the same steps. The descent after them
+(`descended`) uses the gradients of all samples.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from covopt.solvers.deep.starts import from_two_layers
 from covopt.solvers.training.batch import Batch, work
 from covopt.solvers.training.cycles import CyclePace
 from covopt.solvers.training.descent import SOAP, Adam, AdamOptions, steps_on_matrices
-from covopt.solvers.training.homotopy import POLISHING, descend
+from covopt.solvers.training.homotopy import POLISHING, descend, in_single
 from covopt.solvers.training.simple import simple_networks
 
 BATCH = 256  # samples of a step in the first cycle; with 128 or 512, digits end up to 1 % higher or as low, later
 WIDE, FASTER = 2, 2.5
-"""For inputs too many for SOAP: batches are larger, as steps on matrices take as long as the passes over samples, and
-products are so much faster than those of narrow layers."""
+"""Factors of the batches and of the speed where the inputs are too many for SOAP. A step on matrices then takes as long
+as the passes over the samples, and products are faster than those of narrow layers."""
 LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one before
 CYCLES = (Cycle(200, 4.0), Cycle(300, 2.0), Cycle(400, 1.4), Cycle(600))
 """The first cycles, with a falling penalty; without one the steps are the same (docs/notes/2026-11-deep-batches.md)."""
@@ -61,7 +61,7 @@ NOISE = 0.2  # of random neurons beside those of the linear network: the size of
 
 
 def suits_batches(problem: Problem, seconds: float, max_width: int | None = None) -> bool:
-    """Return True if the training of a start on all samples would take too much of the time, on CPUs."""
+    """Return True if training a start on all samples would take too much of the time; never on a GPU."""
     splits = problem.can_be_split and problem.fits_single
     if not splits or problem.X.is_cuda or problem.samples <= 2 * BATCH:
         return False
@@ -110,7 +110,7 @@ class DeepStream:
     @cached_property
     def _single(self) -> Problem:
         """The problem in float32, if that holds it."""
-        return self.problem.to(torch.float32) if self.problem.fits_single else self.problem
+        return in_single(self.problem)
 
     @cached_property
     def _few(self) -> Problem:
@@ -139,9 +139,8 @@ class DeepStream:
     def init(self, budget: Budget) -> Streamed:
         """Return the first start, or the given network."""
         weights = self._simple if self._init is None else list(self._init)
-        networks = [weights, self._zero]
-        cost, nothing = (evaluate(self.problem, network).total for network in networks)
-        best, lowest = networks[not cost < nothing], min(cost, nothing)
+        cost, nothing = (evaluate(self.problem, network).total for network in (weights, self._zero))
+        best, lowest = (weights, cost) if cost < nothing else (self._zero, nothing)
         if self._init is None:
             return Streamed(self._drawn(0, budget), best, lowest)
         # Through a layer without neurons nothing passes, and no gradient.
@@ -214,17 +213,17 @@ class DeepStream:
         speed = FASTER * FIRST.speed if self._wide else FIRST.speed
         while width > starts.narrowest and self._work(width) > SHARE * budget.time_limit * speed:
             width = max(starts.narrowest, int(0.9 * width))
-        known, more = [], 0
+        simpler, wide = [], 0
         if number == int(problem.depth <= DEEPEST_TRAINED):
-            known = self._from_two_layers(budget)
+            simpler = self._from_two_layers(budget)
         elif number == 0 and problem.ridge and (problem.depth == 3 or problem.Y.shape[1] <= OUTPUTS):
-            known, more = self._simple, int(min(width, widest))
-        if known and all(0 < len(W) <= widest for W in known[:-1]):
-            return widened(known, [max(0, more - len(W)) for W in known[:-1]], NOISE, self._generator)
+            simpler, wide = self._simple, int(min(width, widest))
+        if simpler and all(0 < len(W) <= widest for W in simpler[:-1]):
+            return widened(simpler, [max(0, wide - len(W)) for W in simpler[:-1]], NOISE, self._generator)
         return starts.draw(problem, number, self._seed, int(min(width, widest)))
 
     def _from_two_layers(self, budget: Budget) -> list[Tensor]:
-        """Return the answer of two layers for a few samples, made deeper; of the process that finds the best."""
+        """Return the solution of two layers for a few samples, made deeper, from the process with the best one."""
         own = Budget(budget.time_limit, started=budget.started, timing=budget.timing)
         networks = [self._zero, *from_two_layers(self._few, own, self._seed)]
         costs = [evaluate(self._few, weights).total for weights in networks]

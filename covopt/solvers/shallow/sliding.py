@@ -42,6 +42,7 @@ from covopt.linalg.lbfgs import DescentOptions, lbfgs
 from covopt.linalg.narrow import times_narrow
 from covopt.model.activation import Activation, Smoothed
 from covopt.model.loss import Weight
+from covopt.model.problem import LARGEST_SINGLE_BIAS
 from covopt.model.spread import ALONE, Alone
 from covopt.oracles.neurons import balance
 from covopt.runtime.loop import Stop
@@ -219,7 +220,7 @@ def slide(
     yield network
     (N, r), spread = objective.X.shape, objective.spread
     many = spread.samples(N) * r >= options.entries
-    single = objective.X.dtype == torch.float64 and many and objective.beta < 1e12  # as in Problem.fits_single
+    single = objective.X.dtype == torch.float64 and many and objective.beta < LARGEST_SINGLE_BIAS
     rough = replace(objective, X=objective.X.float()) if single else objective
     roughly = 3e-5  # where the descents in float32 that go before end
     slow = max(options.slow, roughly) if single else options.slow

@@ -92,10 +92,10 @@ class DeepSearch(Stage):
 
 @dataclass(frozen=True)
 class Batches(DeepSearch):
-    """A start that is trained on batches of the samples."""
+    """Training of a network on batches of the samples."""
 
     name = "batches"
-    why = "Training a start on all samples would take too long: it is trained on batches of them."
+    why = "Training on all samples at once would take too long, so a network is trained on random batches of them."
 
     def memory(self, problem: Problem, options: SolveOptions) -> dict[str, float]:
         """Return the needs of the samples in float32, and of a batch of them all."""
@@ -345,7 +345,7 @@ class LayersInTurn(Stage):
 
 
 def _enough(incumbent: Incumbent, options: SolveOptions, units: Units) -> float:
-    """Return the cost, in these units, that is within the gap asked for of the bound that is proved."""
+    """Return the largest cost, in these units, that closes the gap asked for to the proved bound."""
     lower = 0.0 if incumbent.proof is None else incumbent.proof.lower
     return lower / units.cost / (1.0 - options.gap)
 

@@ -88,7 +88,7 @@ class ScheduleFree(Adam):
     has, `best` and `lowest` are not kept up: a batch does not say which point is the best.
     """
 
-    decay = 0.97  # of the mean of squares
+    decay, near = 0.97, 0.9  # of the mean of squares; `near` of the formula
 
     def __init__(
         self,
@@ -97,9 +97,8 @@ class ScheduleFree(Adam):
         rate: float,
         spread: Alone,
         draws: Sequence[torch.Generator] = (),
-        near: float = 0.9,
     ) -> None:
-        self._spread, self._near = spread, near
+        self._spread = spread
         copies = start.expand(len(spread.shares()), -1)
         super().__init__(function, copies, AdamOptions(rate=rate), draws if spread.parts == 1 else None)
         self.fast = copies.clone()
@@ -117,7 +116,7 @@ class ScheduleFree(Adam):
             self.x, self.fast, self._second = self._spread.averaged(every).tensor_split(3, dim=1)
 
     def _advance(self, step: Any) -> None:
-        _, g = self._function(self.fast.lerp(self.x, self._near))
+        _, g = self._function(self.fast.lerp(self.x, self.near))
         self._second.mul_(self.decay).addcmul_(g, g, value=1.0 - self.decay)
         size = (self._second / (1.0 - self.decay**step)).sqrt_().add_(1e-8)
         self.fast.addcdiv_(g, size, value=-self._options.rate)

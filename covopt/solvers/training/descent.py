@@ -195,7 +195,7 @@ def steps_on_matrices(function: Function, start: Float[Tensor, "B P"], options: 
 
 
 def _eigenvectors(M: Float[Tensor, "b n n"]) -> Float[Tensor, "b n n"]:
-    """Return those of symmetric matrices, largest eigenvalue first; the identity where entries differ too much."""
+    """Return the eigenvectors, largest eigenvalue first; the identity if the sizes of the entries differ too much."""
     try:
         return torch.linalg.eigh(M)[1].flip(-1)
     except RuntimeError:  # torch's LinAlgError

@@ -93,14 +93,14 @@ def test_steps_of_muon_are_nearly_orthogonal(shape: tuple[int, int, int]) -> Non
     start = G.flatten()[None]
     muon = Muon(lambda x: (x.sum(dim=1), x), start, AdamOptions(), lambda x: [x.view(1, *shape)])
     U, _, Vt = torch.linalg.svd(G, full_matrices=False)
-    found = U.mT @ muon._orthogonal(G) @ Vt.mT
-    sizes = found.diagonal(dim1=1, dim2=2)
-    torch.testing.assert_close(found, torch.diag_embed(sizes), rtol=0.0, atol=1e-12)
+    rotated = U.mT @ muon._orthogonal(G) @ Vt.mT
+    sizes = rotated.diagonal(dim1=1, dim2=2)
+    torch.testing.assert_close(rotated, torch.diag_embed(sizes), rtol=0.0, atol=1e-12)
     assert 0.5 < float(sizes.min()) < float(sizes.max()) < 1.3
 
 
 def test_muon_leaves_what_has_no_gradient_and_descends() -> None:
-    """|A - B|^2 of one column of the matrices; the others have no gradient."""
+    """|A - B|^2 of three columns of the matrices; the first one has no gradient."""
     A, B = gaussian(1, 24, seed=4), gaussian(1, 24, seed=5)
     has_slope = torch.arange(24) % 4 > 0
 
