@@ -347,8 +347,14 @@ def run(
             callback(line)
 
     def on_incumbent(cost: float, width: int) -> None:
+        nonlocal callback
         if history and cost < history[-1].cost:
-            add(replace(history[-1], iteration=under_way, seconds=budget.seconds(), cost=cost, width=width))
+            try:
+                add(replace(history[-1], iteration=under_way, seconds=budget.seconds(), cost=cost, width=width))
+            except KeyboardInterrupt:  # from a callback: the step ends soon, and returns this network
+                if not remember():
+                    raise
+                callback = None
 
     if isinstance(iteration, ReportsIncumbents):
         iteration.on_incumbent = on_incumbent

@@ -21,9 +21,10 @@ from covopt.runtime.loop import Budget
 from covopt.solvers.deep.pruning import of_lower_rank, reduced
 from covopt.solvers.training.batch import Batch, Widths, work
 from covopt.solvers.training.cycles import CyclePace
-from covopt.solvers.training.descent import SOAP, Adam, AdamOptions
+from covopt.solvers.training.descent import Adam, AdamOptions
 from covopt.solvers.training.exact_fit import usual_penalty
 from covopt.solvers.training.homotopy import in_single
+from covopt.solvers.training.matrices import SOAP
 from covopt.solvers.training.trainer import initial
 
 Networks = list[list[Tensor]]

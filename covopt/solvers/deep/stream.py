@@ -1,10 +1,11 @@
 """Deep networks on many samples: a random start trained on batches.
 
 Where the training of a start on all samples (exploration.py) takes long, it is trained on random batches in float32.
-The rate falls once in each cycle of the training. A cycle has more steps than the one before, on larger batches. Small
-batches lead down fast, and their noise leads to lower minima; large batches end nearer to the minimum. The loss over
-all samples is evaluated after each cycle. If the time left after a cycle would be too short for the next one, the cycle
-takes all of the time. If a start ends at zero, the next start follows.
+Schedule-free Muon opens the training: its point is good at every step. Cycles follow, in each of which the rate falls
+once, and whose points have a mean that is good during the cycle. Batches grow: small ones lead down fast, and their
+noise leads to lower minima; large ones end nearer to the minimum. Points on the way and the ends of all cycles are
+evaluated on all samples. If the time left after a cycle would be too short for the next one, the cycle takes all of the
+time. If a start ends at zero, the next start follows.
 
 Up to DEEPEST_TRAINED layers the first start is random, and the second one is the solution of two layers, made deeper;
 in deeper networks that solution comes first. With the squared error, and three layers or few outputs, the first start
@@ -16,6 +17,7 @@ Processes that share the samples draw each batch from all samples and take the s
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,30 +29,41 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.weights import Weights, evaluate
-from covopt.runtime.loop import Budget, Progress, Status
-from covopt.solvers.deep.exploration import FIRST, FIRST_OF_MORE_LAYERS, Cycle, first_starts, has_falling_penalty
-from covopt.solvers.deep.pruning import reduced_on_few, widened
+from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
+from covopt.solvers.deep.exploration import FIRST, FIRST_OF_MORE_LAYERS, first_starts, has_falling_penalty
+from covopt.solvers.deep.pruning import balanced, reduced_on_few, widened
 from covopt.solvers.deep.solver import DEEPEST_TRAINED
 from covopt.solvers.deep.starts import from_two_layers
+from covopt.solvers.incumbent import Incumbent
 from covopt.solvers.training.batch import Batch, work
 from covopt.solvers.training.cycles import CyclePace
-from covopt.solvers.training.descent import SOAP, Adam, AdamOptions, steps_on_matrices
+from covopt.solvers.training.descent import Adam, AdamOptions, Function
 from covopt.solvers.training.homotopy import POLISHING, descend, in_single
+from covopt.solvers.training.matrices import SOAP, ScheduleFreeMuon, steps_on_matrices
 from covopt.solvers.training.simple import simple_networks
 
-BATCH = 256  # samples of a step in the first cycle; with 128 or 512, digits end up to 1 % higher or as low, later
+BATCH = 256  # samples of the first step
 WIDE, FASTER = 2, 2.5
 """Factors of the batches and of the speed where the inputs are too many for SOAP. A step on matrices then takes as long
 as the passes over the samples, and products are faster than those of narrow layers."""
+OPENING, CYCLE = (500, 1000), 600
+"""Steps of the opening, half of those that fit into the time within this range; and steps of the first cycle."""
+RATE = 2.5  # of the opening, over the number of layers
+GROWTH = 0.7  # the batch of step k of the opening has (1 + k / SOON)^GROWTH times as many samples as the first one
+HIGHER, SOON = 5.0, 300  # where the penalty falls, that of step k of the opening is (1 + HIGHER exp(-k / SOON)) lam
 LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one before
-CYCLES = (Cycle(200, 4.0), Cycle(300, 2.0), Cycle(400, 1.4), Cycle(600))
-"""The first cycles, with a falling penalty; without one the steps are the same (docs/notes/2026-11-deep-batches.md)."""
-SHARE = 0.6  # of the time that these cycles take on a start as wide as it may be
+STEP = 64  # the sizes of batches are multiples of it, so that few of them need memory of their own
+PASSES, PART = 2.0, 0.08
+"""Between two evaluations on the way there are as many passes over the samples, and this part of the opening so far or
+of the cycle, at least. For 20,000 samples of 784 inputs they take a sixth of the time at first, and a twelfth later."""
+MEAN = 0.2  # of the steps of a cycle so far: those over which its points are averaged
+TRAINED, LARGE, SHARE = 1500, 2.4, 0.6
+"""A start is as wide as the time allows: TRAINED steps, on batches LARGE times the first, are to take this share."""
 WHOLE = 0.35  # of the time, in which a start that can be trained on all samples makes batches needless
 PROBED = 10  # steps of each cycle that measure their time before it
 FOLLOWING = 1.2  # the time of the next cycle at least, relative to this one, or this one is the last
 WIDER, STRENGTH = 1.0, 0.5
-"""Neurons added to each layer after later cycles, relative to those that are needed, and the size of their weights,
+"""Neurons added to each layer after a cycle, relative to those that are needed, and the size of their weights,
 relative to the layer's root mean square: digits end up to 1 % lower with them."""
 STALL = 5e-4  # the training ends when a cycle at the last penalty lowers the loss by less than this, relative
 STARTS = 3  # at most; a search on all samples follows
@@ -63,7 +76,7 @@ NOISE = 0.2  # of random neurons beside those of the linear network: the size of
 def suits_batches(problem: Problem, seconds: float, max_width: int | None = None) -> bool:
     """Return True if training a start on all samples would take too much of the time; never on a GPU."""
     splits = problem.can_be_split and problem.fits_single
-    if not splits or problem.X.is_cuda or problem.samples <= 2 * BATCH:
+    if not splits or problem.X.is_cuda or problem.samples <= batch_size(problem, 0, 1):
         return False
     steps = sum(cycle.steps for cycle in FIRST.cycles)
     width = min(first_starts(problem).width(problem, first_starts(problem).widths[0]), max_width or math.inf)
@@ -79,9 +92,8 @@ class Streamed:
     best: list[Tensor]  # the best network so far
     cost: float  # its loss over all samples
     start: int = 0  # the number of the start
-    cycle: int = 0  # how many cycles it has had
+    cycle: int = 0  # how many cycles it has had, of which the opening is the first
     last: float = math.inf  # the loss of this start after its last cycle
-    settled: bool = False  # True if that cycle had the problem's own penalty
     ended: Status | None = None  # why no other cycle is to follow; None while one is
 
 
@@ -104,7 +116,8 @@ class DeepStream:
         self.problem, self._starts, self._seed = problem, min(starts, STARTS), seed
         self._max_width, self._init, self._enough = max_width, init, enough
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self._pace, self._wide = CyclePace(), problem.X.shape[1] >= SOAP.largest
+        self._pace = CyclePace()
+        self.on_incumbent: OnIncumbent = ignore_incumbent
         self._zero = [problem.X.new_zeros(shape) for shape in problem.shapes([0] * (problem.depth - 1))]
 
     @cached_property
@@ -131,10 +144,9 @@ class DeepStream:
         return evaluate(self.problem, min(constants, key=lambda weights: evaluate(self._few, weights).fit)).fit
 
     @cached_property
-    def _cycles(self) -> tuple[Cycle, ...]:
-        """The first cycles."""
-        falls = self.problem.depth >= FIRST_OF_MORE_LAYERS.shallowest and has_falling_penalty(self._few)
-        return CYCLES if falls else tuple(Cycle(cycle.steps) for cycle in CYCLES)
+    def _falls(self) -> bool:
+        """True if the first start has a penalty that falls."""
+        return self.problem.depth >= FIRST_OF_MORE_LAYERS.shallowest and has_falling_penalty(self._few)
 
     def init(self, budget: Budget) -> Streamed:
         """Return the first start, or the given network."""
@@ -145,7 +157,7 @@ class DeepStream:
             return Streamed(self._drawn(0, budget), best, lowest)
         # Through a layer without neurons nothing passes, and no gradient.
         ended = None if min(len(W) for W in weights[:-1]) else Status.CONVERGED
-        return Streamed(weights, best, lowest, self._starts, len(CYCLES), cost, ended=ended)
+        return Streamed(weights, best, lowest, self._starts, 1, cost, ended)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """Train for a cycle, or until the time is over, and evaluate the loss over all samples."""
@@ -159,26 +171,25 @@ class DeepStream:
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Return the line with cost and width, and what comes next; there is no bound."""
         width = max(len(W) for W in state.best[:-1])
-        phase = f"cycle {state.cycle + 1} of training on batches of {self._batch(state.cycle)} samples"
+        phase = f"cycle {state.cycle + 1} of training on batches of {batch_size(self.problem, state.cycle, 0)} samples"
         return Progress(iteration, seconds, state.cost, None, width, phase)
 
     def _trained(self, state: Streamed, budget: Budget) -> Streamed:
         """Train for a cycle; continue from there, or with the next start where the signal was lost."""
-        cycle = self._cycle(state)
-        trained, last = self._descended(state.weights, cycle, self._batch(state.cycle), budget)
-        network = reduced_on_few(self.problem, trained)
+        lowest = Incumbent(self.problem)
+        lowest.offer(state.best, state.cost)
+        trained, last = self._descended(state, lowest, budget)
+        network = reduced_on_few(self.problem, trained, budget.overdue)
         cost = evaluate(self.problem, network)
+        lowest.offer(network, cost.total)
         self._pace.closed(budget)
-        best, lowest = (network, cost.total) if cost.total < state.cost else (state.best, state.cost)
-        following = replace(state, best=best, cost=lowest)
+        following = replace(state, best=lowest.weights, cost=lowest.cost)
         if last:
             return replace(following, ended=Status.TIME_LIMIT)
         if not cost.fit < NOTHING * self._flat:
             return self._after_nothing(following, budget)
-        # What a higher penalty takes off the weights comes back after it: such a cycle says nothing about the next.
-        stalled = cycle.penalty == 1.0 and state.last - cost.total <= STALL * cost.total
-        ended = Status.CONVERGED if stalled and state.settled else None
-        if state.cycle >= len(CYCLES) and min(len(W) for W in network[:-1]):
+        stalled = state.cycle > 0 and state.last - cost.total <= STALL * cost.total
+        if state.cycle and min(len(W) for W in network[:-1]):
             more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
             trained = widened(network, more, STRENGTH, self._generator, self._max_width)
         return replace(
@@ -186,8 +197,7 @@ class DeepStream:
             weights=trained,
             cycle=state.cycle + 1,
             last=cost.total,
-            ended=ended,
-            settled=cycle.penalty == 1.0,
+            ended=Status.CONVERGED if stalled else None,
         )
 
     def _after_nothing(self, state: Streamed, budget: Budget) -> Streamed:
@@ -196,21 +206,11 @@ class DeepStream:
             return replace(state, ended=Status.CONVERGED)
         return Streamed(self._drawn(state.start + 1, budget), state.best, state.cost, state.start + 1)
 
-    def _cycle(self, state: Streamed) -> Cycle:
-        """Return the next cycle; only the penalty of the first start falls."""
-        cycle = self._cycles[min(state.cycle, len(CYCLES) - 1)]
-        steps = round(cycle.steps * LONGER ** max(0, state.cycle - len(CYCLES) + 1))
-        return Cycle(steps, 1.0 if state.start else cycle.penalty)
-
-    def _batch(self, number: int) -> int:
-        """Return how many samples a step of this cycle takes, of all processes."""
-        return min(self.problem.samples, round((WIDE if self._wide else 1) * BATCH * LARGER**number))
-
     def _drawn(self, number: int, budget: Budget) -> list[Tensor]:
         """Draw a start, as wide as the first cycles have time for."""
         problem, starts = self.problem, first_starts(self.problem)
         width, widest = starts.width(problem, starts.widths[0]), self._max_width or math.inf
-        speed = FASTER * FIRST.speed if self._wide else FIRST.speed
+        speed = FASTER * FIRST.speed if is_wide(problem) else FIRST.speed
         while width > starts.narrowest and self._work(width) > SHARE * budget.time_limit * speed:
             width = max(starts.narrowest, int(0.9 * width))
         simpler, wide = [], 0
@@ -230,43 +230,118 @@ class DeepStream:
         return self.problem.spread.cheapest(min(costs), networks[costs.index(min(costs))])
 
     def _work(self, width: int) -> float:
-        """Return about how many multiplications the first cycles take with this width."""
+        """Return about how many multiplications TRAINED steps take with this width."""
         products = work(self.problem, [width] * (self.problem.depth - 1)) / self.problem.samples
-        return sum(cycle.steps * (FIRST.call + BATCH * LARGER**k * products) for k, cycle in enumerate(CYCLES))
+        return TRAINED * (FIRST.call + LARGE * BATCH * products)
 
-    def _descended(self, weights: Weights, cycle: Cycle, size: int, budget: Budget) -> tuple[list[Tensor], bool]:
-        """Return the network after a cycle on batches of this size, and whether there is no time for another."""
-        widths, spread = [len(W) for W in weights[:-1]], self.problem.spread
-        spread = spread.in_parts(max(2, spread.processes))
-        batch = Batch(self._single, [widths], max(1, size // spread.parts))
-        start = batch.pack([[W.to(self._single.X) for W in weights]])
-        lam = start.new_full((1, 1), cycle.penalty * self.problem.lam)
-
-        def slope(x: Float[Tensor, "1 P"]) -> tuple[Tensor, Tensor]:
-            rows, of_rows = spread.some(self._draw, len(self.problem.X), size)
-            slopes = torch.cat([batch.slopes(x, some, lam) for (some,) in of_rows.shares(rows)])
-            return x.new_zeros(1), spread.averaged(slopes)[:1]
-
-        def method(steps: int) -> Adam:
-            rate = FIRST.rate * float(start.square().mean().sqrt())
-            return steps_on_matrices(slope, start, AdamOptions(steps=steps, rate=rate), batch.stacks)
-
-        probe = method(cycle.steps)
+    def _descended(self, state: Streamed, lowest: Incumbent, budget: Budget) -> tuple[list[Tensor], bool]:
+        """Return the network after a cycle, and whether there is no time for another; offer those on the way."""
+        cycle = self._cycle(state)
+        probe = cycle.descent(1 + PROBED)
         for steps in (1, 1 + PROBED):  # the first step takes longer than the others
             self._pace.descend(probe, steps, budget)
-        steps, last = self._pace.steps(cycle.steps, budget, FOLLOWING)
-        descent = method(steps)
-        self._pace.descend(descent, steps, budget)
-        return [W.to(self.problem.X) for W in batch.unpack(descent.x[0], widths)], last or descent.steps_taken < steps
+        steps, last = self._steps(state.cycle, budget)
+        descent, shown = cycle.descent(steps), 0
+        mean = descent.x.clone()
+
+        def after_step() -> None:
+            nonlocal shown
+            step = descent.steps_taken
+            if state.cycle:
+                mean.lerp_(descent.x, 1.0 / (1.0 + MEAN * step))
+            between = max(PASSES * self.problem.samples / cycle.size(step), PART * (steps if state.cycle else step))
+            if shown + between <= step < steps:
+                shown = step
+                network = balanced(cycle.network(mean if state.cycle else descent.x))
+                lowest.offer(network)
+                self.on_incumbent(lowest.cost, max(len(W) for W in network[:-1]))
+
+        self._pace.descend(descent, steps, budget, after_step)
+        return cycle.network(descent.x), last or descent.steps_taken < steps
+
+    def _steps(self, cycle: int, budget: Budget) -> tuple[int, bool]:
+        """Return the steps of this cycle, and whether it is the last."""
+        if cycle:
+            return self._pace.steps(round(CYCLE * LONGER ** (cycle - 1)), budget, FOLLOWING)
+        fewest, most = OPENING
+        half = self._pace.steps(2 * most, budget, 0.0)[0] // 2
+        return self._pace.steps(min(most, max(fewest, half)), budget, 0.5)
+
+    def _cycle(self, state: Streamed) -> _Cycle:
+        """Return the functions of the next cycle; only the penalty of the first start falls."""
+        higher = HIGHER if self._falls and not (state.start or state.cycle) else 0.0
+        return _Cycle(self._single, state.weights, state.cycle, self._generator, higher)
+
+    def _evenly(self, rows: int, count: int) -> Int[Tensor, " k"]:
+        return torch.arange(0, rows, math.ceil(rows / count), device=self.problem.X.device)
+
+
+class _Cycle:
+    """The gradients of a cycle on random batches, in float32, and its descent; cycle 0 is the opening."""
+
+    def __init__(
+        self, problem: Problem, weights: Weights, number: int, generator: torch.Generator, higher: float
+    ) -> None:
+        self._problem, self._number, self._generator, self._higher = problem, number, generator, higher
+        self._widths = [len(W) for W in weights[:-1]]
+        self._spread = problem.spread.in_parts(max(2, problem.spread.processes))
+        self._batch, self._samples = Batch(problem, [self._widths], 1), 1
+        self._start = self._batch.pack([[W.to(problem.X) for W in weights]])
+        self._size, self._shape = float(self._start.square().mean().sqrt()), self._batch.stacks
+
+    def descent(self, steps: int) -> Adam:
+        """Return a descent of this number of steps, before the first one."""
+        if self._number:
+            options = AdamOptions(steps=steps, rate=FIRST.rate * self._size)
+            return steps_on_matrices(self._function(), self._start, options, self._shape)
+        options = AdamOptions(steps=steps, rate=RATE / self._problem.depth * self._size)
+        return ScheduleFreeMuon(self._function(), self._start, options, self._shape)
+
+    def network(self, x: Float[Tensor, "1 P"]) -> list[Tensor]:
+        """Return the network at this point, in float64."""
+        return [W.double() for W in self._batch.unpack(x[0], self._widths)]
+
+    def size(self, step: int) -> int:
+        """Return how many samples this step takes, of all processes."""
+        return batch_size(self._problem, self._number, step)
+
+    def _function(self) -> Function:
+        """Return the gradient on one random batch after another; its value is not used."""
+        steps = itertools.count(1)
+
+        def slope(x: Float[Tensor, "1 P"]) -> tuple[Tensor, Tensor]:
+            step = next(steps)
+            lam = x.new_full((1, 1), (1.0 + self._higher * math.exp(-step / SOON)) * self._problem.lam)
+            rows, of_rows = self._spread.some(self._draw, len(self._problem.X), self.size(step))
+            slopes = [self._memory(step).slopes(x, some, lam) for (some,) in of_rows.shares(rows)]
+            return x.new_zeros(1), self._spread.averaged(torch.cat(slopes))[:1]
+
+        return slope
+
+    def _memory(self, step: int) -> Batch:
+        """Return the memory for this step, for a part of its batch."""
+        samples = max(1, self.size(step) // self._spread.parts)
+        if samples != self._samples:
+            self._batch, self._samples = Batch(self._problem, [self._widths], samples), samples
+        return self._batch
 
     def _draw(self, rows: int, count: int) -> Int[Tensor, " k"]:
         """Draw the samples of a batch, with replacement, or take all; a part that has too few takes some twice."""
         if count >= rows:
-            return torch.arange(count, device=self.problem.X.device) % rows
-        return torch.randint(rows, (count,), generator=self._generator, device=self.problem.X.device)
+            return torch.arange(count, device=self._problem.X.device) % rows
+        return torch.randint(rows, (count,), generator=self._generator, device=self._problem.X.device)
 
-    def _evenly(self, rows: int, count: int) -> Int[Tensor, " k"]:
-        return torch.arange(0, rows, math.ceil(rows / count), device=self.problem.X.device)
+
+def batch_size(problem: Problem, cycle: int, step: int) -> int:
+    """Return how many samples a step takes, of all processes; cycle 0 is the opening, in which the steps have more."""
+    at, earlier = (OPENING[1], cycle - 1) if cycle else (step, 0)
+    factor = (WIDE if is_wide(problem) else 1) * (1.0 + at / SOON) ** GROWTH * LARGER**earlier
+    return min(problem.samples, STEP * round(factor * BATCH / STEP))
+
+
+def is_wide(problem: Problem) -> bool:
+    """Return True if the inputs are too many for SOAP."""
+    return problem.X.shape[1] >= SOAP.largest
 
 
 def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:

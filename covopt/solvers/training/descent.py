@@ -1,4 +1,4 @@
-"""Adam, SOAP, Muon, L-BFGS and SGD for a batch of independent functions, one in each row.
+"""Adam, L-BFGS and SGD for a batch of independent functions, one in each row.
 
 All rows go through the same operations at once.
 """
@@ -19,14 +19,13 @@ from covopt.solvers.training.recorded import Recorded
 
 _dot = torch.linalg.vecdot
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]  # rows (b, P) to values (b,) and gradients (b, P)
-Views = Callable[[Tensor], list[Tensor]]
 
 PATIENCE = 10  # trials of a line search after which any sufficient decrease is taken
 
 
 @dataclass(frozen=True)
 class AdamOptions:
-    """Settings of Adam [Kingma, Ba 2015], SOAP and Muon."""
+    """Settings of Adam [Kingma, Ba 2015] and of the methods that step on matrices."""
 
     steps: int = 1000  # the number of steps
     rate: float = 3e-3  # the first learning rate; it falls along a cosine
@@ -90,116 +89,6 @@ class Adam:
             self.x.addcmul_(self._first / spread, length.to(spread))
         else:
             self.x.addcdiv_(self._first, spread, value=length)
-
-
-class SOAP(Adam):
-    """Adam in the eigenbases of the means of G G^T and G^T G, of each matrix G of the gradient [Vyas et al. 2024].
-
-    Entries whose gradient is exactly 0, as in the padding of a batch, stay. The rate rises over the first steps.
-    `stacks` views rows (B, P) as stacks of matrices of one shape (B, g, n, k). The moments are kept in the eigenbases.
-    """
-
-    decay, warm_up = 0.95, 20  # of all means; steps
-    every, largest = 10, 300  # steps between changes of the bases; entries of an axis that gets a basis
-
-    def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions, stacks: Views) -> None:
-        super().__init__(function, start, options, draws=None)
-        self._stacks = stacks
-        self._moments = [W.new_zeros(2, *W.flatten(0, 1).shape) for W in stacks(start)]  # the first and the second
-        self._means: dict[tuple[int, int], Tensor] = {}  # of the axes 1 and 2 of each stack
-        self._bases: dict[tuple[int, int], Tensor] = {}
-
-    def _move(self, g: Float[Tensor, "B P"], rate: float, step: int) -> None:
-        decay = self.decay
-        rate *= min(1.0, step / self.warm_up) * math.sqrt(1.0 - decay**step) / (1.0 - decay**step)
-        for k, (slopes, W) in enumerate(zip(self._stacks(g), self._stacks(self.x), strict=True)):
-            G, (first, second) = slopes.flatten(0, 1), self._moments[k]
-            self._follow(k, G, step)
-            turned = self._turned(k, G)
-            first.lerp_(turned, 1.0 - decay)
-            second.mul_(decay).addcmul_(turned, turned, value=1.0 - decay)
-            move = self._turned(k, first / (second.sqrt() + 1e-8), back=True)
-            W.sub_(move.masked_fill_(G == 0.0, 0.0).view_as(W), alpha=rate)
-
-    def _turned(self, stack: int, G: Float[Tensor, "b n k"], back: bool = False) -> Float[Tensor, "b n k"]:
-        """Return G in the bases of its two axes, or from there."""
-        P, Q = (self._bases.get((stack, axis)) for axis in (1, 2))
-        G = G if P is None else (P if back else P.mT) @ G
-        return G if Q is None else G @ (Q.mT if back else Q)
-
-    def _follow(self, stack: int, G: Float[Tensor, "b n k"], step: int) -> None:
-        """Add G to the means; turn the bases by a step of orthogonal iteration, in falling order, and the moments."""
-        (first, second), turns = self._moments[stack], step % self.every == 0
-        before = self._turned(stack, first, back=True) if turns else first
-        for axis, own in ((1, G), (2, G.mT)):
-            key = (stack, axis)
-            if step == 1 and own.shape[1] <= self.largest:
-                self._means[key] = (1.0 - self.decay) * (own @ own.mT)
-                self._bases[key] = _eigenvectors(self._means[key].nan_to_num(0.0, 0.0, 0.0))
-            elif key in self._means:
-                self._means[key].baddbmm_(own, own.mT, beta=self.decay, alpha=1.0 - self.decay)
-                if turns:
-                    product = self._means[key] @ self._bases[key]
-                    order = (self._bases[key] * product).sum(dim=1).argsort(dim=1, descending=True)
-                    self._bases[key] = torch.linalg.qr(product.gather(2, order[:, None].expand_as(product)))[0]
-                    order = order.unsqueeze(3 - axis).expand_as(second)
-                    second.copy_(second.gather(axis, order))
-        if turns:
-            first.copy_(self._turned(stack, before))
-
-
-class Muon(Adam):
-    """Momentum with orthogonal steps, for each matrix of the gradient [Jordan et al. 2024].
-
-    A step is about U V^T, of the momentum's singular vectors, scaled to entries of root mean square `size`: `turns` odd
-    polynomials bring all but the smallest singular values near 1. Entries whose gradient is exactly 0 stay, the rate
-    rises over the first steps, and `stacks` is as for SOAP.
-    """
-
-    decay, warm_up, size, turns = 0.95, 20, 0.2, 3
-    polynomial = (3.4445, -4.7750, 2.0315)  # a s + b s^3 + c s^5
-
-    def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions, stacks: Views) -> None:
-        super().__init__(function, start, options, draws=None)
-        self._stacks = stacks
-        self._moments = [torch.zeros_like(W.flatten(0, 1)) for W in stacks(start)]
-
-    def _move(self, g: Float[Tensor, "B P"], rate: float, step: int) -> None:
-        rate *= self.size * min(1.0, step / self.warm_up)
-        for moment, slopes, W in zip(self._moments, self._stacks(g), self._stacks(self.x), strict=True):
-            G = slopes.flatten(0, 1)
-            moment.lerp_(G, 1.0 - self.decay)
-            move = self._orthogonal(torch.lerp(G, moment, self.decay)) * math.sqrt(max(G.shape[1:]))
-            W.sub_(move.masked_fill_(G == 0.0, 0.0).view_as(W), alpha=rate)
-
-    def _orthogonal(self, G: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
-        """Return about U V^T for G = U S V^T."""
-        a, b, c = self.polynomial
-        X = G / G.norm(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(G.dtype).tiny)
-        tall = X.shape[1] > X.shape[2]
-        X = X.mT if tall else X
-        for _ in range(self.turns):
-            A = X @ X.mT
-            X = a * X + (b * A + c * (A @ A)) @ X
-        return X.mT if tall else X
-
-
-def steps_on_matrices(function: Function, start: Float[Tensor, "B P"], options: AdamOptions, stacks: Views) -> Adam:
-    """Return SOAP, or Muon where an axis is too long for a basis, as that of 784 inputs.
-
-    20,000 samples of 784 inputs, three layers, 10 s: 0.0184 by SOAP with a basis on one side, 0.0174 by Muon. On digits
-    Muon ends between 0.2 % lower and 3 % higher (docs/notes/2026-11-deep-batches.md).
-    """
-    longest = max(max(W.shape[2:]) for W in stacks(start))
-    return (Muon if longest > SOAP.largest else SOAP)(function, start, options, stacks)
-
-
-def _eigenvectors(M: Float[Tensor, "b n n"]) -> Float[Tensor, "b n n"]:
-    """Return the eigenvectors, largest eigenvalue first; the identity if the sizes of the entries differ too much."""
-    try:
-        return torch.linalg.eigh(M)[1].flip(-1)
-    except RuntimeError:  # torch's LinAlgError
-        return torch.eye(M.shape[1], dtype=M.dtype, device=M.device).expand_as(M).clone()
 
 
 class SGD:

@@ -12,11 +12,8 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Budget, Status, run
 from covopt.solvers.deep import stream
-from covopt.solvers.deep.exploration import Cycle
-from covopt.solvers.deep.stream import CYCLES, DeepStream, suits_batches
+from covopt.solvers.deep.stream import DeepStream, batch_size, suits_batches
 from tests.benchmarks import works
-
-SHORT = tuple(replace(cycle, steps=max(20, cycle.steps // 10)) for cycle in CYCLES)
 
 
 def made(samples: int = 700, loss: str = "mse", depth: int = 3, lam: float = 1e-3, beta: float = 0.7) -> Problem:
@@ -31,13 +28,15 @@ def nothing(problem: Problem) -> float:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "CYCLES", SHORT)
+    monkeypatch.setattr(stream, "OPENING", (20, 60))
+    monkeypatch.setattr(stream, "CYCLE", 30)
 
 
 def test_batches_are_for_samples_that_take_too_long() -> None:
     assert suits_batches(made(20_000), 1.0)
     assert not suits_batches(made(20_000), 1e4)
-    assert not suits_batches(made(512), 1e-3)  # two batches: nothing is saved
+    assert not suits_batches(made(256), 1e-3)  # one batch: nothing is saved
+    assert suits_batches(made(257), 1e-3)
     assert not suits_batches(made(20_000), 4.0, max_width=3)  # so narrow a network is trained on all
 
 
@@ -59,13 +58,32 @@ def test_each_cycle_keeps_the_lowest_network(loss: str) -> None:
 
 def test_the_penalty_falls_from_four_layers_on_where_lam_is_small() -> None:
     asked = [made(depth=3), made(depth=4), made(depth=4, lam=1.0), made(depth=4, loss="cross_entropy")]
-    fall = [DeepStream(problem)._cycles != tuple(Cycle(cycle.steps) for cycle in CYCLES) for problem in asked]
-    assert fall == [False, True, False, False]
+    assert [DeepStream(problem)._falls for problem in asked] == [False, True, False, False]
 
 
 def test_batches_grow_up_to_all_samples() -> None:
-    solver = DeepStream(made(700))
-    assert [solver._batch(number) for number in range(4)] == [256, 384, 576, 700]
+    """In the opening from step to step, then from cycle to cycle."""
+    problem, wide = made(3000), replace(made(3000), X=gaussian(3000, 301, seed=0))
+    assert [batch_size(problem, 0, step) for step in (1, 300, 1000)] == [256, 384, 704]
+    assert [batch_size(problem, cycle, 5) for cycle in (1, 2, 4, 5)] == [704, 1088, 2432, 3000]
+    assert batch_size(wide, 0, 1) == 512
+
+
+@pytest.mark.usefixtures("short")
+def test_networks_on_the_way_are_shown_and_kept() -> None:
+    """The costs shown fall, and the state after the step has the lowest of them, or a lower one."""
+    problem, shown = made(), []
+    solver, budget = DeepStream(problem, max_width=20), Budget(1e6)
+    solver.on_incumbent = lambda cost, width: shown.append((cost, width))
+    state = solver.init(budget)
+    before = state.cost
+    for cycles in range(2):
+        state = solver.step(state, budget)
+        costs = [cost for cost, _ in shown]
+        assert len(costs) > 3 + cycles
+        assert costs == sorted(costs, reverse=True)
+        assert state.cost <= costs[-1] < before
+    assert all(width <= 20 for _, width in shown)
 
 
 @pytest.mark.usefixtures("short")
@@ -125,6 +143,7 @@ def test_samples_in_the_order_of_their_classes() -> None:
 def test_training_that_leaves_numbers_keeps_the_network_before_it(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = made()
     monkeypatch.setattr(stream, "FIRST", replace(stream.FIRST, rate=rate))
+    monkeypatch.setattr(stream, "RATE", rate)
     state = run(DeepStream(problem), Budget(60.0)).state
     assert state.cost == evaluate(problem, state.best).total < nothing(problem)
 
@@ -144,3 +163,17 @@ def test_a_constant_costs_less_than_a_network_cut_short() -> None:
     result = covopt.solve(X, Y, lam=0.5, depth=4, time_limit=0.3, certify="none")
     zero = float(np.mean(Y**2))
     assert result.cost < zero
+
+
+def test_a_solve_stopped_by_its_callback_returns_the_network_that_it_was_shown() -> None:
+    problem, costs = made(5000), []
+
+    def stop(line: covopt.Progress) -> None:
+        costs.append(line.cost)
+        if len(costs) == 3:  # within the first cycle
+            raise KeyboardInterrupt
+
+    result = covopt.solve(problem.X, problem.Y, lam=1e-3, depth=3, bias=0.7, time_limit=4.0, callback=stop)
+    assert result.status is Status.INTERRUPTED
+    assert len(costs) == 3
+    assert result.cost <= costs[-1] < costs[0]

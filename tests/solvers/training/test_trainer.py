@@ -14,7 +14,8 @@ from covopt.model.weights import evaluate, gradient as gradient_of, objective, p
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.training import trainer
 from covopt.solvers.training.batch import Batch, buckets, work
-from covopt.solvers.training.descent import SOAP, Adam, AdamOptions, BatchedLBFGS, Muon, steps_on_matrices
+from covopt.solvers.training.descent import Adam, AdamOptions, BatchedLBFGS
+from covopt.solvers.training.matrices import SOAP, Muon, ScheduleFreeMuon, steps_on_matrices
 from covopt.solvers.training.trainer import TrainerOptions, initial, train, train_best
 
 QUICK = TrainerOptions(adam=AdamOptions(steps=60), iterations=100)
@@ -113,6 +114,37 @@ def test_muon_leaves_what_has_no_gradient_and_descends() -> None:
         muon.iterate()
     assert torch.equal(muon.x[:, ~has_slope], A[:, ~has_slope])
     assert float(function(muon.x)[0]) < 1e-3 * float(function(A)[0])
+
+
+@pytest.mark.parametrize("method", [Muon, ScheduleFreeMuon])
+def test_matrices_move_in_proportion_to_their_entries(method: type[Muon]) -> None:
+    """Of two matrices with equal gradients, the larger one moves further, by as much as it is larger."""
+    A, G = gaussian(1, 12, seed=4), gaussian(12, seed=6)
+    start = torch.cat([A, 5.0 * A], dim=1)
+    both = torch.cat([G, G])[None]
+    descent = method(lambda x: (x.sum(dim=1), both), start, AdamOptions(rate=0.1), lambda x: [x.view(1, 2, 3, 4)])
+    descent.iterate()
+    first, second = (descent.x - start).split(12, dim=1)
+    torch.testing.assert_close(second, 5.0 * first)
+    assert float(first.abs().min()) > 0.0
+
+
+def test_schedule_free_muon_is_the_mean_of_its_fast_points() -> None:
+    """|A - B|^2: the points z are followed by hand, and their mean is near B although the rate never ends."""
+    A, B, points = gaussian(1, 24, seed=4), gaussian(1, 24, seed=5), []
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x - B).square().sum(dim=1), 2.0 * (x - B)
+
+    muon = ScheduleFreeMuon(function, A, AdamOptions(rate=0.3), lambda x: [x.view(1, 1, 6, 4)])
+    for _ in range(300):
+        muon.iterate()
+        points.append(muon._fast.clone())
+    weights = torch.arange(1.0, 301.0, dtype=A.dtype) ** muon.power
+    mean = (weights[:, None] * torch.cat(points)).sum(dim=0) / weights.sum()
+    torch.testing.assert_close(muon.x[0], mean)
+    assert float(function(muon.x)[0]) < 1e-3 * float(function(A)[0])
+    assert float(function(muon.x)[0]) < 0.5 * float(function(points[-1])[0])
 
 
 @pytest.mark.parametrize(("inputs", "kind"), [(SOAP.largest, SOAP), (SOAP.largest + 1, Muon)])
