@@ -53,9 +53,9 @@ GROWTH = 0.7  # the batch of step k of the opening has (1 + k / SOON)^GROWTH tim
 HIGHER, SOON = 5.0, 300  # where the penalty falls, that of step k of the opening is (1 + HIGHER exp(-k / SOON)) lam
 LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one before
 STEP = 64  # the sizes of batches are multiples of it, so that few of them need memory of their own
-PASSES, PART = 2.0, 0.08
+PASSES, PART = 1.5, 0.08
 """Between two evaluations on the way there are as many passes over the samples, and this part of the opening so far or
-of the cycle, at least. For 20,000 samples of 784 inputs they take a sixth of the time at first, and a twelfth later."""
+of the cycle, at least. For 20,000 samples of 784 inputs they take a fifth of the time at first, and a twelfth later."""
 MEAN = 0.2  # of the steps of a cycle so far: those over which its points are averaged
 TRAINED, LARGE, SHARE = 1500, 2.4, 0.6
 """A start is as wide as the time allows: TRAINED steps, on batches LARGE times the first, are to take this share."""
@@ -216,7 +216,7 @@ class DeepStream:
         simpler, wide = [], 0
         if number == int(problem.depth <= DEEPEST_TRAINED):
             simpler = self._from_two_layers(budget)
-        elif number == 0 and problem.ridge and (problem.depth == 3 or problem.Y.shape[1] <= OUTPUTS):
+        elif number == 0 and (problem.depth == 3 or problem.Y.shape[1] <= OUTPUTS):
             simpler, wide = self._simple, int(min(width, widest))
         if simpler and all(0 < len(W) <= widest for W in simpler[:-1]):
             return widened(simpler, [max(0, wide - len(W)) for W in simpler[:-1]], NOISE, self._generator)
@@ -237,11 +237,12 @@ class DeepStream:
     def _descended(self, state: Streamed, lowest: Incumbent, budget: Budget) -> tuple[list[Tensor], bool]:
         """Return the network after a cycle, and whether there is no time for another; offer those on the way."""
         cycle = self._cycle(state)
-        probe = cycle.descent(1 + PROBED)
+        descent, shown = cycle.descent(1 + PROBED), 0
         for steps in (1, 1 + PROBED):  # the first step takes longer than the others
-            self._pace.descend(probe, steps, budget)
+            self._pace.descend(descent, steps, budget)
         steps, last = self._steps(state.cycle, budget)
-        descent, shown = cycle.descent(steps), 0
+        if state.cycle:  # the rate depends on the number of steps
+            descent = cycle.descent(steps)
         mean = descent.x.clone()
 
         def after_step() -> None:

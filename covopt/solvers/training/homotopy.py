@@ -67,7 +67,8 @@ def descend(
 
 def in_single(problem: Problem) -> Problem:
     """Return the problem in float32, or itself if float32 cannot hold squares of the data and the biases."""
-    sizes = [problem.spread.largest(float(A.abs().max())) for A in (problem.X, problem.Y)]
+    ends = [torch.stack(A.aminmax()).abs().max() for A in (problem.X, problem.Y)]  # without a copy of the data
+    sizes = [problem.spread.largest(float(end)) for end in ends]
     holds = all(size == 0.0 or 1e-15 < size < 1e15 for size in sizes)
     return problem.to(torch.float32) if holds and problem.fits_single else problem
 

@@ -108,9 +108,13 @@ class Muon(Adam):
         X = G / G.norm(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(G.dtype).tiny)
         tall = X.shape[1] > X.shape[2]
         X = X.mT if tall else X
-        for _ in range(self.turns):
-            A = X @ X.mT
-            X = a * X + (b * A + c * (A @ A)) @ X
+        A = X @ X.mT  # polynomials of this small matrix, in place of those of X
+        for turn in range(self.turns):
+            P = b * A + c * (A @ A)
+            P.diagonal(dim1=1, dim2=2).add_(a)
+            Q = P @ Q if turn else P
+            A = P @ A @ P
+        X = Q @ X
         return X.mT if tall else X
 
 
