@@ -35,7 +35,7 @@ def planned(samples: int = 30, inputs: int = 3, **options: object) -> SolvePlan:
         ({"samples": 30_000, "inputs": 20, "time_limit": 3.0}, ["mini-batches", "rounds"]),
         ({"depth": 3}, ["bound", "search", "layers"]),
         ({"depth": 3, "certify": "none"}, ["search"]),
-        ({"depth": 3, "samples": 5000, "time_limit": 1.0}, ["bound", "batches", "search", "layers"]),
+        ({"depth": 3, "samples": 5000, "time_limit": 1.0}, ["bound", "batches", "improvement", "layers"]),
         ({"method": "train"}, ["training", "bound"]),
         ({"method": "hidden", "depth": 3}, ["descents", "bound", "layers"]),
         ({"bias": "free"}, ["rounds"]),

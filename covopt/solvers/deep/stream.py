@@ -8,8 +8,8 @@ evaluated on all samples. If the time left after a cycle would be too short for 
 time. If a start ends at zero, the next start follows.
 
 Up to DEEPEST_TRAINED layers the first start is random, and the second one is the solution of two layers, made deeper;
-in deeper networks that solution comes first. With the squared error, and three layers or few outputs, the first start
-contains a linear network, whose signal passes all layers.
+in deeper networks that solution comes first. With three layers or few outputs, the first start contains a linear
+network, whose signal passes all layers.
 
 Processes that share the samples draw each batch from all samples and take the same steps. The descent after them
 (`descended`) uses the gradients of all samples.

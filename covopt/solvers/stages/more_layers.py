@@ -49,7 +49,7 @@ class DeepSearch(Stage):
 
     name = "search"
     why = "Many starts descend, and the best network is improved layer by layer by Frank-Wolfe."
-    # how many starts, and how the best network is improved; without starts it continues from an earlier stage
+    # how many starts, and how the best network is improved
     effort: DeepOptions = field(default_factory=lambda: DeepOptions(starts=DRAWS))
 
     def due(self, incumbent: Incumbent, options: SolveOptions) -> bool:
@@ -125,6 +125,14 @@ class Batches(DeepSearch):
             simple = cheapest_simple(incumbent.problem, linear=False)
             if simple is not None:
                 incumbent.offer(simple)
+
+
+@dataclass(frozen=True)
+class Improvement(DeepSearch):
+    """The search without starts: descents of the network of an earlier stage and of wider copies, on all samples."""
+
+    name = "improvement"
+    why = "The network descends on all samples and is improved layer by layer by Frank-Wolfe."
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from covopt.certify.deep.one_input import OneInput
 from covopt.certify.paths.paths import PathNorm
@@ -21,6 +22,7 @@ from covopt.solvers.stages.more_layers import (
     DeepSearch,
     ExamineLayers,
     HiddenDescents,
+    Improvement,
     LayersInTurn,
     OneInputNetwork,
     PathBound,
@@ -73,6 +75,5 @@ def _more_layers(problem: Problem, options: SolveOptions, until: float) -> Seque
     if together:
         return [Batches(until, effort)]
     if options.init is None and suits_batches(problem, options.budget.time_limit, options.max_width):
-        improving = DeepOptions(starts=0, batch=options.thrift.draws, tol=options.tol)
-        return [Batches(until, effort), DeepSearch(until, improving)]
+        return [Batches(until, effort), Improvement(until, replace(effort, starts=0))]
     return [DeepSearch(until, effort)]

@@ -109,10 +109,11 @@ class Muon(Adam):
         tall = X.shape[1] > X.shape[2]
         X = X.mT if tall else X
         A = X @ X.mT  # polynomials of this small matrix, in place of those of X
-        for turn in range(self.turns):
+        Q = torch.eye(A.shape[1], dtype=A.dtype, device=A.device)
+        for _ in range(self.turns):
             P = b * A + c * (A @ A)
             P.diagonal(dim1=1, dim2=2).add_(a)
-            Q = P @ Q if turn else P
+            Q = P @ Q
             A = P @ A @ P
         X = Q @ X
         return X.mT if tall else X
