@@ -48,7 +48,8 @@ WIDE, FASTER = 2, 2.5
 as the passes over the samples, and products are faster than those of narrow layers."""
 OPENING, CYCLE = (500, 1000), 600
 """Steps of the opening, half of those that fit into the time within this range; and steps of the first cycle."""
-RATE = 2.5  # of the opening, over the number of layers
+RATE = 2.5  # of the opening, over the number of layers, and relative to the weights, as all rates
+LATER = 0.15  # rate of the cycles; with 0.3, 20,000 samples of 784 inputs end 1 % higher after 15 s, digits as low
 GROWTH = 0.7  # the batch of step k of the opening has (1 + k / SOON)^GROWTH times as many samples as the first one
 HIGHER, SOON = 5.0, 300  # where the penalty falls, that of step k of the opening is (1 + HIGHER exp(-k / SOON)) lam
 LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one before
@@ -292,11 +293,8 @@ class _Cycle:
 
     def descent(self, steps: int) -> Adam:
         """Return a descent of this number of steps, before the first one."""
-        if self._number:
-            options = AdamOptions(steps=steps, rate=FIRST.rate * self._size)
-            return steps_on_matrices(self._function(), self._start, options, self._shape)
-        options = AdamOptions(steps=steps, rate=RATE / self._problem.depth * self._size)
-        return ScheduleFreeMuon(self._function(), self._start, options, self._shape)
+        rate, method = (LATER, steps_on_matrices) if self._number else (RATE / self._problem.depth, ScheduleFreeMuon)
+        return method(self._function(), self._start, AdamOptions(steps, rate * self._size), self._shape)
 
     def network(self, x: Float[Tensor, "1 P"]) -> list[Tensor]:
         """Return the network at this point, in float64."""

@@ -142,8 +142,8 @@ def test_samples_in_the_order_of_their_classes() -> None:
 @pytest.mark.parametrize("rate", [1e30, float("nan")])
 def test_training_that_leaves_numbers_keeps_the_network_before_it(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = made()
-    monkeypatch.setattr(stream, "FIRST", replace(stream.FIRST, rate=rate))
-    monkeypatch.setattr(stream, "RATE", rate)
+    for name in ("RATE", "LATER"):
+        monkeypatch.setattr(stream, name, rate)
     state = run(DeepStream(problem), Budget(60.0)).state
     assert state.cost == evaluate(problem, state.best).total < nothing(problem)
 
