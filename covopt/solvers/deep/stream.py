@@ -135,8 +135,10 @@ class DeepStream:
 
     @cached_property
     def _simple(self) -> list[Tensor]:
-        """The constant, linear or zero network of lowest cost on them."""
-        return min([self._zero, *simple_networks(self._few)], key=lambda weights: evaluate(self._few, weights).total)
+        """The constant, linear or zero network of lowest cost on them, no wider than `max_width`."""
+        widest, networks = self._max_width or math.inf, [self._zero, *simple_networks(self._few)]
+        narrow = [weights for weights in networks if max(len(W) for W in weights[:-1]) <= widest]
+        return min(narrow, key=lambda weights: evaluate(self._few, weights).total)
 
     @cached_property
     def _flat(self) -> float:
@@ -193,13 +195,8 @@ class DeepStream:
         if state.cycle and min(len(W) for W in network[:-1]):
             more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
             trained = widened(network, more, STRENGTH, self._generator, self._max_width)
-        return replace(
-            following,
-            weights=trained,
-            cycle=state.cycle + 1,
-            last=cost.total,
-            ended=Status.CONVERGED if stalled else None,
-        )
+        ended = Status.CONVERGED if stalled else None
+        return replace(following, weights=trained, cycle=state.cycle + 1, last=cost.total, ended=ended)
 
     def _after_nothing(self, state: Streamed, budget: Budget) -> Streamed:
         """Return the state with the next start; or the end."""

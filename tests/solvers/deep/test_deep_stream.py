@@ -110,6 +110,16 @@ def test_where_every_network_costs_more_than_none(lam: float) -> None:
     assert not any(len(W) for W in outcome.state.best[:-1])
 
 
+def test_no_network_is_wider_than_allowed() -> None:
+    """The linear network of these data needs more than one neuron, and costs less than narrow networks at first."""
+    X = gaussian(700, 5, seed=0)
+    problem = make_problem(X, X[:, :1] - X[:, 1:2], lam=1e-3, depth=3)
+    wide, narrow = (run(DeepStream(problem, max_width=w), Budget(0.2)).history[0] for w in (None, 1))
+    assert wide.width > 1 >= narrow.width
+    state = run(DeepStream(problem, starts=3, max_width=1), Budget(1e6, max_iterations=3)).state
+    assert all(len(W) <= 1 for W in state.best[:-1])
+
+
 def test_the_training_ends_at_what_is_enough() -> None:
     problem = made()
     outcome = run(DeepStream(problem, enough=0.9 * nothing(problem)), Budget(60.0))
