@@ -351,7 +351,7 @@ def run(
         if history and cost < history[-1].cost:
             try:
                 add(replace(history[-1], iteration=under_way, seconds=budget.seconds(), cost=cost, width=width))
-            except KeyboardInterrupt:  # from a callback: the step ends soon, and returns this network
+            except KeyboardInterrupt:  # from a callback: the step under way ends soon
                 if not remember():
                     raise
                 callback = None

@@ -46,8 +46,7 @@ BATCH = 256  # samples of the first step
 WIDE, FASTER = 2, 2.5
 """Factors of the batches and of the speed where the inputs are too many for SOAP. A step on matrices then takes as long
 as the passes over the samples, and products are faster than those of narrow layers."""
-OPENING, CYCLE = (500, 1000), 600
-"""Steps of the opening, half of those that fit into the time within this range; and steps of the first cycle."""
+OPENING, CYCLE = (500, 1000), 600  # the fewest and the most steps of the opening; the steps of the first cycle
 RATE = 2.5  # of the opening, over the number of layers, and relative to the weights, as all rates
 LATER = 0.15  # rate of the cycles; with 0.3, 20,000 samples of 784 inputs end 1 % higher after 15 s, digits as low
 GROWTH = 0.7  # the batch of step k of the opening has (1 + k / SOON)^GROWTH times as many samples as the first one
@@ -55,8 +54,9 @@ HIGHER, SOON = 5.0, 300  # where the penalty falls, that of step k of the openin
 LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one before
 STEP = 64  # the sizes of batches are multiples of it, so that few of them need memory of their own
 PASSES, PART = 1.5, 0.08
-"""Between two evaluations on the way there are as many passes over the samples, and this part of the opening so far or
-of the cycle, at least. For 20,000 samples of 784 inputs they take a fifth of the time at first, and a twelfth later."""
+"""From one evaluation to the next, the steps see every sample PASSES times on average, at least. They are also at least
+PART of the cycle, or of the opening so far. For 20,000 samples of 784 inputs evaluations take a fifth of the time at
+first, and a twelfth later."""
 MEAN = 0.2  # of the steps of a cycle so far: those over which its points are averaged
 TRAINED, LARGE, SHARE = 1500, 2.4, 0.6
 """A start is as wide as the time allows: TRAINED steps, on batches LARGE times the first, are to take this share."""
@@ -66,8 +66,8 @@ FOLLOWING = 1.2  # the time of the next cycle at least, relative to this one, or
 WIDER, STRENGTH = 1.0, 0.5
 """Neurons added to each layer after a cycle, relative to those that are needed, and the size of their weights,
 relative to the layer's root mean square: digits end up to 1 % lower with them."""
-STALL = 5e-4  # the training ends when a cycle at the last penalty lowers the loss by less than this, relative
-STARTS = 3  # at most; a search on all samples follows
+STALL = 5e-4  # the training ends when a cycle after the opening lowers the loss by less than this, relative
+STARTS = 3  # at most; an improvement on all samples follows
 NOTHING = 0.999  # a network whose loss C is above this part of a constant's has lost the signal
 FEW = 300  # samples that tell the usual penalty, the linear network and the answer of two layers
 OUTPUTS = 2  # at most, for a linear network in more than three layers; with 10, digits end 1 to 10 % higher with it
@@ -205,7 +205,7 @@ class DeepStream:
         return Streamed(self._drawn(state.start + 1, budget), state.best, state.cost, state.start + 1)
 
     def _drawn(self, number: int, budget: Budget) -> list[Tensor]:
-        """Draw a start, as wide as the first cycles have time for."""
+        """Draw a start, as wide as the time allows."""
         problem, starts = self.problem, first_starts(self.problem)
         width, widest = starts.width(problem, starts.widths[0]), self._max_width or math.inf
         speed = FASTER * FIRST.speed if is_wide(problem) else FIRST.speed
@@ -259,7 +259,7 @@ class DeepStream:
         return cycle.network(descent.x), last or descent.steps_taken < steps
 
     def _steps(self, cycle: int, budget: Budget) -> tuple[int, bool]:
-        """Return the steps of this cycle, and whether it is the last."""
+        """Return the steps of this cycle, and whether it is the last; an opening takes about half of the time."""
         if cycle:
             return self._pace.steps(round(CYCLE * LONGER ** (cycle - 1)), budget, FOLLOWING)
         fewest, most = OPENING
@@ -329,7 +329,7 @@ class _Cycle:
 
 
 def batch_size(problem: Problem, cycle: int, step: int) -> int:
-    """Return how many samples a step takes, of all processes; cycle 0 is the opening, in which the steps have more."""
+    """Return how many samples a step takes, of all processes; in the opening, cycle 0, from step to step more."""
     at, earlier = (OPENING[1], cycle - 1) if cycle else (step, 0)
     factor = (WIDE if is_wide(problem) else 1) * (1.0 + at / SOON) ** GROWTH * LARGER**earlier
     return min(problem.samples, STEP * round(factor * BATCH / STEP))

@@ -133,6 +133,7 @@ class Improvement(DeepSearch):
 
     name = "improvement"
     why = "The network descends on all samples and is improved layer by layer by Frank-Wolfe."
+    effort: DeepOptions = field(default_factory=lambda: DeepOptions(starts=0))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""SOAP and Muon, for a batch of independent functions, one in each row: their steps look at the matrices of a point."""
+"""SOAP and Muon, whose steps treat weights as matrices, for a batch of independent functions, one in each row."""
 
 from __future__ import annotations
 
@@ -122,12 +122,12 @@ class Muon(Adam):
 class ScheduleFreeMuon(Muon):
     """Muon whose point can be used at any time: a mean of all its fast points so far [Defazio et al. 2024].
 
-    A fast point z takes Muon's steps, and x is the mean of the fast points with weights that grow:
+    A fast point z takes Muon's steps, and x is the mean of the fast points so far, step k with the weight k^power:
 
-        g = f'(near x + (1 - near) z),   z <- z - rate U V^T / sqrt(1 + k / early),   x <- x + c(k) (z - x).
+        g = f'(near x + (1 - near) z),   z <- z - rate U V^T / sqrt(1 + k / early).
 
-    So the rate needs no end. The momentum is over fewer steps at first, because those are soon out of date.
-    docs/notes/2026-11-deep-batches.md has the measurements behind the settings.
+    So the rate need not fall to 0. The decay of the momentum is k / (k + memory) at first, as the first gradients are
+    soon out of date. docs/notes/2026-11-deep-batches.md has the measurements behind the settings.
     """
 
     decay, near, early, memory, power = 0.93, 0.7, 100, 10, 1.5
