@@ -35,6 +35,7 @@ class DescentOptions:
     memory: int = 20  # the number of pairs of steps and gradient differences that approximate the Hessian
     iterations: int = 2000  # the maximum number of iterations
     slow: float = 1e-5  # stop when ten iterations lower the value by less than this, relative
+    renews: bool = False  # ask for the preconditioner again after 5, 15, 35, 75, ... iterations, each time at the point
 
 
 class Memory:
@@ -42,12 +43,12 @@ class Memory:
 
     For 10^4 entries and more, two loops over the pairs take two thirds of the time of the compact form's matrix
     products, and agree with them to 1e-11 (docs/notes/2026-11-variable-projection.md). `preconditioner` is the diagonal
-    of the initial inverse Hessian, up to a factor; equal entries by default.
+    of the initial inverse Hessian, up to a factor, and may be replaced at any time; None stands for equal entries.
     """
 
     def __init__(self, size: int, preconditioner: Float[Tensor, " p"] | None = None) -> None:
         self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=size)
-        self._preconditioner = preconditioner
+        self.preconditioner = preconditioner
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -69,7 +70,7 @@ class Memory:
         for step, change, curvature in reversed(self._pairs):
             weights.append(dot(step, q) / curvature)
             add(change, -weights[-1])
-        D = self._preconditioner
+        D = self.preconditioner
         if D is not None:
             q.mul_(D)
         if self._pairs:
@@ -84,15 +85,17 @@ def lbfgs(
     value: Value,
     x: Float[Tensor, " p"],
     options: DescentOptions | None = None,
-    preconditioner: Float[Tensor, " p"] | None = None,
+    preconditioner: Callable[[Float[Tensor, " p"]], Float[Tensor, " p"]] | None = None,
 ) -> Iterator[Float[Tensor, " p"]]:
     """Yield x and the point after each iteration, until L-BFGS stalls or gains too little; f never rises."""
     options = options or DescentOptions()
     f, g = value(x)
-    memory = Memory(options.memory, preconditioner)
+    memory, renewal = Memory(options.memory), 0
     recent: deque[float] = deque([f], maxlen=WINDOW + 1)
     yield x
-    for _ in range(options.iterations):
+    for count in range(options.iterations):
+        if preconditioner is not None and count == renewal:
+            memory.preconditioner, renewal = preconditioner(x), 2 * renewal + 5 if options.renews else -1
         direction = memory.times(g).neg_()
         slope = float(g @ direction)
         if not slope < 0.0:

@@ -60,11 +60,34 @@ def test_scales_the_steps_by_the_preconditioner() -> None:
         return float(curvature @ x.square()) / 2.0, curvature * x
 
     start = curvature.rsqrt() / 9.0
-    path = list(lbfgs(value, start, DescentOptions(slow=0.0), 1.0 / curvature))
+    path = list(lbfgs(value, start, DescentOptions(slow=0.0), lambda x: 1.0 / curvature))
     assert value(path[1])[0] <= 1e-20 * value(start)[0]
     plain = list(lbfgs(value, start, DescentOptions(slow=0.0)))
     assert len(plain) > 10
     assert value(plain[-1])[0] <= 1e-12 * value(start)[0]
+
+
+@pytest.mark.parametrize(("renews", "asked"), [(False, [0]), (True, [0, 5, 15, 35])])
+def test_asks_for_the_preconditioner_on_its_way(renews: bool, asked: list[int]) -> None:
+    """A chain that each iteration lengthens by one entry goes on for as many iterations as it has entries."""
+    points: list[torch.Tensor] = []
+
+    def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        slope = 2.0 * x
+        slope[0] -= 1.0
+        slope[1:] -= x[:-1]
+        slope[:-1] -= x[1:]
+        return float(x @ slope - x[0]) / 2.0, slope
+
+    def preconditioner(x: torch.Tensor) -> torch.Tensor:
+        points.append(x)
+        return torch.ones_like(x)
+
+    options = DescentOptions(iterations=40, slow=0.0, renews=renews)
+    path = list(lbfgs(value, torch.zeros(50, dtype=torch.float64), options, preconditioner))
+    assert len(path) == 41
+    assert len(points) == len(asked)
+    assert all(torch.equal(point, path[count]) for point, count in zip(points, asked, strict=True))
 
 
 def test_stops_when_told() -> None:

@@ -9,10 +9,12 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE, Alone
 
+FEWEST_FIRST = 200  # neurons of a first descent
+
 
 def first_neurons(problem: Problem) -> int:
-    """Neurons of the first descent: from 200 to 700, and within that 8 times the root of N m."""
-    return min(700, max(200, round(8.0 * (problem.samples * problem.Y.shape[1]) ** 0.5)))
+    """Return the most neurons of a first descent: from 200 to 700, and within that 8 times the root of N m."""
+    return min(700, max(FEWEST_FIRST, round(8.0 * (problem.samples * problem.Y.shape[1]) ** 0.5)))
 
 
 def turned_to_kinks(
