@@ -131,7 +131,7 @@ def test_the_house_does_not_grow_back() -> None:
     long = {path.as_posix() for path, text in texts.items() if text.count("\n") > 400}
     assert long <= {"check.py"}
     tests = [path for path in Path(__file__).parent.rglob("*.py") if "benchmarks" not in path.parts]
-    assert sum(path.read_text(encoding="utf-8").count("\n") for path in tests) <= 29_310
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path in tests) <= 29_450
 
 
 def _called(call: ast.Call) -> str:

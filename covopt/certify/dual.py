@@ -274,12 +274,8 @@ def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float
     return point.scatter(1, label, -point.scatter(1, label, 0.0).sum(dim=1, keepdim=True))
 
 
-def oracle_of(problem: Problem) -> Oracle | None:
+def oracle_of(inputs: Float[Tensor, "N d"], activation: Activation) -> Oracle | None:
     """Return an oracle that computes max h itself; None where there is none."""
-    return _oracle(problem.Xt, problem.activation)
-
-
-def _oracle(inputs: Float[Tensor, "N d"], activation: Activation) -> Oracle | None:
     return LinearOracle(inputs) if activation.is_linear else exact_oracle(inputs, activation)
 
 
@@ -291,7 +287,7 @@ def strongest(problem: Problem, Lambda: Float[Tensor, "N m"], stop: Stop = lambd
     Lambda = orthogonal(problem, Lambda)
     rows, values, bounds = [problem.Xt[:0].double()], [Lambda[:0, 0]], [0.0]
     for view in problem.biases.views(problem.X.double(), problem.beta):
-        if stop() or (oracle := _oracle(view.inputs, problem.activation)) is None:
+        if stop() or (oracle := oracle_of(view.inputs, problem.activation)) is None:
             bounds.append(math.inf)
             break
         answer = oracle(Lambda, view.inputs[:0])

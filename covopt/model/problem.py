@@ -101,6 +101,15 @@ class Problem:
         weight = None if self.weight is None else self.weight[rows]
         return replace(self, X=self.X[rows], Y=self.Y[rows], weight=weight)
 
+    def evenly(self, count: int) -> Problem:
+        """Return the same problem on at most `count` samples of all processes, evenly spaced in each."""
+
+        def spaced(rows: int, count: int) -> Int[Tensor, " k"]:
+            return torch.arange(0, rows, -(-rows // count), device=self.X.device)
+
+        rows, spread = self.spread.some(spaced, len(self.X), count)
+        return replace(self.on(rows), spread=spread)
+
     def to(self, where: torch.dtype | torch.device) -> Problem:
         """Return the same problem with data of another dtype or on another device."""
         weight = None if self.weight is None else self.weight.to(where)

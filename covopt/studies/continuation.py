@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from covopt.answer.result import Result
 from covopt.answer.solve import solve
@@ -20,7 +20,7 @@ from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Callback, Progress, Status
 
 Key = TypeVar("Key", int, float)
-Member = TypeVar("Member")
+Member = TypeVar("Member", bound=Any)
 
 
 class Continuation(ABC, Generic[Key, Member]):
@@ -46,9 +46,9 @@ class Continuation(ABC, Generic[Key, Member]):
     def round(self, budget: Budget) -> bool:
         """Improve networks by those of other keys; return True if another round may gain."""
 
-    @abstractmethod
     def is_optimal(self) -> bool:
         """Return True if every network is proved to be the best of its key, up to the gap."""
+        return all(member.status is Status.OPTIMAL for member in self.best.values())
 
     def improve(self, budget: Budget, patience: int = 1) -> Status:
         """Run rounds until this many in a row gain nothing; return why they ended."""

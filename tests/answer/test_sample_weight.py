@@ -72,7 +72,7 @@ def test_bounds_are_those_of_expanded_rows(loss: str, beta: float, monkeypatch: 
     Lambda = weighted.gradient_at(face.preactivations(weighted, drawn(weighted, 2))[-1]) / (-2.0 * weighted.lam)
     copies = torch.bincount(torch.as_tensor(rows)).double()[:, None]
     split = (Lambda / copies)[rows]
-    oracle, other = oracle_of(weighted), oracle_of(expanded)
+    oracle, other = (oracle_of(problem.Xt, problem.activation) for problem in (weighted, expanded))
     maximum = oracle(Lambda, weighted.Xt[:0]).upper_bound
     assert maximum == pytest.approx(other(split, expanded.Xt[:0]).upper_bound, rel=SAME)
     mine, theirs = dual_bound(weighted, Lambda, maximum), dual_bound(expanded, split, maximum)

@@ -40,11 +40,6 @@ def is_problem(weights: Weights, layer: int) -> bool:
     return len(weights[layer]) > 0 and weights[layer - 1].shape[1] > 1
 
 
-def with_block(weights: Weights, layer: int, block: Weights) -> list[Tensor]:
-    """Return the network with W_l and W_{l+1} replaced by those of the block of `layer`."""
-    return [*weights[: layer - 1], *block, *weights[layer + 1 :]]
-
-
 @dataclass(frozen=True)
 class Solved:
     """A block after its solve."""
@@ -68,7 +63,7 @@ def solve_block(problem: Problem, weights: Weights, layer: int, options: SolveOp
     certify = "fast" if options.certify == "auto" else options.certify
     block_options = SolveOptions(options.budget, certify=certify, gap=options.gap, seed=options.seed)
     attempt = Alternation(block, block_options, weights[layer - 1]).solve()
-    changed = with_block(weights, layer, attempt.weights)
+    changed = [*weights[: layer - 1], *attempt.weights, *weights[layer + 1 :]]
     before, after = evaluate(problem, weights), evaluate(problem, changed)
     cheaper = after.total < before.total and problem.fits_as_well(after.residual, before.residual)
     Lambda = attempt.Lambda if layer == problem.depth - 1 and problem.interpolates else None

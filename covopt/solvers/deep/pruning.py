@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from covopt.model.problem import Problem
@@ -74,14 +73,9 @@ def reduced(problem: Problem, weights: Weights, stop: Stop = lambda: False) -> l
     return best
 
 
-def reduced_on_few(problem: Problem, weights: Weights, stop: Stop = lambda: False, samples: int = 4096) -> list[Tensor]:
-    """Run `reduced` on a part of the samples; keep the result if the full cost allows."""
-
-    def evenly(rows: int, count: int) -> Int[Tensor, " k"]:
-        return torch.arange(0, rows, math.ceil(rows / count), device=problem.X.device)
-
-    rows, spread = problem.spread.some(evenly, len(problem.X), samples)
-    smaller = reduced(replace(problem.on(rows), spread=spread), weights, stop)
+def reduced_on_few(problem: Problem, weights: Weights, stop: Stop = lambda: False) -> list[Tensor]:
+    """Run `reduced` on at most 4,096 of the samples; keep the result if the full cost allows."""
+    smaller = reduced(problem.evenly(4096), weights, stop)
     return list(weights) if stop() else _better(problem, list(weights), smaller)
 
 
@@ -94,12 +88,12 @@ def _merged(weights: Weights, layer: int, cosine: float) -> list[Tensor]:
     return with_parts(weights, layer, *balance(merged.directions, merged.outputs))
 
 
-def mergeable(weights: Weights, layer: int, cosine: float = 1e-6) -> list[list[int]]:
-    """Return groups of neurons of hidden layer `layer` with one direction to 1 - `cosine`."""
+def mergeable(weights: Weights, layer: int) -> list[list[int]]:
+    """Return groups of neurons of hidden layer `layer` with one direction, to a cosine of 1 - 1e-6."""
     incoming, outgoing = parts(weights, layer)
     if not len(incoming) or not bool((incoming.norm(dim=1) * outgoing.norm(dim=1) > 0).any()):
         return []
-    groups = merge(incoming, outgoing, cosine).group.tolist()
+    groups = merge(incoming, outgoing, 1e-6).group.tolist()
     members: dict[int, list[int]] = {}
     for neuron, group in enumerate(groups):
         if group >= 0:

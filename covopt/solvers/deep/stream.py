@@ -129,9 +129,8 @@ class DeepStream:
     @cached_property
     def _few(self) -> Problem:
         """A few of the samples, the same in each process."""
-        rows, spread = self.problem.spread.some(self._evenly, len(self.problem.X), FEW)
-        few = self.problem.on(rows)
-        return replace(few, X=spread.stacked(few.X), Y=spread.stacked(few.Y), spread=ALONE)
+        few = self.problem.evenly(FEW)
+        return replace(few, X=few.spread.stacked(few.X), Y=few.spread.stacked(few.Y), spread=ALONE)
 
     @cached_property
     def _simple(self) -> list[Tensor]:
@@ -248,7 +247,8 @@ class DeepStream:
             step = descent.steps_taken
             if state.cycle:
                 mean.lerp_(descent.x, 1.0 / (1.0 + MEAN * step))
-            between = max(PASSES * self.problem.samples / cycle.size(step), PART * (steps if state.cycle else step))
+            size = batch_size(self.problem, state.cycle, step)
+            between = max(PASSES * self.problem.samples / size, PART * (steps if state.cycle else step))
             if shown + between <= step < steps:
                 shown = step
                 network = balanced(cycle.network(mean if state.cycle else descent.x))
@@ -270,9 +270,6 @@ class DeepStream:
         """Return the functions of the next cycle; only the penalty of the first start falls."""
         higher = HIGHER if self._falls and not (state.start or state.cycle) else 0.0
         return _Cycle(self._single, state.weights, state.cycle, self._generator, higher)
-
-    def _evenly(self, rows: int, count: int) -> Int[Tensor, " k"]:
-        return torch.arange(0, rows, math.ceil(rows / count), device=self.problem.X.device)
 
 
 class _Cycle:
@@ -297,10 +294,6 @@ class _Cycle:
         """Return the network at this point, in float64."""
         return [W.double() for W in self._batch.unpack(x[0], self._widths)]
 
-    def size(self, step: int) -> int:
-        """Return how many samples this step takes, of all processes."""
-        return batch_size(self._problem, self._number, step)
-
     def _function(self) -> Function:
         """Return the gradient on one random batch after another; its value is not used."""
         steps = itertools.count(1)
@@ -308,7 +301,8 @@ class _Cycle:
         def slope(x: Float[Tensor, "1 P"]) -> tuple[Tensor, Tensor]:
             step = next(steps)
             lam = x.new_full((1, 1), (1.0 + self._higher * math.exp(-step / SOON)) * self._problem.lam)
-            rows, of_rows = self._spread.some(self._draw, len(self._problem.X), self.size(step))
+            count = batch_size(self._problem, self._number, step)
+            rows, of_rows = self._spread.some(self._draw, len(self._problem.X), count)
             slopes = [self._memory(step).slopes(x, some, lam) for (some,) in of_rows.shares(rows)]
             return x.new_zeros(1), self._spread.averaged(torch.cat(slopes))[:1]
 
@@ -316,7 +310,7 @@ class _Cycle:
 
     def _memory(self, step: int) -> Batch:
         """Return the memory for this step, for a part of its batch."""
-        samples = max(1, self.size(step) // self._spread.parts)
+        samples = max(1, batch_size(self._problem, self._number, step) // self._spread.parts)
         if samples != self._samples:
             self._batch, self._samples = Batch(self._problem, [self._widths], samples), samples
         return self._batch

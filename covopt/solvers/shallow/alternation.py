@@ -69,9 +69,9 @@ class Alternation:
         search: type[ShallowSolver] = ShallowSolver,
     ) -> None:
         self.problem, self.options, self.budget, self.gap = problem, options, options.budget, options.gap
-        certify = options.certify
+        certify, activation = options.certify, problem.activation
         self.best: Proof | None = None
-        self._oracle = oracle_of(problem) if certify != "none" or problem.activation.is_linear else None
+        self._oracle = oracle_of(problem.Xt, activation) if certify != "none" or activation.is_linear else None
         proving = certify in ("full", "auto") and self._oracle is None
         self._prover = prover_for(problem, certify) if proving else None
         tol = options.tol if self._oracle is None else None  # an exact oracle bounds the possible gain

@@ -84,10 +84,6 @@ class DepthSearch(Continuation[int, Result]):
         """The depths that have a solution or may get one."""
         return [depth for depth in self.problems if depth not in self.refused]
 
-    def is_optimal(self) -> bool:
-        """Return True if every depth's network is proved to be within the target gap."""
-        return all(result.status is Status.OPTIMAL for result in self.best.values())
-
     def run(self, depths: Sequence[int], part: float, init: Weights | None = None) -> None:
         """Solve these depths, from the smallest up, until a part of the time limit is over.
 

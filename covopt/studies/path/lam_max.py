@@ -91,7 +91,7 @@ def lam_max(problem: Problem, seconds: float, seed: int = 0) -> LamMax:
     family = _Family(problem)
     if not bool(family.at(1.0).any()):
         return LamMax(0.0, 0.0)
-    oracle, lower = oracle_of(problem), _lower_end(problem, family, seed)
+    oracle, lower = oracle_of(problem.Xt, problem.activation), _lower_end(problem, family, seed)
     if lower <= ROUNDING * _norms_of(problem)(family.A):  # rounding, as of inputs that are all equal
         lower = 0.0
     if oracle is not None:

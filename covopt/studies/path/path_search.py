@@ -127,10 +127,6 @@ class PathSearch(Continuation[float, Point]):
         """The points from the largest lam down."""
         return [self.best[lam] for lam in sorted(self.best, reverse=True)]
 
-    def is_optimal(self) -> bool:
-        """Return True if every value is proved to be within the target gap."""
-        return all(point.status is Status.OPTIMAL for point in self.best.values())
-
     def descend(self, lams: Sequence[float], until: float) -> None:
         """Solve the new values from the largest down, at least one, within a share of the time."""
         new = [lam for lam in sorted(lams, reverse=True) if lam not in self.best]

@@ -119,7 +119,7 @@ def test_a_step_down_never_passes_a_lam_that_needs_neurons(part: float) -> None:
     """With a bias, lam H(lam) can grow as lam falls: a step as long as without a bias ends below lam_max here."""
     rng = np.random.default_rng(17)
     problem = make_problem(rng.normal(size=(6, 1)), rng.normal(size=(6, 1)) + 1.0, lam=1.0)
-    oracle, family = oracle_of(problem), _Family(problem)
+    oracle, family = oracle_of(problem.Xt, problem.activation), _Family(problem)
 
     def maximum(Lambda: torch.Tensor) -> float:
         return oracle(Lambda, problem.Xt[:0]).upper_bound
