@@ -221,9 +221,7 @@ def _lowered(line: Progress, lower: float | None) -> Progress:
 def fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
     """Set the numbers of the result, once, from the weights that it returns."""
     result.weights = weights
-    cost = evaluate(result.problem, weights)
-    if result.problem.allows(cost.residual):
-        measure(result, cost)
+    measure(result, evaluate(result.problem, weights))
     proof = None if proof is None else proof.settled(result.problem.double())
     if proof is not None and not proof.lower <= 0.0:
         lower = proofs.agreed(result.problem, weights, result.cost, proof.lower)

@@ -236,7 +236,9 @@ class Result(Predictor):
 
 
 def measure(result: Result, cost: Cost) -> None:
-    """Set the numbers of a result from the cost of its network."""
+    """Set the numbers of a result from the cost of its network; none if it has to fit exactly and does not."""
+    if not result.problem.allows(cost.residual):
+        return
     result.cost, result.fit, result.norm, result.residual = cost.total, cost.fit, cost.norm, cost.residual
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from covopt.answer.uniqueness.uniqueness import Uniqueness
 from covopt.model.wording import CERTIFICATES, FREE, STATUSES
 from covopt.records.numerals import down, interval, percent_at_most, up
-from covopt.records.record import DIGITS, Pairs, Summary, ended, headline, ignores_inputs, number
+from covopt.records.record import DIGITS, Pairs, Summary, bound_of, ended, headline, ignores_inputs, number
 from covopt.runtime.errors import counted
 
 SHORT = 7  # the significant digits of a result's own words
@@ -64,7 +64,7 @@ def short(s: Summary) -> str:
     """Return a solve in five lines."""
     cost, lower, gap = s["cost"], s["lower"], s["gap"]
     apart = "" if gap is None else f", gap {percent_at_most(gap)}"
-    proved = "none proved" if lower is None else f"{down(lower, SHORT)} ({s['certificate']}){apart}"
+    proved = bound_of(s, SHORT) + ("" if lower is None else f" ({s['certificate']}){apart}")
     neurons = neurons_of(s["widths"]).replace(" neuron", " hidden neuron")
     lines = [
         ("", headline(s)),
@@ -130,14 +130,15 @@ def better_bound(s: Summary) -> str:
 def pairs(s: Summary) -> Pairs:
     """Return a solve as labelled lines, with what would prove more than a spectral bound."""
     widths, residual = s["widths"], f"{number(s['residual'], 3)}  (largest deviation from the targets)"
+    nothing = s["cost"] == 0.0 and s["lower"] is None  # the bound is 0, and needs no certificate
     lines = [
         ("problem", headline(s)),
         ("cost", number(s["cost"])),
         ("fit", number(s["fit"])) if s["residual"] is None else ("residual", residual),
         ("norm", f"{number(s['norm'])}  (sum of squared weights)"),
-        ("lower bound", "none proved" if s["lower"] is None else down(s["lower"], DIGITS)),
-        ("gap", "unknown" if s["gap"] is None else percent_at_most(s["gap"])),
-        ("certificate", CERTIFICATES[s["certificate"]].short),
+        ("lower bound", bound_of(s, DIGITS)),
+        ("gap", ("" if nothing else "unknown") if s["gap"] is None else percent_at_most(s["gap"])),
+        ("certificate", "" if nothing else CERTIFICATES[s["certificate"]].short),
         ("better bound", better_bound(s)),
         ("status", ended(s)),
         ("width", " x ".join(str(n) for n in widths) + f" hidden neuron{'' if widths == [1] else 's'}"),

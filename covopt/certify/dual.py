@@ -243,7 +243,7 @@ def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBoun
     off = (Y.sum(dim=1) - 1.0).abs() + row_rounding
     slack = 1.0 - float((off / strength[:, 0]).norm()) * size - 8 * EPS
     positive = point > 0
-    domain = float((Y[positive] / (strength * point)[positive]).min()) if positive.any() else math.inf
+    domain = float((Y[positive] / (strength * point)[positive]).min()) if positive.any() else 0.0  # Lambda = 0
     largest = min(slack / maximum if maximum > 0.0 else math.inf, domain * (1.0 - 8 * EPS))
     if slack <= 0.0 or not math.isfinite(largest):
         return None

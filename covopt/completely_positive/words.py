@@ -29,7 +29,7 @@ def pairs(s: Summary) -> Pairs:
     if s["atoms"] is not None:
         rows.append(("factor", f"{counted(s['atoms'], 'atom')}, residual {s['residual']:.1e}"))
     if s["witness"] is not None:
-        rows.append(("witness", f"<A, C> = {s['separation']:.3g} |A| |C|, C copositive ({s['witness']})"))
+        rows.append(("witness", f"<A, C> = {s['separation']:.3g} sum |A_ij C_ij|, C copositive ({s['witness']})"))
     return rows
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from covopt.data.arrays import check_readable
 from covopt.model.wording import CERTIFICATES, STATUSES
 from covopt.records.directories import Writer
+from covopt.records.numerals import down
 from covopt.records.packed import fits
 from covopt.runtime.errors import CovoptError, DataError, RecordError, counted, printable
 from covopt.runtime.files import starts_with
@@ -194,6 +195,13 @@ def ended(s: Summary) -> str:
     if s["cost"] is None:
         return f"{sentence.partition(';')[0]}; no network was found"
     return "optimal: no cost is below 0" if s["status"] == "optimal" and s["cost"] == 0.0 else sentence
+
+
+def bound_of(s: Summary, digits: int) -> str:
+    """Return the lower bound of a solve; no cost is below 0, also where nothing else is proved."""
+    if s["lower"] is None:
+        return "0 (no cost is below 0)" if s["cost"] == 0.0 else "none proved"
+    return down(s["lower"], digits)
 
 
 def ended_of_several(s: Summary, optimal: str, converged: str) -> str:

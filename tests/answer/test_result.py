@@ -18,7 +18,7 @@ from runs import toy_result
 from torch.utils.data import TensorDataset
 
 import covopt
-from covopt.answer import drawing
+from covopt.answer import drawing, words
 from covopt.answer.drawing import Curve, RunPicture, draw_run
 from covopt.answer.progress import progress_line
 from covopt.answer.result import Result
@@ -26,7 +26,7 @@ from covopt.answer.solve import solve
 from covopt.answer.stored import load
 from covopt.records import record
 from covopt.records.svg import picture as svg
-from covopt.runtime.loop import Progress
+from covopt.runtime.loop import Progress, Status
 
 
 def test_a_result_says_itself_in_five_lines() -> None:
@@ -40,6 +40,27 @@ def test_a_result_says_itself_in_five_lines() -> None:
     assert lines[3].split(maxsplit=1)[1] == "4 hidden neurons"
     assert str(result.status) in lines[4]
     assert len(repr(Result(result.problem, "cone", "none", 0)).splitlines()) == 5
+
+
+def test_zero_targets_cost_nothing_and_need_no_bound() -> None:
+    result = solve(np.eye(3), np.zeros(3), lam=0.1, time_limit=2.0)
+    assert [line.split(maxsplit=2)[2] for line in repr(result).splitlines()[2:3]] == ["0 (no cost is below 0)"]
+    lines = dict(words.pairs(result.summary()))
+    assert lines["status"] == "optimal: no cost is below 0"
+    assert "certificate" not in lines
+    assert "gap" not in lines
+
+
+def test_a_stored_network_that_should_fit_and_does_not_has_no_cost_when_it_is_loaded(tmp_path: Path) -> None:
+    result = solve(np.array([[0.0], [1.0]]), np.array([0.0, 1.0]), time_limit=2.0)
+    result.weights[1] = 1.001 * result.weights[1]
+    result.cost = result.fit = result.norm = result.residual = math.nan
+    result.status = Status.TIME_LIMIT
+    result.save(tmp_path / "run")
+    loaded = load(tmp_path / "run")
+    assert math.isnan(loaded.cost)
+    assert "no network was found" in repr(loaded)
+    assert repr(loaded) == repr(result)
 
 
 def test_a_result_draws_itself() -> None:

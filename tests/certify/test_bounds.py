@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from instances import cases
+from instances import cases, gaussian
 
+import covopt
 from covopt.certify.dual import DualBound, dual_bound
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective, preactivations
@@ -160,6 +161,16 @@ def test_cross_entropy_with_saturated_probabilities() -> None:
     assert dual_bound(problem, noisy, exact_maximum(problem, noisy)).lower > 0.0
     shifted = Lambda + 1e-9 * torch.ones(2, 1).double()
     assert dual_bound(problem, shifted, exact_maximum(problem, shifted)).lower == pytest.approx(clean, rel=1e-4)
+
+
+@pytest.mark.parametrize("inputs", [1, 4])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_uniform_probabilities_are_proved_to_cost_their_entropy(inputs: int, classes: int) -> None:
+    """Without a network every output is uniform, and the multiplier is 0."""
+    Y = np.full((6, classes), 1.0 / classes)
+    result = covopt.solve(gaussian(6, inputs, seed=1), Y, loss="cross_entropy", lam=0.01, time_limit=5.0)
+    assert result.cost == pytest.approx(math.log(classes), rel=1e-12)
+    assert math.log(classes) * (1.0 - 1e-9) <= result.lower <= math.log(classes)
 
 
 def test_soft_targets_give_at_least_their_entropy_at_large_lam() -> None:

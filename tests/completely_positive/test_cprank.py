@@ -336,6 +336,9 @@ def test_descriptions_of_every_verdict() -> None:
     assert dict(pairs(cp_rank(np.eye(1)).summary()))["upper bound"].startswith("1 atom: ")
     assert dict(pairs(cp_rank(np.eye(2)).summary()))["verdict"] == "completely positive, proved"
     assert "witness" in dict(pairs(cp_rank(-np.eye(2)).summary()))
+    # <A, C> is -0.2, all of it negative, and |A| |C| is 2.01.
+    line = dict(pairs(cp_rank(np.array([[1.0, -0.1], [-0.1, 1.0]])).summary()))["witness"]
+    assert line.startswith("<A, C> = -1 sum |A_ij C_ij|, ")
 
 
 # ---- what can be checked again

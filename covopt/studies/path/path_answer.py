@@ -92,6 +92,8 @@ class Path(Drawn):
     @cached_property
     def largest_gap(self) -> float | None:
         """The largest proved (upper - lower) / upper over the range; None without a bound."""
+        if self.points and not any(point.cost.total for point in self.points):
+            return 0.0  # no cost is below 0
         if len(self.envelope.lams) < 2 or not self.points:
             return None
         return self.envelope.gap(self.points[-1].lam, self.points[0].lam)[0]

@@ -95,6 +95,8 @@ def upper_bounds(problem: Problem, layer: int | None = None) -> list[WidthBound]
         WidthBound(N * (N + 1), "N (N + 1) neurons are always enough for N samples [JGHG22, Prop. 7]"),
         WidthBound(max(sharp[1:]) if layer is None else sharp[-1], BASIC),
     ]
+    if not (problem.Y.any() if problem.interpolates else problem.loss_at(0.0 * problem.Y)):
+        bounds.append(WidthBound(0, "without neurons the cost is 0, and no cost is below 0"))
     scalar = problem.X.shape[1] == problem.Y.shape[1] == 1
     if problem.depth == 2 and scalar and problem.biases == PENALISED:
         bounds.append(WidthBound(4 * N, "4 N neurons are enough for one input and one output [JGHG22, Prop. 15]"))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from covopt.model.wording import STATUSES
-from covopt.records.numerals import down, interval, up
-from covopt.records.record import Pairs, Summary, headline
+from covopt.records.numerals import interval, up
+from covopt.records.record import Pairs, Summary, bound_of, ended, headline
 from covopt.runtime.errors import counted
 
 
@@ -31,7 +30,7 @@ def answer(s: Summary) -> str:
 def pairs(s: Summary) -> Pairs:
     """Return a plateau as labelled lines."""
     level, lower = s["level"], s["lower"]
-    proved = "none proved" if lower is None else f"{down(lower, 8)} ({s['certificate']})"
+    proved = bound_of({"cost": level, "lower": lower}, 8) + ("" if lower is None else f" ({s['certificate']})")
     reached = "no network was found" if level is None else f"{level:.8g}"
     lines = [("problem", headline(s)), ("lowest cost", reached), ("lower bound", proved)]
     for eps, (least, most) in [*s["start"].items(), ("0", s["exact_start"])]:
@@ -41,4 +40,4 @@ def pairs(s: Summary) -> Pairs:
         why = f"lower end: {why_least}; upper end: {why_most}"
         neurons = f"{most} neuron{'' if least == most == 1 else 's'}"
         lines.append((label, f"{least} to {neurons}{best_known} ({why})"))
-    return [*lines, ("status", STATUSES[s["status"]][0]), ("time", f"{s['seconds']:.3g} s")]
+    return [*lines, ("status", ended({"status": s["status"], "cost": level})), ("time", f"{s['seconds']:.3g} s")]

@@ -159,6 +159,11 @@ def test_lam_max_where_a_bias_alone_is_best_at_every_lam(loss: str, activation: 
     assert all(point.width == 0 for point in along.points)
 
 
+def test_the_gap_of_zero_targets_is_zero() -> None:
+    path = covopt.path(np.eye(3), np.zeros(3), points=3, time_limit=2.0)
+    assert path.largest_gap == 0.0
+
+
 def test_lam_max_is_not_where_steps_run_out() -> None:
     """One sample, linear: H = y |Xt| / beta^2 is 0.914 at every lam, each step gains 4 %; the lower end was 8e-4."""
     ends = lam_max(make_problem([[-0.376]], [[914.0]], lam=1.0, bias=1000.0, activation="linear"), 0.0)

@@ -20,6 +20,7 @@ from covopt.solvers.incumbent import cost_of
 from covopt.solvers.training import newton
 from covopt.solvers.training.exact_fit import fit_exactly
 from covopt.solvers.training.trainer import initial
+from covopt.studies.width import words
 from covopt.studies.width.neighbours import draw_kinks, fit_kinks, vary_kinks
 from covopt.studies.width.width_bounds import NarrowBound, covariance_rank, needed, upper_bounds
 
@@ -99,6 +100,16 @@ def test_a_zero_minimum_needs_no_neuron() -> None:
     found = covopt.plateau(X, Y, lam=100.0, time_limit=2.0)
     assert found.curve[0][0] == 0
     assert all(s.lower.width == s.upper.width == s.estimate == 0 for s in found.starts)
+
+
+@pytest.mark.parametrize("lam", [0.1, None])
+def test_zero_targets_need_no_neuron_and_others_are_not_taken_for_zero(lam: float | None) -> None:
+    found = covopt.plateau(gaussian(6, 2, seed=5), np.zeros(6), lam=lam, time_limit=2.0)
+    assert found.exact.upper.width == 0
+    assert all(start.upper.width == 0 for start in found.starts)
+    assert dict(words.pairs(found.summary()))["lower bound"] == "0 (no cost is below 0)"
+    other = make_problem(gaussian(6, 2, seed=5), 1e-9 * np.ones(6), lam=lam)
+    assert all(bound.width > 0 for bound in upper_bounds(other))
 
 
 @settings(max_examples=40, deadline=None)
