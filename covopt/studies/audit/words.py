@@ -88,6 +88,9 @@ PASSES = (
 """What an audit of many samples leaves out."""
 
 
+INTERRUPTED = "interrupted; conclusions that were not tested before are not drawn"
+
+
 def answer(s: Summary) -> str:
     """Return the verdict."""
     return s["verdict"]
@@ -105,6 +108,7 @@ def pairs(s: Summary) -> Pairs:
         *([("training", text)] if (text := further_training(s)) else []),
         ("best known", f"{s['best']:.8g}"),
         ("stationary", stationary(s)),
+        *([("status", INTERRUPTED)] if s.get("status") == "interrupted" else []),
         ("residuals", f"{_residuals(s['residuals'])}  (of stationarity, for W_1 ... W_L)"),
         *([("precision", text)] if (text := precision(s)) else []),
         *([("batches", text)] if (text := batches(s)) else []),
@@ -123,12 +127,19 @@ def further_training(s: Summary) -> str:
     loss, gain = descended["loss"], descended["gain"]
     if loss is None or gain is None:
         return ""
-    ended = "" if descended["finished"] else ", where its time limit ended it"
+    limit = "the interruption" if s.get("status") == "interrupted" else "its time limit"
+    if not (descended["finished"] or gain > 0.0):
+        return f"further training gained nothing before {limit}"
+    ended = "" if descended["finished"] else f", where {limit} ended it"
     return f"further training lowers the cost by {percent(gain)} to {loss:.8g}{ended}"
 
 
 def stationary(s: Summary) -> str:
     """State whether a network is stationary, and if not, what lowers its loss."""
+    if s["stationary"] is None:
+        return "not decided"
+    if s["finding"] == "minimum":
+        return "yes: its cost is at a proved minimum"
     if s["stationary"]:
         gain = s["descended"]["gain"]
         trained = "" if gain is None else f"further training gains {percent(gain)}, and "
