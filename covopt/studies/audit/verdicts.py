@@ -238,7 +238,7 @@ class ExaminedNetwork:
         elif self.batches is not None and finding is Finding.UNTRAINED:
             sentences += self.batches.fading()
         if self.constant:
-            sentences.append("Its outputs are the same for every sample.")
+            sentences.append("The network's outputs are the same for every sample.")
         if self.escape_cost is not None and self.escape_cost < self.descended_loss * (1.0 - SAME):
             solves = ", solving blocks" if self.problem.has_blocks else ""
             sentences.append(

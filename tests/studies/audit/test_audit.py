@@ -21,8 +21,9 @@ from covopt.model.weights import evaluate
 from covopt.runtime import interrupts
 from covopt.runtime.errors import CovoptError
 from covopt.runtime.loop import Status
-from covopt.studies.audit import audit as audits, examination
+from covopt.studies.audit import audit as audits, examination, words
 from covopt.studies.audit.audit import Audit
+from covopt.studies.audit.hypotheses import hint
 
 SIGNS = np.array([[1.0], [-1.0]])
 
@@ -63,6 +64,23 @@ def test_a_search_that_the_time_ends_says_so(monkeypatch: pytest.MonkeyPatch) ->
     cut = covopt.validate(best, X, Y, time_limit=1e-3, **asked)
     assert cut.layers[0].escape.cut
     assert cut.layers[0].verdict.startswith("No missing neuron was found in hidden layer 1 within the time: |M^T s|")
+
+
+def test_lines_name_what_they_speak_of() -> None:
+    """No "it" for the network after a sentence on the minimum, no "0 of it", and no two brackets in a row."""
+    stored = {"stored": "float32", "descended": {"loss": 2.0}}
+    same, moved = ({**stored, "rounded": {"loss": loss, "residuals": [0.5, 0.25]}} for loss in (2.0, 2.001))
+    start = "the weights are stored in float32: rounding to it"
+    end = "the cost after further training{}, and leaves residuals of 0.5, 0.25"
+    assert words.precision(same) == f"{start} does not change {end.format('')}"
+    assert words.precision(moved) == f"{start} changes {end.format(' by 0.05 %')}"
+    X, Y = gaussian(8, 2, seed=3), gaussian(8, 1, seed=4)
+    best = covopt.solve(X, Y, lam=1e-2, certify="none", time_limit=3)
+    other = hint(replace(best.problem, lam=0.05), best.weights, 1.0, dict, lambda: False)
+    assert other.startswith("Possibly the network was trained on another problem: with --lam 0.01 ")
+    text = str(covopt.validate(best, X, Y, lam=1e-2, certify="none", function=True, time_limit=1))
+    assert "singular values of A_1" in text
+    assert ") (" not in text.replace("  ", " ")
 
 
 # ---- audits that end before they have tested anything
