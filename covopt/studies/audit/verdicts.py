@@ -113,9 +113,8 @@ class ExaminedNetwork:
     @property
     def status(self) -> Status:
         """Why the audit ended: Ctrl-C, a limit that ended further training, or neither (converged)."""
-        if self.interrupted:
-            return Status.INTERRUPTED
-        return Status.CONVERGED if self.finished else Status.TIME_LIMIT
+        ended = Status.CONVERGED if self.finished else Status.TIME_LIMIT
+        return Status.INTERRUPTED if self.interrupted else ended
 
     @property
     def moving(self) -> bool:
@@ -160,10 +159,8 @@ class ExaminedNetwork:
     def stationary(self) -> bool | None:
         """True if neither further training nor one more neuron lowers the loss, as measured; None if undecided."""
         finding = self.finding
-        if finding is None:
-            return None
-        if finding in (Finding.MINIMUM, Finding.BEST):
-            return True
+        if finding in (None, Finding.MINIMUM, Finding.BEST):
+            return None if finding is None else True
         return finding not in (Finding.UNTRAINED, Finding.MOVING) and not any(layer.missing for layer in self.layers)
 
     def of_layer(self, layer: LayerAudit) -> str:
@@ -253,12 +250,10 @@ class ExaminedNetwork:
         """Return the first sentences of an audit that ended before it decided: what ended it, and what it tested."""
         why = "the audit was interrupted" if self.interrupted else "further training reached its limit; give more time"
         trained = f"further training lowers the cost by {'' if self.finished else 'at least '}{part(self.gain)}"
-        if not self.finished and self.gain <= 0.0:
-            trained = "further training gained nothing"
-        where = f"the cost {self.loss:.8g} is {_above(self.loss, self.best)}"
-        if self.excess <= SAME:
-            where = f"no network was found more than {part(SAME)} below the cost {self.loss:.8g}"
-        return f"Not decided: {why}. So far {trained}, and {where}."
+        trained = trained if self.finished or self.gain > 0.0 else "further training gained nothing"
+        above = f"the cost {self.loss:.8g} is {_above(self.loss, self.best)}"
+        alone = f"no network was found more than {part(SAME)} below the cost {self.loss:.8g}"
+        return f"Not decided: {why}. So far {trained}, and {above if self.excess > SAME else alone}."
 
     def _whereabouts(self, finding: Finding | None, missing: bool) -> str:
         """Return the first sentences: the gain of further training, and where it ends."""
