@@ -227,3 +227,13 @@ def test_the_classifier_knows_its_classes() -> None:
     assert found.lam_ == found.lams_[found.score_path_.mean(axis=1).argmax()]
     assert set(found.predict(X)) <= {"high", "low"}
     np.testing.assert_allclose(found.predict_proba(X).sum(axis=1), 1.0)
+
+
+def test_an_audit_says_what_of_an_estimator_it_takes() -> None:
+    X, y = load_diabetes(return_X_y=True)
+    model = CovoptRegressor(lam=0.1, time_limit=5).fit(X[:30, :2], y[:30])
+    with pytest.raises(covopt.DataError, match=r"is a CovoptRegressor; give its result_, and as the data"):
+        covopt.validate(model, X[:30, :2], y[:30], lam=0.1)
+    problem = model.result_.problem
+    audit = covopt.validate(model.result_, problem.X, problem.Y, lam=0.1, time_limit=2)
+    assert audit.loss == pytest.approx(model.cost_, rel=1e-9)

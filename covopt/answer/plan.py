@@ -13,6 +13,7 @@ from covopt.answer.result import Result, measure
 from covopt.certify import proofs
 from covopt.certify.proof import Proof
 from covopt.data.coding import Coding, targets_in_words
+from covopt.data.networks import as_network
 from covopt.model.feasible import check_interpolation
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE, Together, check_alike
@@ -128,7 +129,7 @@ class SolvePlan(plan.Plan):
 def prepared(
     problem: Problem,
     options: SolveOptions,
-    init: Result | Sequence[object] | None = None,
+    init: Result | torch.nn.Module | Sequence[object] | None = None,
     columns: tuple[str, ...] | None = None,
     *,
     spread: bool = False,
@@ -145,7 +146,7 @@ def prepared(
     check_strength(problem)
     check_interpolation(problem)
     if init is not None:
-        weights = weights_to_start(init, "a Result, or arrays of numbers W_1 ... W_L", problem.X.device)
+        weights = weights_to_start(init, "a Result, an nn.Module, or arrays of numbers W_1 ... W_L", problem)
         check_network(problem, weights)
         options = replace(options, init=weights)
     within = plan.planned(problem, _resumed(problem, options, resume))
@@ -229,10 +230,12 @@ def fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
         result.proof = type(proof).read(proof.lower, proof.arrays())  # in the memory of the CPU, as from a file
 
 
-def weights_to_start(init: Any, accepted: str, device: torch.device | None = None) -> list[Tensor]:
-    """Return the weights of a Result, or weights as they are, in float64; raise a ProblemError for anything else."""
+def weights_to_start(init: Any, accepted: str, problem: Problem) -> list[Tensor]:
+    """Return the weights of a Result or a module, or weights as they are, in float64; raise an error for others."""
     source = init.weights if isinstance(init, Result) else init
+    if isinstance(init, torch.nn.Module):
+        source = as_network(init, problem.beta, problem.X).weights
     try:
-        return [torch.as_tensor(W, dtype=torch.float64, device=device) for W in source]
+        return [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in source]
     except (TypeError, ValueError, RuntimeError) as error:
         raise ProblemError(f"init is {shown(init)}; give {accepted}.") from error

@@ -78,7 +78,7 @@ def solve(
     max_iterations: Whole | None = None,
     seed: Seed = 0,
     device: str | torch.device | None = None,
-    init: Result | Sequence[object] | None = None,
+    init: Result | torch.nn.Module | Sequence[object] | None = None,
     width: Whole | None = None,
     max_width: Whole | None = None,
     starts: Whole | None = None,
@@ -135,7 +135,7 @@ def solve(
         max_iterations: rounds of the method; None: no limit. Repeatable as well, but for the length of a proof.
         seed: of the search.
         device: where to compute; None follows X.
-        init: a Result, or weights [W_1, ..., W_L], to start from.
+        init: a Result, an nn.Module as for `validate`, or weights [W_1, ..., W_L], to start from.
         width: of every hidden layer, for the methods hidden and train; None lets it choose.
         max_width: of every hidden layer, for the method cone at depth >= 3.
         starts: random starts (cone and frank-wolfe at depth >= 3), descents or trainings; None lets the method choose.
@@ -212,7 +212,7 @@ def _planned(
     max_width: Whole | None,
     starts: Whole | None,
     memory_limit: float | None,
-    init: Result | Sequence[object] | None,
+    init: Result | torch.nn.Module | Sequence[object] | None,
     checkpoint: str | os.PathLike[str] | None,
     checkpoint_every: float,
     spread: bool,

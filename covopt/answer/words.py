@@ -118,13 +118,16 @@ def better_bound(s: Summary) -> str:
     if way == "spectral":
         scope = "for one sample" if s["depth"] > 2 else "for data of this size"
         return f"No tighter one is known {scope}; neither --certify full nor more time raises it."
+    name = _capital(CERTIFICATES[way].way)
     if s["depth"] > 2:
-        return f"{_capital(CERTIFICATES[way].way)}: more time may prove more."
+        return f"{name}: more time may prove more."
     if s["method"] != "cone":
-        return f"{_capital(CERTIFICATES[way].way)}: --method cone may prove more."
+        return f"{name}: --method cone may prove more."
     if s["certify"] == "fast" and way != "exact":
-        return f"{_capital(CERTIFICATES[way].way)}: --certify full and enough time may prove more."
-    return f"{_capital(CERTIFICATES[way].way)}, but proved no more in this time; --certify full and more time may."
+        return f"{name}: --certify full and enough time may prove more."
+    if s["status"] == "interrupted":  # maybe before it was tried
+        return f"{name}: --certify full and more time may prove more."
+    return f"{name}, but proved no more in this time; --certify full and more time may."
 
 
 def pairs(s: Summary) -> Pairs:

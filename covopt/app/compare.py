@@ -61,4 +61,4 @@ def compare_command(
             scores = ((name, words.tested(result.summary())) for name, result in comparison.results.items())
             print("\n" + "\n".join(printable(f"{name} on held-out data: {text}") for name, text in scores))
 
-    output.deliver(comparison, "The comparison", dataset, show=show_answer, ended=comparison.interrupted)
+    output.deliver(comparison, "The comparison", dataset, show=show_answer)

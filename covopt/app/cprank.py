@@ -85,4 +85,4 @@ def cprank_command(
                 print(printable(f"{file} holds {' and '.join(arrays_to_write) or 'no arrays: nothing was found'}."))
 
     output = options.Output(out if file is None else None, force, as_json=as_json)
-    output.deliver(answer, "The answer", None, store_arrays, ended=False)
+    output.deliver(answer, "The answer", None, store_arrays)

@@ -201,13 +201,9 @@ class Output:
         data: "Dataset | None",
         *writings: Callable[[], object],
         show: Callable[[], object] | None = None,
-        ended: bool | None = None,
         replaces: bool = False,
     ) -> None:
-        """Print an answer as JSON, by `show` or by its overview; write and store it; exit with 130 after Ctrl-C.
-
-        Messages call it `name`; `ended` is whether Ctrl-C ended it, None if its status tells.
-        """
+        """Print an answer, which messages call `name`; write and store it; exit with 130 if Ctrl-C ended it."""
         from covopt.records import record
 
         def show_answer() -> None:
@@ -224,7 +220,7 @@ class Output:
 
         target = replace(self, force=self.force or replaces)
         deliver(show_answer, *writings, lambda: target.store(answer, name, data))
-        if answer.status is Status.INTERRUPTED if ended is None else ended:
+        if getattr(answer, "status", None) is Status.INTERRUPTED:  # the answer of cprank has none
             raise typer.Exit(INTERRUPTED)
 
     def store(self, answer: Any, name: str, data: "Dataset | None" = None) -> None:

@@ -124,4 +124,4 @@ def validate_command(
             better = f"{escape} holds the better network; its cost is {lower} lower."
             print(printable(better if written else "No better network is written: none found."))
 
-    output.deliver(audit, "The audit", dataset, store_escape, ended=audit.interrupted)
+    output.deliver(audit, "The audit", dataset, store_escape)

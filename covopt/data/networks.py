@@ -24,7 +24,7 @@ from covopt.data.arrays import read_npz
 from covopt.data.modules import FOLD, LAYERS, check_plain, slope_by_outputs, slopes_of, unwrapped
 from covopt.data.tensors import as_array, read_torch, write_torch
 from covopt.runtime import files
-from covopt.runtime.errors import DataError, RecordError, counted, listed
+from covopt.runtime.errors import DataError, RecordError, counted, listed, shown
 
 STATE_DICT = "save the state dict of Linear layers with torch.save(model.state_dict(), file)"
 
@@ -146,7 +146,10 @@ def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
             for i, W in enumerate(matrices, start=1)
         ]
     except (TypeError, ValueError) as error:
-        raise DataError("The network is none; give an nn.Sequential, a state dict, or arrays W_1 ... W_L.") from error
+        remedy = "give an nn.Sequential, a state dict, or arrays W_1 ... W_L"
+        if hasattr(net, "result_"):  # an estimator, which scales its data
+            remedy = "give its result_, and as the data result_.problem.X and result_.problem.Y"
+        raise DataError(f"The network is {shown(net)}; {remedy}.") from error
     return Network(_from_arrays(arrays, "the network", beta), None, _coarsest(matrices))
 
 

@@ -157,6 +157,19 @@ def test_starts_from_an_earlier_run() -> None:
     assert again.cost <= first.cost * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("bias", [1.0, 0.5, "free"])
+def test_starts_from_a_module(bias: float | str) -> None:
+    """The same network as a Result and as a module is the same start."""
+    X, Y = gaussian(11)
+    how = {"lam": 1e-2, "bias": bias, "certify": "none", "max_iterations": 1, "time_limit": 60}
+    first = covopt.solve(X, Y, **how)
+    by_module, by_weights = (covopt.solve(X, Y, **how, init=init) for init in (first.to_torch(), first.weights))
+    assert by_module.cost <= first.cost * (1 + 1e-9)
+    assert by_module.cost == pytest.approx(by_weights.cost, rel=1e-6)
+    with pytest.raises(covopt.CovoptError, match="BatchNorm"):
+        covopt.solve(X, Y, **how, init=torch.nn.Sequential(first.to_torch(), torch.nn.BatchNorm1d(Y.shape[1])))
+
+
 def test_time_limit_and_ctrl_c_keep_the_best_network() -> None:
     X, Y = gaussian(12, N=40, d=10)
 

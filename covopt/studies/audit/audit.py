@@ -256,8 +256,8 @@ def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     elif not problem.has_blocks:
         within = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + 1e-3))
         result = Plan.of(problem, SolveOptions(within, certify="none", seed=seed, init=list(start))).run()
-        audit.interrupted, better = result.status is Status.INTERRUPTED, result.weights
+        better = result.weights
     else:
         outcome = run(DeepSolver(problem, DeepOptions(starts=1, widening=()), seed, start), budget)
-        audit.interrupted, better = outcome.status is Status.INTERRUPTED, outcome.state.best
+        better = outcome.state.best
     _offer(audit, better)

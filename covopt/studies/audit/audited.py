@@ -46,7 +46,7 @@ class Audit(Answer, ExaminedNetwork):
             residuals then; None for float64.
         escape: a better network, reached from `descended`, or None: [W_1, ..., W_L] with a method to_torch().
         trained: the trainings, if the network is the best of them.
-        interrupted: whether Ctrl-C ended the audit.
+        interrupted: whether Ctrl-C ended the audit; `status` and `finding` follow from it.
         function: the properties of the network as a function, if they were asked for and Ctrl-C did not come before.
         at: the inputs at which it has them; None: those of the problem. orbits: these inputs after a transformation.
     """
@@ -61,7 +61,6 @@ class Audit(Answer, ExaminedNetwork):
     rounded: tuple[float, list[float] | None] | None = None
     escape: FoundWeights | None = None
     trained: Result | None = None
-    interrupted: bool = False
     function: FunctionAudit | None = None
     at: Tensor | None = None
     orbits: Tensor | None = None
@@ -80,6 +79,7 @@ class Audit(Answer, ExaminedNetwork):
             "stationary": self.stationary,
             "finding": self.finding,
             "verdict": self.verdict,
+            "status": self.status,
             "descended": {
                 "loss": self.descended_loss,
                 "gain": self.gain,

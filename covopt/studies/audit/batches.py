@@ -64,7 +64,9 @@ class Batches:
 
     def fading(self) -> list[str]:
         """Say how much of the initial weights remains, a reason for further training; nothing if less than 1 %."""
-        return [] if self.faded or self.kept is None else [f"{percent(abs(self.kept))} of its initial weights remains."]
+        if self.faded or self.kept is None:
+            return []
+        return [f"{percent(abs(self.kept))} of the network's initial weights remains."]
 
     @property
     def move(self) -> bool:

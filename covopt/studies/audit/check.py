@@ -27,7 +27,7 @@ from covopt.records import record
 from covopt.records.record import KIND, Summary
 from covopt.records.storing import FILES
 from covopt.runtime.errors import RecordError
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Status
 from covopt.solvers.deep.layers import relative_gap, report
 from covopt.solvers.deep.pruning import mergeable
 from covopt.studies.audit.audited import AT, BETTER, DESCENDED, ORBITS, Audit
@@ -58,11 +58,12 @@ def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
 
 def _unchecked(s: Summary) -> list[str]:
     """Return the names of the entries that nothing in the files of an audit proves."""
-    names = ["residuals", "inert", "trained", "hint", "descended.finished", "descended.residuals"]
+    names = ["status", "residuals", "inert", "trained", "hint", "descended.finished", "descended.residuals"]
     names += [] if s["function"] else ["function"]
     names += [] if s["rounded"] is None else ["rounded.residuals"]
-    reports = ("stationarity", "direction", "output", "loss_with_neuron", "loss_trained_with_neuron", "loss_with_block")
-    names += [f"layers.{name}" for name in reports]
+    searched = ("stationarity", "direction", "output", "cut")
+    losses = ("loss_with_neuron", "loss_trained_with_neuron", "loss_with_block")
+    names += [f"layers.{name}" for name in searched + losses]
     names += ["layers.gap", "layers.gap_certificate"] if s["solver"]["depth"] > 2 else []
     names += [] if s["training"] is None else ["training"]
     return [*names, *([] if _worded(s) else ["verdict", "layers.verdict"])]
@@ -120,6 +121,7 @@ def _audit(s: Summary, reference: Result, weights: list[Tensor], directory: Path
         escape=FoundWeights(better, problem.beta, slope) if better else None,
         escape_cost=s["escape"] if better else None,
         batches=None if batches is None else replace(batches, kept=batches.training.kept(problem.lam)),
+        interrupted=s["status"] == Status.INTERRUPTED,
     )
     if s["trained"] is not None:
         audit.trained = replace(reference, starts=[math.nan if cost is None else cost for cost in s["trained"]])

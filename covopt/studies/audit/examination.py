@@ -17,6 +17,7 @@ from covopt.model.subgradient import multiplier, residuals
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.records import record
 from covopt.records.record import Summary
+from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Certificate
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
@@ -51,6 +52,7 @@ class LayerAudit:
         own = {name: getattr(self, name) for name in OWN} | {
             "direction": None if neuron is None else neuron.direction.tolist(),
             "output": None if neuron is None else neuron.output.tolist(),
+            "cut": None if neuron is None else neuron.cut,
             "loss_with_neuron": None if neuron is None else neuron.cost,
             "loss_trained_with_neuron": self.grown,
             "loss_with_block": self.solved,
@@ -66,7 +68,7 @@ class LayerAudit:
             direction, output = (torch.tensor(summary[name], dtype=torch.float64) for name in ("direction", "output"))
             stated = (summary["stationarity"], summary["loss_with_neuron"])
             value, cost = (math.nan if number is None else number for number in stated)
-            escape = MissingNeuron(facts.layer, value, direction, output, cost, math.nan)
+            escape = MissingNeuron(facts.layer, value, direction, output, cost, math.nan, summary["cut"])
         return cls(
             facts=facts,
             escape=escape,
@@ -144,7 +146,8 @@ def _block(
         if problem.has_blocks and not (budget.spent() or many):
             share = budget.rest(1.0 / layer)
             block = solve_block(problem, weights, layer, replace(options, budget=share))
-            solved = evaluate(problem, block.weights).total
+            # A block that Ctrl-C ended was not solved, so that its loss says nothing.
+            solved = None if interrupted() else evaluate(problem, block.weights).total
             if block.proof is not None:
                 lower, certificate = block.proof.lower, block.proof.kind
     gap = relative_gap(problem, weights, layer, lower)

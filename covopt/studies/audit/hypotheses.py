@@ -58,7 +58,7 @@ def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, st
         return ""
     least, other = min(likely, key=lambda candidate: candidate[0])
     return (
-        f"Possibly it was trained on another problem: with {other.words} its cost is"
+        f"Possibly the network was trained on another problem: with {other.words} its cost is"
         f" {evaluate(other.problem, other.weights).total:.6g}, and further training lowers that by {part(least)} only."
     )
 

@@ -96,7 +96,8 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     weights = [torch.from_numpy(network[f"W{i}"]).double() for i in range(1, reference.problem.depth + 1)]
     audited = replace(reference, weights=weights, layers=[], history=[])
     descended = s["descended"]
-    further = [] if descended["loss"] is None else [["after further training", descended["loss"]]]
+    trained_further = descended["loss"] is not None and (descended["finished"] or descended["gain"])
+    further = [["after further training", descended["loss"]]] if trained_further else []
     reached = [] if s["escape"] is None else [["after adding neurons and solving blocks", s["escape"]]]
     bound = [] if s["lower"] is None else [[BOUND, Lower(s["lower"])]]
     networks = [["the network", s["loss"]], *further, *reached, ["the solver's network", solution["cost"]], *bound]

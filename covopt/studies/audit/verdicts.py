@@ -19,7 +19,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Cost, evaluate
 from covopt.records.numerals import down, percent_at_most, up
 from covopt.runtime.errors import counted, listed
-from covopt.runtime.loop import Certificate
+from covopt.runtime.loop import Certificate, Status
 from covopt.studies.audit.batches import Batches
 from covopt.studies.audit.examination import LayerAudit, is_constant
 
@@ -72,6 +72,7 @@ class ExaminedNetwork:
     hint: str = ""
     escape_cost: float | None = None
     batches: Batches | None = None
+    interrupted: bool = False
 
     def __post_init__(self) -> None:
         if math.isnan(self.descended_loss):
@@ -110,6 +111,12 @@ class ExaminedNetwork:
         return (self.loss - self.descended_loss) / self.loss if self.loss > 0.0 else 0.0
 
     @property
+    def status(self) -> Status:
+        """Why the audit ended: Ctrl-C, a limit that ended further training, or neither (converged)."""
+        ended = Status.CONVERGED if self.finished else Status.TIME_LIMIT
+        return Status.INTERRUPTED if self.interrupted else ended
+
+    @property
     def moving(self) -> bool:
         """True if the batches of the training undo what further training would gain."""
         return self.batches is not None and self.batches.move and self.gain > SAME
@@ -126,27 +133,34 @@ class ExaminedNetwork:
         return promised and cost is not None and cost < self.descended_loss * (1.0 - SAME)
 
     @property
-    def finding(self) -> Finding:
-        """The verdict as one word."""
+    def finding(self) -> Finding | None:
+        """The verdict as one word; None if the audit ended before it was tested.
+
+        A proof, a gain of further training and a missing neuron stand however the audit ended. That further training
+        gains little holds only if it finished, and that nothing better was found only if no search was interrupted.
+        """
         loss, best, lower = self.loss, self.best, self.reference.lower
         if loss == 0.0 or (lower is not None and loss - lower <= SAME * loss):
             return Finding.MINIMUM
-        if loss - best <= SAME * best:
-            return Finding.BEST
         if self.moving:
             return Finding.MOVING
         if self.gain > TRAINED_GAIN:
             return Finding.UNTRAINED
-        if loss - best <= TRAINED_GAIN * best:
-            return Finding.NEAR
-        return Finding.STUCK if any(layer.missing for layer in self.layers) else Finding.APART
+        far = loss - best > TRAINED_GAIN * best
+        if self.finished and far and any(layer.missing for layer in self.layers):
+            return Finding.STUCK
+        if self.status is not Status.CONVERGED:
+            return None
+        if loss - best <= SAME * best:
+            return Finding.BEST
+        return Finding.APART if far else Finding.NEAR
 
     @property
-    def stationary(self) -> bool:
-        """True if neither further training nor one more neuron lowers the loss, as measured."""
+    def stationary(self) -> bool | None:
+        """True if neither further training nor one more neuron lowers the loss, as measured; None if undecided."""
         finding = self.finding
-        if finding in (Finding.MINIMUM, Finding.BEST):
-            return True
+        if finding in (None, Finding.MINIMUM, Finding.BEST):
+            return None if finding is None else True
         return finding not in (Finding.UNTRAINED, Finding.MOVING) and not any(layer.missing for layer in self.layers)
 
     def of_layer(self, layer: LayerAudit) -> str:
@@ -180,9 +194,10 @@ class ExaminedNetwork:
         if escape is None:
             return "Missing neurons are not searched for: the inputs have rank below the number of samples."
         shown = f"|M^T s| = {escape.value:.5g}"
+        trained = layer.grown is not None and layer.grown < escape.cost
         if layer.missing:
             hint = "" if last else " (a hint: below the last hidden layer kinks may forbid it)"
-            grown = "" if layer.grown is None else f", and further training to {layer.grown:.8g}"
+            grown = f", and further training to {layer.grown:.8g}" if trained else ""
             added = f"adding it with output along {_vector(escape.output)} lowers the cost to {escape.cost:.8g}"
             return (
                 f"A neuron is missing in hidden layer {number}: {shown} > 1 at direction {_vector(escape.direction)},"
@@ -193,7 +208,7 @@ class ExaminedNetwork:
             if escape.cut:
                 return f"No missing neuron was found in hidden layer {number} within the time: {shown}, {found_by}."
             return f"No neuron is missing in hidden layer {number}: {shown}, {found_by}."
-        if layer.grown is not None:
+        if trained:
             gains = f"adding that neuron and further training gained less than {part(SAME)} within the time"
         else:
             gains = f"adding that neuron, in every size tried, lowers the cost by less than {part(SAME)}"
@@ -220,7 +235,7 @@ class ExaminedNetwork:
         elif self.batches is not None and finding is Finding.UNTRAINED:
             sentences += self.batches.fading()
         if self.constant:
-            sentences.append("Its outputs are the same for every sample.")
+            sentences.append("The network's outputs are the same for every sample.")
         if self.escape_cost is not None and self.escape_cost < self.descended_loss * (1.0 - SAME):
             solves = ", solving blocks" if self.problem.has_blocks else ""
             sentences.append(
@@ -231,23 +246,36 @@ class ExaminedNetwork:
         sentences.append(f"{solved}{proved if solved else proved[:1].upper() + proved[1:]}.")
         return " ".join([*sentences, self.hint] if self.hint else sentences)
 
-    def _whereabouts(self, finding: Finding, missing: bool) -> str:
+    def _undecided(self) -> str:
+        """Return the first sentences of an audit that ended before it decided: what ended it, and what it tested."""
+        why = "the audit was interrupted" if self.interrupted else "further training reached its limit; give more time"
+        trained = f"further training lowers the cost by {'' if self.finished else 'at least '}{part(self.gain)}"
+        trained = trained if self.finished or self.gain > 0.0 else "further training gained nothing"
+        above = f"the cost {self.loss:.8g} is {_above(self.loss, self.best)}"
+        alone = f"no network was found more than {part(SAME)} below the cost {self.loss:.8g}"
+        return f"Not decided: {why}. So far {trained}, and {above if self.excess > SAME else alone}."
+
+    def _whereabouts(self, finding: Finding | None, missing: bool) -> str:
         """Return the first sentences: the gain of further training, and where it ends."""
+        if finding is None:
+            return self._undecided()
         end, best = self.descended_loss, self.best
-        at_least = "" if self.finished else "at least "
         if finding is Finding.UNTRAINED:
+            at_least = "" if self.finished else "at least "
             # In per cent more would round to all of the loss.
             gained = "" if self.gain > 0.999 else f" by {at_least}{part(self.gain)}"
             first = f"Not trained to the end: further training lowers the cost {self.loss:.8g}{gained} to {end:.8g}"
             if end - best <= SAME * best:
                 return f"{first}, as low as the best known; train longer."
             if not self.finished:
-                return f"{first} before its time limit; train longer. The best known is {best:.8g}."
-            there = "it is stuck" if missing else "no single neuron was found that lowers it"
-            if end - best <= TRAINED_GAIN * best:
-                there = "a neuron is still missing" if missing else there
-            return f"{first}; train longer. There it is {_above(end, best)}, and {there}."
-        trained = f"further training lowers the cost by {at_least}{part(self.gain)}"
+                limit = "the audit was interrupted" if self.interrupted else "its time limit"
+                return f"{first} before {limit}; train longer. The best known is {best:.8g}."
+            there = f"{first}; train longer. There it is {_above(end, best)}"
+            if missing:
+                near = end - best <= TRAINED_GAIN * best
+                return f"{there}, and {'a neuron is still missing' if near else 'it is stuck'}."
+            return f"{there}." if self.interrupted else f"{there}, and no single neuron was found that lowers it."
+        trained = f"further training lowers the cost by {part(self.gain)}"
         if finding is Finding.NEAR:
             return f"Nearly at the best known: the cost {self.loss:.8g} is {_above(self.loss, best)}; {trained}."
         if finding is Finding.STUCK:

@@ -105,6 +105,7 @@ def pairs(s: Summary) -> Pairs:
         *([("training", text)] if (text := further_training(s)) else []),
         ("best known", f"{s['best']:.8g}"),
         ("stationary", stationary(s)),
+        *([("status", "interrupted; untested conclusions are not drawn")] if s.get("status") == "interrupted" else []),
         ("residuals", f"{_residuals(s['residuals'])}  (of stationarity, for W_1 ... W_L)"),
         *([("precision", text)] if (text := precision(s)) else []),
         *([("batches", text)] if (text := batches(s)) else []),
@@ -123,12 +124,19 @@ def further_training(s: Summary) -> str:
     loss, gain = descended["loss"], descended["gain"]
     if loss is None or gain is None:
         return ""
-    ended = "" if descended["finished"] else ", where its time limit ended it"
+    limit = "the interruption" if s.get("status") == "interrupted" else "its time limit"
+    if not (descended["finished"] or gain > 0.0):
+        return f"further training gained nothing before {limit}"
+    ended = "" if descended["finished"] else f", where {limit} ended it"
     return f"further training lowers the cost by {percent(gain)} to {loss:.8g}{ended}"
 
 
 def stationary(s: Summary) -> str:
     """State whether a network is stationary, and if not, what lowers its loss."""
+    if s["stationary"] is None:
+        return "not decided"
+    if s["finding"] == "minimum":
+        return "yes: its cost is at a proved minimum"
     if s["stationary"]:
         gain = s["descended"]["gain"]
         trained = "" if gain is None else f"further training gains {percent(gain)}, and "
@@ -162,11 +170,10 @@ def precision(s: Summary) -> str:
     if rounded is None or rounded["loss"] is None or end is None:
         return ""
     loss, residuals = rounded["loss"], _residuals(rounded["residuals"])
-    moved = f"{abs(loss - end) / end:.1g} of it" if end > 0.0 else f"{abs(loss - end):.1g}"
-    return (
-        f"the weights are stored in {s['stored']}: rounding to it changes the cost after further training by {moved},"
-        f" and leaves residuals of {residuals}"
-    )
+    moved = percent(abs(loss - end) / end) if end > 0.0 else f"{loss:.1g}"
+    changes, by = ("does not change", "") if loss == end else ("changes", f" by {moved}")
+    change = f"{changes} the cost after further training{by}"
+    return f"the weights are stored in {s['stored']}: rounding to it {change}, and leaves residuals of {residuals}"
 
 
 def _residuals(parts: Sequence[float | None] | None) -> str:
@@ -186,9 +193,9 @@ def function_pairs(s: Summary) -> Pairs:
         ("R_1", _first_correction(audit)),
         ("bottleneck", _bottleneck(audit)),
         ("NTK", _kernel(audit)),
-        ("dimensions", f"{_list(layers, 'dimension')}  (singular values of A_1 ... A_L above 1/2, layers balanced)"),
-        ("affine", f"{_list(hidden, 'affine_dimension')}  (dimensions of S_1 ... S_(L-1), centred)"),
-        ("nonlinearity", f"{_list(hidden, 'nonlinearity')}  (|Z - sigma(Z)| / |Z| of Z_1 ... Z_(L-1))"),
+        ("dimensions", f"{_list(layers, 'dimension')}: singular values of A_1 ... A_L above 1/2, layers balanced"),
+        ("affine", f"{_list(hidden, 'affine_dimension')}: dimensions of S_1 ... S_(L-1), centred"),
+        ("nonlinearity", f"{_list(hidden, 'nonlinearity')}: |Z - sigma(Z)| / |Z| of Z_1 ... Z_(L-1)"),
         ("orbits", _orbits(layers)),
     ]
     return [*(line for line in lines if line[1]), *((s["source"], line_of(s)) for s in audit["statements"])]
@@ -221,7 +228,7 @@ def _ranks(audit: Summary) -> str:
     if audit["kinks"]:
         text += f" ({audit['kinks']} on a kink, where one side is taken)"
     if audit["jacobian_values"]:
-        text += f"; its singular values are {_numbers(audit['jacobian_values'])} (medians)"
+        text += f"; the medians of its singular values are {_numbers(audit['jacobian_values'])}"
     if audit["pseudo_determinant"] is not None:
         low, middle, high = audit["pseudo_determinant"]
         text += f"; at rank {max(counts)} they multiply to {low:.4g} ... {high:.4g}, median {middle:.4g}"
@@ -269,7 +276,7 @@ def _kernel(audit: Summary) -> str:
 def _orbits(layers: Sequence[Summary]) -> str:
     if layers[0]["orbit_collapse"] is None:
         return ""
-    return f"{_list(layers, 'orbit_collapse')}  (distance to the transformed input over that to another one, by layer)"
+    return f"{_list(layers, 'orbit_collapse')}: distance to the transformed input over that to another one, by layer"
 
 
 def _list(layers: Sequence[Summary], name: str) -> str:

@@ -90,9 +90,9 @@ class Comparison(Answer):
         return max((r.lower for r in self.results.values() if r.lower is not None), default=None)
 
     @property
-    def interrupted(self) -> bool:
-        """True if Ctrl-C ended the comparison; later methods did not run then."""
-        return any(result.status is Status.INTERRUPTED for result in self.results.values())
+    def status(self) -> Status:
+        """The status of the last method; after Ctrl-C the later ones did not run."""
+        return [*self.results.values()][-1].status
 
     def rows(self) -> list[tuple[object, ...]]:
         """Return the table, one row for each method; see COLUMNS."""

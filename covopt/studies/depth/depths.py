@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from covopt.answer.plan import weights_to_start
 from covopt.answer.result import Result
@@ -54,7 +54,7 @@ def depth(
     bias: float = 1.0,
     activation: str | Activation = "relu",
     time_limit: float = 300.0,
-    init: Depths | Result | Sequence[object] | None = None,
+    init: Depths | Result | nn.Module | Sequence[object] | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
     **question: Unpack[Question],
@@ -76,7 +76,7 @@ def depth(
             and the dimensions in the solutions of two and three layers; empty: no families.
         lam: strength of the penalty; None asks for the representation cost.
         time_limit: seconds for all depths together.
-        init: a `Depths` of the same problem to continue; or a Result, or weights, to start from.
+        init: a `Depths` of the same problem to continue; or a Result, an nn.Module, or weights, to start from.
         loss, bias, activation, certify, gap, seed, device, callback, progress, sample_weight, task: as for `solve`.
 
     Returns:
@@ -155,7 +155,8 @@ def _weights(init: object, problems: Mapping[int, Problem]) -> list[Tensor] | No
     """Return the network to start from, if `init` is one."""
     if init is None or isinstance(init, Depths):
         return None
-    weights = weights_to_start(init, "a Depths, a Result, or arrays W_1 ... W_L")
+    accepted = "a Depths, a Result, an nn.Module, or arrays W_1 ... W_L"
+    weights = weights_to_start(init, accepted, next(iter(problems.values())))
     if len(weights) not in problems:
         raise ProblemError(f"init has depth {len(weights)}, which is none of {listed(problems)}; ask for it too.")
     check_network(problems[len(weights)], weights)

@@ -80,7 +80,8 @@ class Reading:
     def __str__(self) -> str:
         """Return the reading as one line."""
         parts = [f"cost {_shown(self.loss)}"]
-        parts += [] if self.excess is None else [f"{percent(self.excess)} above the best known"]
+        # At the lowest cost so far nothing is said: without a known answer that is the network's own.
+        parts += [f"{percent(self.excess)} above the best known"] if self.excess else []
         parts += [] if self.gap is None else [f"the minimum at most {percent_at_most(self.gap)} below"]
         parts.append(f"residuals {', '.join(_shown(value, 2) for value in self.residuals)}")
         parts.append(f"ranks {', '.join(map(str, self.ranks))}")

@@ -117,12 +117,10 @@ def _otherwise(cell: Summary) -> list[str]:
 
 
 def _starts(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
-    """Name the settings whose networks all have the rank of their initialisation, and retain over 0.1 % of it."""
-    sentences, tolerance = [], f"{s['tolerance'][0]:g}"
+    """Name the settings whose networks all have the rank of their initialisation."""
+    sentences = []
     for cells in settings:
-        columns = zip(*(cell["layers"] for cell in cells), strict=True)
-        layers = [column[0]["layer"] for column in columns if all(is_of_start(layer, tolerance) for layer in column)]
-        if layers and (cells[0]["kept"] or 0.0) > 1e-3:
+        if layers := _initial_layers(s, cells):
             names = listed(f"W{layer}" for layer in layers)
             clause = f"{_name(s, cells[0])} retain {_part(cells[0]['kept'])} of their initial weights"
             sentences.append(f"{clause}, which alone give the rank of {names}")
@@ -132,6 +130,13 @@ def _starts(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
     return f"{'. '.join(sentences)}.{advice}"
 
 
+def _initial_layers(s: Summary, cells: Sequence[Summary]) -> list[int]:
+    """Return the layers whose rank is that of their initialisation in all these networks, which retain over 0.1 %."""
+    columns, tolerance = zip(*(cell["layers"] for cell in cells), strict=True), f"{s['tolerance'][0]:g}"
+    layers = [column[0]["layer"] for column in columns if all(is_of_start(layer, tolerance) for layer in column)]
+    return layers if (cells[0]["kept"] or 0.0) > 1e-3 else []
+
+
 def _batches(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
     """Compare the ranks of the widest square layer by batch size, all else being equal."""
     ones = [cells for cells in settings if cells[0]["batch_size"] is not None]
@@ -139,8 +144,10 @@ def _batches(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
     if len(ones) < 2 or len(other_options) > 1:
         return ""
     shares = [cells[0]["kept"] for cells in ones]
-    equal = max(shares) - min(shares) <= 0.1 * max(shares)
     layer, name = max(1, s["depth"] - 1), f"{s['tolerance'][0]:g}"
+    # Where the initial weights have hardly decayed, or still give the rank, their ranks say nothing about the batches.
+    decayed = max(shares) <= 0.5 and not any(layer in _initial_layers(s, cells) for cells in ones)
+    equal = decayed and max(shares) - min(shares) <= 0.1 * max(shares)
     ones = sorted(ones, key=lambda cells: cells[0]["batch_size"])
     ranks = [_mean([c["layers"][layer - 1]["rank"][name] for c in cells]) or 0 for cells in ones]
     values, sizes = listed(f"{rank:.3g}" for rank in ranks), listed(str(cells[0]["batch_size"]) for cells in ones)
@@ -153,7 +160,7 @@ def _batches(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
 
 
 def _incomplete(s: Summary) -> list[str]:
-    """Report networks that diverged, or that the time limit left unfinished."""
+    """Report networks that diverged, or that the time limit or Ctrl-C left unfinished."""
     gone = [cell for cell in s["cells"] if cell["diverged"]]
     unfinished = [cell for cell in s["cells"] if not (cell["finished"] or cell["diverged"])]
     sentences = []
@@ -162,10 +169,9 @@ def _incomplete(s: Summary) -> list[str]:
         sentences.append(f"{counted(len(gone), 'network')} diverged at the rate {rates}; use a smaller rate.")
     if unfinished:
         sizes = listed(str(size) for size in dict.fromkeys(cell["batch_size"] for cell in unfinished))
-        sentences.append(
-            f"{counted(len(unfinished), 'network')}, with batches of {sizes}, did not take all steps and are reported"
-            " as they are; a longer --time-limit finishes them."
-        )
+        end = "the training was interrupted" if s["status"] == "interrupted" else "a longer --time-limit finishes them"
+        taken = f"{counted(len(unfinished), 'network')}, with batches of {sizes}, did not take all steps"
+        sentences.append(f"{taken} and are reported as they are; {end}.")
     return sentences
 
 

@@ -161,6 +161,9 @@ def test_a_spectral_bound_says_what_would_prove_more() -> None:
     late = covopt.solve(*gaussian(9, 9), lam=0.5, depth=3, time_limit=0.5).summary() | {"certificate": "spectral"}
     assert "edges between samples applies: more time" in words.better_bound(late)
     assert "groups of samples" in said(800, 9, certify="fast")
+    cut = covopt.solve(*gaussian(9, 9), lam=0.5, time_limit=0.5).summary() | {"certificate": "spectral"}
+    assert "proved no more in this time" in words.better_bound(cut)
+    assert "more time may prove more" in words.better_bound(cut | {"status": "interrupted"})
     assert "--certify auto" in said(9, 9, certify="none")
     assert said(9, 1) == ""
 

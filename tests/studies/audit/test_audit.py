@@ -1,8 +1,10 @@
 """`validate`: what it says of networks whose place is known, and what it refuses, in Python and on the command line."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +18,12 @@ import covopt
 from covopt.data.arrays import read_npz
 from covopt.data.networks import as_network, read_network
 from covopt.model.weights import evaluate
+from covopt.runtime import interrupts
 from covopt.runtime.errors import CovoptError
-from covopt.studies.audit import examination
+from covopt.runtime.loop import Status
+from covopt.studies.audit import audit as audits, examination, words
 from covopt.studies.audit.audit import Audit
+from covopt.studies.audit.hypotheses import hint
 
 SIGNS = np.array([[1.0], [-1.0]])
 
@@ -59,6 +64,86 @@ def test_a_search_that_the_time_ends_says_so(monkeypatch: pytest.MonkeyPatch) ->
     cut = covopt.validate(best, X, Y, time_limit=1e-3, **asked)
     assert cut.layers[0].escape.cut
     assert cut.layers[0].verdict.startswith("No missing neuron was found in hidden layer 1 within the time: |M^T s|")
+
+
+def test_lines_name_what_they_speak_of() -> None:
+    """No "it" for the network after a sentence on the minimum, no "0 of it", and no two brackets in a row."""
+    stored = {"stored": "float32", "descended": {"loss": 2.0}}
+    same, moved = ({**stored, "rounded": {"loss": loss, "residuals": [0.5, 0.25]}} for loss in (2.0, 2.001))
+    start = "the weights are stored in float32: rounding to it"
+    end = "the cost after further training{}, and leaves residuals of 0.5, 0.25"
+    assert words.precision(same) == f"{start} does not change {end.format('')}"
+    assert words.precision(moved) == f"{start} changes {end.format(' by 0.05 %')}"
+    X, Y = gaussian(8, 2, seed=3), gaussian(8, 1, seed=4)
+    best = covopt.solve(X, Y, lam=1e-2, certify="none", time_limit=3)
+    other = hint(replace(best.problem, lam=0.05), best.weights, 1.0, dict, lambda: False)
+    assert other.startswith("Possibly the network was trained on another problem: with --lam 0.01 ")
+    text = str(covopt.validate(best, X, Y, lam=1e-2, certify="none", function=True, time_limit=1))
+    assert "singular values of A_1" in text
+    assert ") (" not in text.replace("  ", " ")
+
+
+# ---- audits that end before they have tested anything
+def stored_and_read(audit: Audit, directory: Path) -> dict[str, Any]:
+    """The JSON of an audit that passes its own check."""
+    audit.save(directory)
+    checked = covopt.verify(directory)
+    assert checked.passed, checked.message
+    return json.loads((directory / "audit.json").read_text())
+
+
+def test_ctrl_c_during_the_first_trainings_decides_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The network is the best of its own trainings, and nothing else was tried: this says nothing about it."""
+
+    def solve_then_ctrl_c(*data: Any, **options: Any) -> covopt.Result:
+        result = covopt.solve(*data, **options)
+        interrupts.remember()
+        return replace(result, status=Status.INTERRUPTED)
+
+    monkeypatch.setattr(audits, "solve", solve_then_ctrl_c)
+    X, Y = gaussian(20, 3, seed=0), gaussian(20, 2, seed=1)
+    audit = covopt.validate(None, X, Y, lam=0.02, width=4, starts=2, time_limit=5, certify="none")
+    assert (audit.finding, audit.stationary, str(audit.status)) == (None, None, "interrupted")
+    assert audit.verdict.startswith("Not decided: the audit was interrupted. So far further training gained nothing")
+    text = str(audit)
+    assert "status       interrupted" in text
+    assert "stationary   not decided" in text
+    for untested in ("No better network", "Stuck", "Nearly", "stationary   yes", "time limit"):
+        assert untested not in text
+    summary = stored_and_read(audit, tmp_path / "run")
+    assert (summary["finding"], summary["stationary"], summary["status"]) == (None, None, "interrupted")
+
+
+def test_ctrl_c_during_the_solver_decides_nothing_of_the_best(tmp_path: Path) -> None:
+    """Further training finished, but the search for a better network did not."""
+
+    def press(_: object) -> None:
+        raise KeyboardInterrupt
+
+    X, Y = gaussian(20, 3, seed=0), gaussian(20, 2, seed=1)
+    best = covopt.solve(X, Y, lam=0.02, certify="none", time_limit=3)
+    whole = covopt.validate(best, X, Y, lam=0.02, certify="none", time_limit=3)
+    assert (str(whole.finding), whole.stationary, str(whole.status)) == ("best", True, "converged")
+    cut = covopt.validate(best, X, Y, lam=0.02, certify="none", time_limit=3, callback=press)
+    assert (cut.finding, cut.stationary, cut.finished) == (None, None, True)
+    summary = stored_and_read(cut, tmp_path / "run")
+    assert "the audit was interrupted" in summary["verdict"]
+    assert "audit was interrupted" not in summary["layers"][0]["verdict"]
+
+
+def test_an_audit_without_time_decides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step of training was made: a network at its initialisation is not stuck."""
+    monkeypatch.setattr(examination, "LEAST", 0.0)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 2)).double()
+    X, Y = gaussian(20, 3, seed=0), gaussian(20, 2, seed=1)
+    audit = covopt.validate(net, X, Y, lam=0.02, time_limit=1e-9, certify="none")
+    assert (audit.finding, audit.stationary, str(audit.status)) == (None, None, "time_limit")
+    assert audit.verdict.startswith("Not decided: further training reached its limit; give more time. So far")
+    assert "further training gained nothing before its time limit" in str(audit)
+    summary = stored_and_read(audit, tmp_path / "run")
+    assert summary["layers"][0]["cut"] is True
+    assert str(covopt.validate(net, X, Y, lam=0.02, time_limit=2, certify="none").finding) == "untrained"
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def test_digits(name: str, batch: int, steps: int, begins: str, digits: tuple[np
     rms, residual, floor = (told["noise"][0][name] for name in ("rms", "residual", "floor"))
     if name == "early":
         assert "train longer" in audit.verdict
-        assert "47.1 % of its initial weights remains." in audit.verdict
+        assert "47.1 % of the network's initial weights remains." in audit.verdict
         assert residual < rms  # as in the other two: only what is left of the start tells them apart
         assert rms == pytest.approx(2.5, rel=0.1)
         return

@@ -187,6 +187,7 @@ def test_above_the_known_answer() -> None:
     alone = Monitor(X, Y, lam=0.01, lower=result.lower)
     first, second = looked(alone, [1.1 * W for W in result.weights]), looked(alone, result)
     assert first.excess == 0.0
+    assert "best known" not in str(first)  # which is only its own
     assert (second.excess, second.best) == (0.0, second.loss)
     assert looked(alone, [1.1 * W for W in result.weights]).best == second.loss
 

@@ -1,6 +1,7 @@
 """Ranks under SGD: the grid, what it says, its files; the ranks and bounds themselves are in test_rank_audit.py."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +129,18 @@ def test_what_time_ends_is_told_as_unfinished() -> None:
     found = small(batch_size=[4, 8], rate=1e-6, steps=10**8, time_limit=0.5, seeds=1)
     assert found.status is Status.TIME_LIMIT
     assert not any(cell.finished for cell in found.cells)
-    assert "did not take all steps" in rank_words.answer(found.summary())
+    assert "a longer --time-limit finishes them" in rank_words.answer(found.summary())
+    interrupted = rank_words.answer(replace(found, status=Status.INTERRUPTED).summary())
+    assert "did not take all steps and are reported as they are; the training was interrupted." in interrupted
+
+
+def test_networks_near_their_initial_weights_are_not_compared() -> None:
+    """After a few steps ranks are those of the initialisation, and no effect of the batches is measured."""
+    few = rank_words.answer(small(batch_size=[4, 24], epochs=2, width=12).summary())
+    assert "To compare ranks at equal decay, train until --kept 1e-4 remains." in few
+    assert "After these steps the rank of" in few
+    assert "At equal decay" not in few
+    assert "At equal decay" in rank_words.answer(small(batch_size=[4, 24], kept=1e-4, width=12).summary())
 
 
 def test_networks_that_diverge_are_told_and_cost_nothing_else() -> None:
