@@ -1,4 +1,4 @@
-"""Read .csv and .parquet tables: inputs as numbers or one-hot, and a target."""
+"""Read .csv and .parquet tables: inputs as numbers or one-hot, and targets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Raw:
 
 def read_table(
     path: Path,
-    target: str | None,
+    target: Sequence[str],
     *,
     drop: Sequence[str] = (),
     one_hot: Sequence[str] = (),
@@ -39,7 +39,7 @@ def read_table(
     weights: str | None = None,
     mapped: bool = False,
 ) -> Raw:
-    """Read the columns of a .csv or .parquet table as inputs and target, whose column is `target`.
+    """Read the columns of a .csv or .parquet table as inputs and targets, whose columns are `target`.
 
     Args:
         drop: columns to leave out.
@@ -50,24 +50,24 @@ def read_table(
         mapped: read the inputs of a .parquet file on demand, by row groups; only one-hot columns are loaded now.
     """
     columns = _columns(path)
-    if target is None:
+    if not target:
         names = listed(columns)
         raise DataError(f"{path} is a table, so say which column holds the targets: --target with one of {names}.")
     weight_columns = () if weights is None else (weights,)
-    for name in (target, *drop, *one_hot, *weight_columns):
+    for name in (*target, *drop, *one_hot, *weight_columns):
         if name not in columns:
             raise DataError(f"{path} has no column {shown(name)}; {suggestion(name, columns)}.")
-    ambiguous = [name for name in (*drop, *one_hot, *weight_columns) if name == target]
-    ambiguous += [name for name in drop if name in one_hot]
-    ambiguous += [name for name in weight_columns if name in (*drop, *one_hot)]
+    uses = [*target, *dict.fromkeys(drop), *dict.fromkeys(one_hot), *weight_columns]
+    ambiguous = [name for name in uses if uses.count(name) > 1]
     if ambiguous:
         column = shown(ambiguous[0])
         raise DataError(
             f"Column {column} of {path} is asked for in two ways; make it target, weights, dropped or one-hot."
         )
-    inputs = [name for name in columns if name not in (target, *drop, *weight_columns)]
+    inputs = [name for name in columns if name not in (*target, *drop, *weight_columns)]
     if not inputs:
-        raise DataError(f"{path} has no column beside the target '{target}'; give at least one input.")
+        named = ", ".join(map(shown, target))
+        raise DataError(f"{path} has no column beside the target {named}; give at least one input.")
     by_groups = isinstance(columns, ParquetColumns)
     encoded = [name for name in inputs if name in one_hot]
     # Numbers in a .parquet file are read by row groups.
@@ -83,22 +83,22 @@ def read_table(
     texts = {name: [f"{name}={text}" for text in kinds] for name, (_, kinds) in coded.items()}
     names = [input_name for name in inputs for input_name in texts.get(name, [name])]
     row_weights = None if weights is None else floats(loaded[weights])
-    return Raw(X, target_of(columns[target], target, path, task), tuple(names), weights=row_weights)
+    return Raw(X, _targets_of(columns, target, path, task), tuple(names), weights=row_weights)
 
 
 def read_like(
-    path: Path, names: Sequence[str] | None, target: str | None, other: str | None, task: str | None
+    path: Path, names: Sequence[str] | None, target: Sequence[str], other: Sequence[str], task: str | None
 ) -> tuple[NDArray[np.float64], NDArray | None]:
     """Read the inputs of a network, and the target, from a table with the same columns as its data; others are ignored.
 
     `names` are those of the inputs in their order, COLUMN=TEXT for one-hot columns; None: all columns but `other`. No
-    targets are read without the name of their column. `task` is as for `read_table`.
+    targets are read without the names of their columns. `task` is as for `read_table`.
     """
     columns = _columns(path)
     if names is None:
-        names = [name for name in columns if name != other]
+        names = [name for name in columns if name not in other]
     sources = [name if name in columns else name.partition("=")[0] for name in names]
-    needed = dict.fromkeys((*sources, *(() if target is None else (target,))))
+    needed = dict.fromkeys((*sources, *target))
     missing = [name for name in needed if name not in columns]
     if missing or not names:
         wanted = listed(missing or ["an input"])
@@ -120,7 +120,20 @@ def read_like(
         else np.array([f"{source}={text}" == name for text in map(str, columns[source])], dtype=np.float64)
         for name, source in zip(names, sources, strict=True)
     ]
-    return np.column_stack(blocks), None if target is None else target_of(columns[target], target, path, task)
+    return np.column_stack(blocks), _targets_of(columns, target, path, task) if target else None
+
+
+def _targets_of(
+    columns: dict[str, Column] | ParquetColumns, names: Sequence[str], path: Path, task: str | None
+) -> NDArray:
+    """Return the column of the target as `target_of` reads it (N,), or several columns of numbers (N, n_L)."""
+    targets = {name: target_of(columns[name], name, path, task) for name in names}
+    if len(targets) == 1:
+        return targets[names[0]]
+    texts = next((name for name, values in targets.items() if values.dtype.kind == "U"), None)
+    if texts is not None:
+        raise DataError(f"The target '{texts}' of {path} holds texts; give it alone, or only targets of numbers.")
+    return np.column_stack([values.astype(np.float64) for values in targets.values()])
 
 
 def suggestion(name: str, candidates: Iterable[str]) -> str:
