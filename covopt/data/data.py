@@ -351,6 +351,8 @@ def _pick_arrays(arrays: Mapping[str, NDArray], path: Path, targets: bool = True
         return Raw(arrays["X"], None)
     if "Y" not in arrays and "y" not in arrays:
         raise DataError(f"{path} has no Y or y ({contents}); name the inputs X and the targets Y.")
+    if "Y" in arrays and "y" in arrays:
+        raise DataError(f"{path} has targets Y and targets y; keep one of them.")
     return Raw(arrays["X"], arrays["Y"] if "Y" in arrays else arrays["y"], weights=arrays.get("weights"))
 
 
