@@ -50,7 +50,7 @@ def read_strength(lam: object) -> float:
     """Check the strength of the penalty, a number > 0."""
     value = as_number(lam, "lam")
     if value <= 0:
-        raise ProblemError(f"lam is {value:g}; give lam > 0, or leave it out for the representation cost.")
+        raise ProblemError(f"lam is {value:g}; give lam > 0, or ask for the representation cost, which takes no lam.")
     return in_range(value, "lam")
 
 

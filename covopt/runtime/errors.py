@@ -54,7 +54,7 @@ class CovoptError(Exception):
     ...     covopt.solve([[1.0]], [[1.0]], lam=-1.0)
     ... except covopt.CovoptError as error:
     ...     print(error)
-    lam is -1; give lam > 0, or leave it out for the representation cost.
+    lam is -1; give lam > 0, or ask for the representation cost, which takes no lam.
     """
 
     def __init__(self, message: str) -> None:

@@ -39,6 +39,7 @@ def test_a_result_says_itself_in_five_lines() -> None:
     assert str(result.certificate) in lines[2]
     assert lines[3].split(maxsplit=1)[1] == "4 hidden neurons"
     assert str(result.status) in lines[4]
+    assert str(result).splitlines() == [f"{label:<12} {text}" for label, text in result.describe()]  # print shows all
     assert len(repr(Result(result.problem, "cone", "none", 0)).splitlines()) == 5
 
 
