@@ -40,6 +40,11 @@ flag = _rule(lambda value: isinstance(value, (bool, np.bool_)), "true or false",
 function = _rule(callable, "a function", lambda value: value)
 place = _rule(lambda path: isinstance(path, (str, os.PathLike)), "the name of a file or directory", lambda path: path)
 seconds = _rule(lambda value: _is_a(value, Real) and float(value) > 0.0, "seconds above 0", float)
+source = _rule(
+    lambda name: isinstance(name, (str, os.PathLike)),
+    "the name of a file or a data set; arrays and data frames go to covopt.solve as X and Y",
+    lambda name: name,
+)
 whole = _rule(lambda value: _is_a(value, Integral), "a whole number", int)
 
 
@@ -58,6 +63,7 @@ RULES: dict[str, Callable[[object, str], object]] = {
     **dict.fromkeys(("directory", "database", "checkpoint", "file"), place),
     **dict.fromkeys(("lease", "checkpoint_every"), seconds),
     **dict.fromkeys(("layer", "points", "folds", "jobs", "steps", "every", "n_lams"), whole),
+    "source": source,
     "seed": lambda value, _: check_seed(value),
     "time_limit": lambda value, _: check_time_limit(value),
 }
@@ -112,9 +118,14 @@ def taking(options: type) -> Callable[[Callable[Arguments, Answer]], Callable[Ar
 def unpacked(arguments: Mapping[str, object], names: Container[str], function: str = "solve") -> dict[str, object]:
     """Return X, Y and the weights of a `Dataset` or `TensorDataset` given as X alone; nothing for other arguments."""
     data: Any = arguments.get("X")
+    tensors = getattr(data, "tensors", None)
+    # A data frame may have columns of these names.
+    is_dataset = hasattr(data, "X") and hasattr(data, "Y") and not hasattr(data, "__array__")
+    if arguments.get("Y") is not None and (is_dataset or isinstance(tensors, tuple)):
+        raise ProblemError(f"X is {shown(data)}, which holds targets; leave Y out, or give its inputs and Y.")
     if data is None or arguments.get("Y") is not None:
         return {}
-    if hasattr(data, "X") and hasattr(data, "Y"):
+    if is_dataset:
         weights = getattr(data, "weights", None)
         given: dict[str, object] = {"X": data.X, "Y": data.Y}
         if weights is None or arguments.get("sample_weight") is not None:
@@ -124,7 +135,6 @@ def unpacked(arguments: Mapping[str, object], names: Container[str], function: s
                 f"covopt {function} counts all rows the same; leave the weights out, or repeat rows instead."
             )
         return given | {"sample_weight": weights}
-    tensors = getattr(data, "tensors", None)
     if not isinstance(tensors, tuple):
         raise ProblemError(f"Y is missing, and X is {shown(data)}; give Y, or as X a TensorDataset or a Dataset.")
     if len(tensors) != 2:
