@@ -252,7 +252,8 @@ def numeric_matrix(values: NDArray, name: str) -> NDArray:
     if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(matrix))[0])
         raise DataError(
-            f"{name} has NaN or infinite entries (first at row {row}, column {column}); remove or impute them."
+            f"{name} has NaN or infinite entries (first at row {row}, column {column}, counted from 0); remove"
+            " or impute them."
         )
     if matrix.dtype.kind == "f" and max(matrix.max(), -matrix.min()) > LARGEST:
         raise DataError(f"{name} has entries beyond {LARGEST:g}; divide it by its largest entry.")
@@ -324,7 +325,7 @@ def _weights(values: NDArray, rows: int, source: str) -> NDArray[np.float64]:
         raise DataError(f"weights in {source} hold {weights.size} numbers; give one for each of the {rows} rows of X.")
     if weights.min() < 0.0:
         row = int(weights[:, 0].argmin())
-        raise DataError(f"weights in {source} have {weights[row, 0]:g} at row {row}; give weights of at least 0.")
+        raise DataError(f"weights in {source} have {weights[row, 0]:g} at index {row}; give weights of at least 0.")
     if not weights.any():
         raise DataError(f"weights in {source} are all 0; give at least one row a positive weight.")
     return weights[:, 0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.data.arrays import check_readable, csv_lines
+from covopt.data.arrays import check_readable, csv_rows
 from covopt.data.cells import Column, check_inputs, codes_of, floats, is_number, target_of
 from covopt.data.row_groups import GroupedRows, ParquetColumns
 from covopt.runtime.errors import DataError, ProblemError, close_match, counted, listed, shown
@@ -72,7 +72,7 @@ def read_table(
     encoded = [name for name in inputs if name in one_hot]
     # Numbers in a .parquet file are read by row groups.
     loaded = {name: columns[name] for name in (*(encoded if by_groups else inputs), *weight_columns)}
-    check_inputs(loaded, one_hot, path)
+    check_inputs(loaded, one_hot, path, columns.place)
     coded = {name: codes_of(loaded[name], name, path) for name in encoded}
     if isinstance(columns, ParquetColumns):
         rows = GroupedRows(columns, inputs, coded)
@@ -104,30 +104,28 @@ def read_like(
         wanted = listed(missing or ["an input"])
         raise DataError(f"{path} has no column {wanted}, which the network's data had; give a table with all of them.")
     coded = {source for name, source in zip(names, sources, strict=True) if name != source}
-    columns = {name: columns[name] for name in needed}
-    check_inputs({name: columns[name] for name in sources}, tuple(coded), path)
+    cells = {name: columns[name] for name in needed}
+    check_inputs({name: cells[name] for name in sources}, tuple(coded), path, columns.place)
     expected = set(names)
     for source in coded:
-        unknown = next((text for text in map(str, columns[source]) if f"{source}={text}" not in expected), None)
+        unknown = next((text for text in map(str, cells[source]) if f"{source}={text}" not in expected), None)
         if unknown is not None:
             raise DataError(
                 f"Column {shown(source)} of {path} holds {shown(unknown)}, which the network's data did not; remove"
                 " those rows."
             )
     blocks = [
-        floats(columns[source])
+        floats(cells[source])
         if name == source
-        else np.array([f"{source}={text}" == name for text in map(str, columns[source])], dtype=np.float64)
+        else np.array([f"{source}={text}" == name for text in map(str, cells[source])], dtype=np.float64)
         for name, source in zip(names, sources, strict=True)
     ]
     return np.column_stack(blocks), _targets_of(columns, target, path, task) if target else None
 
 
-def _targets_of(
-    columns: dict[str, Column] | ParquetColumns, names: Sequence[str], path: Path, task: str | None
-) -> NDArray:
+def _targets_of(columns: CsvColumns | ParquetColumns, names: Sequence[str], path: Path, task: str | None) -> NDArray:
     """Return the column of the target as `target_of` reads it (N,), or several columns of numbers (N, n_L)."""
-    targets = {name: target_of(columns[name], name, path, task) for name in names}
+    targets = {name: target_of(columns[name], name, path, task, columns.place) for name in names}
     if len(targets) == 1:
         return targets[names[0]]
     texts = next((name for name, values in targets.items() if values.dtype.kind == "U"), None)
@@ -172,29 +170,41 @@ def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
 # ---- files
 
 
-def _columns(path: Path) -> dict[str, Column] | ParquetColumns:
+def _columns(path: Path) -> CsvColumns | ParquetColumns:
     """Return the columns by name; those of a .parquet file are read on demand."""
     check_readable(path)
-    return _read_csv(path) if path.suffix.lower() == ".csv" else ParquetColumns(path)
+    return CsvColumns(path) if path.suffix.lower() == ".csv" else ParquetColumns(path)
 
 
-def _read_csv(path: Path) -> dict[str, Column]:
-    """Return the columns of a .csv file as texts, by their names in the first line."""
-    lines = csv_lines(path)
-    if not lines:
-        raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")
-    names, body = [name.strip() for name in lines[0]], lines[1:]
-    for sign, separator in ((";", "semicolons"), ("\t", "tabs")):
-        if lines[0][0].count(sign) >= len(names):
-            raise DataError(f"The columns of {path} seem to be separated by {separator}; save it with commas.")
-    if names[0] == "" and all(names[1:]):
-        raise DataError(f"The first column of {path} has no name; leave it out (index=False in pandas), or name it.")
-    if len(set(names)) < len(names) or "" in names or all(is_number(name) for name in names):
-        raise DataError(f"The first line of {path} must give each column a name of its own; add or repair it.")
-    if not body:
-        raise DataError(f"{path} has no rows below the names of its columns; give at least one.")
-    for number, line in enumerate(body):
-        if len(line) != len(names):
-            cells, columns = counted(len(line), "cell"), counted(len(names), "column")
-            raise DataError(f"Row {number} of {path} has {cells} for {columns}; repair the row.")
-    return {name: [line[i].strip() for line in body] for i, name in enumerate(names)}
+class CsvColumns(dict[str, Column]):
+    """The columns of a .csv file as texts, by their names in the first line.
+
+    `lines` holds the line of the file on which each row begins, as an editor counts them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        rows = csv_rows(path)
+        if not rows:
+            raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")
+        head, *body = rows.values()
+        names, (_, *self.lines) = [name.strip() for name in head], rows
+        for sign, separator in ((";", "semicolons"), ("\t", "tabs")):
+            if head[0].count(sign) >= len(names):
+                raise DataError(f"The columns of {path} seem to be separated by {separator}; save it with commas.")
+        if names[0] == "" and all(names[1:]):
+            raise DataError(
+                f"The first column of {path} has no name; leave it out (index=False in pandas), or name it."
+            )
+        if len(set(names)) < len(names) or "" in names or all(is_number(name) for name in names):
+            raise DataError(f"The first line of {path} must give each column a name of its own; add or repair it.")
+        if not body:
+            raise DataError(f"{path} has no rows below the names of its columns; give at least one.")
+        for line, row in zip(self.lines, body, strict=True):
+            if len(row) != len(names):
+                cells, columns = counted(len(row), "cell"), counted(len(names), "column")
+                raise DataError(f"Line {line} of {path} has {cells} for {columns}; repair the line.")
+        super().__init__((name, [row[i].strip() for row in body]) for i, name in enumerate(names))
+
+    def place(self, row: int) -> str:
+        """Name the place of a row in the file."""
+        return f"line {self.lines[row]}"

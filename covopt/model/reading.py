@@ -65,7 +65,8 @@ def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
     if not (math.isfinite(least) and math.isfinite(most)):
         row, column = (int(i) for i in (~torch.isfinite(tensor)).nonzero()[0])
         raise ProblemError(
-            f"{name} has NaN or infinite entries (first at row {row}, column {column}); remove or impute them."
+            f"{name} has NaN or infinite entries (first at row {row}, column {column}, counted from 0); remove"
+            " or impute them."
         )
     size = max(most, -least)
     if size > LARGEST:
@@ -100,7 +101,7 @@ def as_weights(values: object, like: Tensor) -> Float[Tensor, " N"] | None:
     weight = matrix[:, 0]
     if float(weight.min()) < 0.0:
         row = int(weight.argmin())
-        raise ProblemError(f"sample_weight is {float(weight[row]):g} at row {row}; give weights of at least 0.")
+        raise ProblemError(f"sample_weight is {float(weight[row]):g} at index {row}; give weights of at least 0.")
     if not bool(weight.any()):
         raise ProblemError("sample_weight is 0 for all rows; give at least one row a positive weight.")
     least = float(weight[weight > 0].min())
