@@ -177,7 +177,7 @@ def _columns(path: Path) -> CsvColumns | ParquetColumns:
 
 
 class CsvColumns(dict[str, Column]):
-    """The columns of a .csv file as texts, by their names in the first line.
+    """The columns of a .csv file as texts, or booleans, by their names in the first line.
 
     `lines` holds the line of the file on which each row begins, as an editor counts them.
     """
@@ -203,7 +203,10 @@ class CsvColumns(dict[str, Column]):
             if len(row) != len(names):
                 cells, columns = counted(len(row), "cell"), counted(len(names), "column")
                 raise DataError(f"Line {line} of {path} has {cells} for {columns}; repair the line.")
-        super().__init__((name, [row[i].strip() for row in body]) for i, name in enumerate(names))
+        for i, name in enumerate(names):
+            texts = [row[i].strip() for row in body]
+            # Booleans as pandas writes them, which are numbers in a data frame, too.
+            self[name] = [text == "True" for text in texts] if {*texts} <= {"True", "False"} else [*texts]
 
     def place(self, row: int) -> str:
         """Name the place of a row in the file."""

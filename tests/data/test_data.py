@@ -233,6 +233,12 @@ def test_other_precisions_are_read_without_a_warning(tmp_path: Path, kind: type)
     assert got.X.dtype == got.Y.dtype == np.float64
 
 
+def test_booleans_of_pandas_are_numbers(tmp_path: Path) -> None:
+    got = read_data(table(tmp_path / "a.csv", "flag,y,kind\nTrue,0.5,False\nFalse,1.5,True\n"), target="kind")
+    np.testing.assert_array_equal(got.X, [[1.0, 0.5], [0.0, 1.5]])
+    assert got.classes == ("False", "True")
+
+
 def test_columns_are_dropped_and_made_one_hot(tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", "id,city,age,y\nq,Rome,30,0.5\nr,Oslo,20,1.5\ns,Rome,10,2.5\n")
     got = read_data(file, target="y", drop=["id"], one_hot=["city"])
