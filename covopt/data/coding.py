@@ -148,7 +148,7 @@ def _are_classes(column: NDArray, flat: bool, name: str, task: str | None, loss:
     few = values <= 20 and 5 * values <= len(column)
     wording = (counted(values, "class"), "regression", "numbers") if few else ("numbers", "classification", "classes")
     warnings.warn(
-        f"{name} holds integers, which are read as {wording[0]}; with the task {wording[1]} they are {wording[2]}.",
+        f"{name} holds integers, which are read as {wording[0]}; the task {wording[1]} reads them as {wording[2]}.",
         CovoptWarning,
         stacklevel=4,
     )

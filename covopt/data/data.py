@@ -217,7 +217,7 @@ def read_source(
     if name in SHIPPED:
         return _load_shipped(name)
     advice = suggestion(name.lower(), (*SHIPPED, "mnist")).replace("give one of", "give a file, or one of")
-    raise DataError(f"There is no file or data set named {shown(name)}; {advice}.")
+    raise DataError(f"There is no file or data set named {shown(name)}{advice}.")
 
 
 def _check_directory(name: str, data_dir: str | os.PathLike[str] | None) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from covopt.data.arrays import check_readable, csv_rows
 from covopt.data.cells import Column, check_inputs, codes_of, floats, is_number, target_of
 from covopt.data.row_groups import GroupedRows, ParquetColumns
-from covopt.runtime.errors import DataError, ProblemError, close_match, counted, listed, shown
+from covopt.runtime.errors import DataError, ProblemError, close_match, counted, listed, meant_or, shown
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -56,7 +56,7 @@ def read_table(
     weight_columns = () if weights is None else (weights,)
     for name in (*target, *drop, *one_hot, *weight_columns):
         if name not in columns:
-            raise DataError(f"{path} has no column {shown(name)}; {suggestion(name, columns)}.")
+            raise DataError(f"{path} has no column {shown(name)}{suggestion(name, columns)}.")
     uses = [*target, *dict.fromkeys(drop), *dict.fromkeys(one_hot), *weight_columns]
     ambiguous = [name for name in uses if uses.count(name) > 1]
     if ambiguous:
@@ -135,10 +135,9 @@ def _targets_of(columns: CsvColumns | ParquetColumns, names: Sequence[str], path
 
 
 def suggestion(name: str, candidates: Iterable[str]) -> str:
-    """Return "did you mean ..." with the closest name, or "give one of ..." with all names."""
+    """Return "(did you mean ...?)" with the closest name, or "; give one of ..." with all names."""
     names = list(candidates)
-    close = close_match(name, names)
-    return f"did you mean {close}" if close else f"give one of {listed(names)}"
+    return meant_or(close_match(name, names), f"give one of {listed(names)}")
 
 
 def column_names(X: object) -> tuple[str, ...] | None:

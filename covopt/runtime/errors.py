@@ -42,6 +42,16 @@ def close_match(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> st
     return names[close[0]] if close else None
 
 
+def meant_or(close: str | None, remedy: str = "") -> str:
+    """Return how a message about a wrong name goes on: with the name that was probably meant, or with a remedy."""
+    return f" (did you mean {close}?)" if close else remedy and f"; {remedy}"
+
+
+def kind_or_value(value: object) -> str:
+    """Return a value for a message that says before what it is: the loss 'MSE', the loss MSELoss."""
+    return shown(value).removeprefix("a ").removeprefix("an ")
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: 1 row, 2 rows, 2 classes."""
     return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"

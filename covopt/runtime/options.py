@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import numpy as np
 
-from covopt.runtime.errors import ProblemError, listed, shown
+from covopt.runtime.errors import ProblemError, listed, meant_or, shown
 from covopt.runtime.loop import check_seed, check_time_limit
 from covopt.runtime.names import meant
 
@@ -81,7 +81,7 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     def wrapper(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
         for unknown in () if open_ended else named.keys() - defaults.keys():
             option = meant(unknown.replace("_", "-"), (name.replace("_", "-") for name in defaults))
-            hint = "" if option is None else f"; did you mean {option.replace('-', '_')}"
+            hint = meant_or(option and option.replace("-", "_"))
             raise TypeError(f"{called}() has no argument {unknown}{hint}.")
         try:
             bound = declared.bind(*arguments, **named)

@@ -101,7 +101,7 @@ def test_the_outermost_function_decides() -> None:
             assert (show is not None, within) == (outer, None)
     with pytest.raises(covopt.ProblemError, match="progress is 3; give true or false"):
         covopt.solve(X, Y, progress=3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"solve\(\) has no argument weight_decay; did you mean lam, which is half of"):
+    with pytest.raises(TypeError, match=r"solve\(\) has no argument weight_decay \(did you mean lam, which is half of"):
         covopt.solve(X, Y, weight_decay=0.1)
     with pytest.raises(TypeError, match=r"solve\(\): too many positional arguments; give options by name, as in"):
         covopt.solve(X, Y, 0.1)  # type: ignore[misc]

@@ -283,6 +283,11 @@ def test_held_out_data_pick_the_lam_of_least_loss(found: covopt.Path) -> None:
     np.testing.assert_allclose(scored.tests, losses, rtol=1e-10)
     assert scored.picked == scored.lams[int(np.argmin(losses))]
     assert scored.picked < scored.lams[0]
+    columns, without = (answer.overview()[1] for answer in (scored, found))
+    assert columns is not None
+    assert without is not None
+    assert [*columns[0]] == [*without[0], "held-out loss"]
+    assert [row[-1] for row in columns[1]] == scored.tests
 
 
 def test_folds_are_a_partition_and_score_networks_of_the_other_rows() -> None:
