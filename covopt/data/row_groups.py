@@ -58,10 +58,6 @@ class ParquetColumns:
     def __getitem__(self, name: str) -> Column:
         return self.cells(self.read([name])[name])
 
-    def place(self, row: int) -> str:
-        """Name the place of a row in the file, whose rows have no numbers of their own."""
-        return f"index {row}"
-
     def cells(self, column: ChunkedArray) -> Column:
         """Return the cells of a column as Python objects."""
         try:
@@ -138,8 +134,8 @@ class GroupedRows:
         read = self._columns.read(self._numbers, group) if self._numbers else {}
         plain = {name: _plain(column) for name, column in read.items()}
         unplain = {name: self._columns.cells(read[name]) for name, values in plain.items() if values is None}
-        first, place = self._columns.cuts[group], self._columns.place
-        check_inputs(unplain, (), self._columns.path, lambda row: place(first + row))
+        first = self._columns.cuts[group]
+        check_inputs(unplain, (), self._columns.path, lambda row: f"index {first + row}")
         return {name: floats(unplain[name]) if values is None else values for name, values in plain.items()}
 
 

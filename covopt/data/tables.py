@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covopt.data.arrays import check_readable, csv_rows
-from covopt.data.cells import Column, check_inputs, codes_of, floats, is_number, target_of
+from covopt.data.cells import Column, Place, check_inputs, codes_of, floats, is_number, target_of
 from covopt.data.row_groups import GroupedRows, ParquetColumns
 from covopt.runtime.errors import DataError, ProblemError, close_match, counted, listed, meant_or, shown
 
@@ -49,7 +49,7 @@ def read_table(
         weights: the column of the row weights, which is not an input; None: there is none.
         mapped: read the inputs of a .parquet file on demand, by row groups; only one-hot columns are loaded now.
     """
-    columns = _columns(path)
+    columns, place = _columns(path)
     if not target:
         names = listed(columns)
         raise DataError(f"{path} is a table, so say which column holds the targets: --target with one of {names}.")
@@ -72,7 +72,7 @@ def read_table(
     encoded = [name for name in inputs if name in one_hot]
     # Numbers in a .parquet file are read by row groups.
     loaded = {name: columns[name] for name in (*(encoded if by_groups else inputs), *weight_columns)}
-    check_inputs(loaded, one_hot, path, columns.place)
+    check_inputs(loaded, one_hot, path, place)
     coded = {name: codes_of(loaded[name], name, path) for name in encoded}
     if isinstance(columns, ParquetColumns):
         rows = GroupedRows(columns, inputs, coded)
@@ -83,7 +83,9 @@ def read_table(
     texts = {name: [f"{name}={text}" for text in kinds] for name, (_, kinds) in coded.items()}
     names = [input_name for name in inputs for input_name in texts.get(name, [name])]
     row_weights = None if weights is None else floats(loaded[weights])
-    return Raw(X, _targets_of(columns, target, path, task), tuple(names), weights=row_weights)
+    return Raw(
+        X, _targets_of({name: columns[name] for name in target}, path, task, place), tuple(names), weights=row_weights
+    )
 
 
 def read_like(
@@ -94,7 +96,7 @@ def read_like(
     `names` are those of the inputs in their order, COLUMN=TEXT for one-hot columns; None: all columns but `other`. No
     targets are read without the names of their columns. `task` is as for `read_table`.
     """
-    columns = _columns(path)
+    columns, place = _columns(path)
     if names is None:
         names = [name for name in columns if name not in other]
     sources = [name if name in columns else name.partition("=")[0] for name in names]
@@ -104,34 +106,36 @@ def read_like(
         wanted = listed(missing or ["an input"])
         raise DataError(f"{path} has no column {wanted}, which the network's data had; give a table with all of them.")
     coded = {source for name, source in zip(names, sources, strict=True) if name != source}
-    cells = {name: columns[name] for name in needed}
-    check_inputs({name: cells[name] for name in sources}, tuple(coded), path, columns.place)
+    columns = {name: columns[name] for name in needed}
+    check_inputs({name: columns[name] for name in sources}, tuple(coded), path, place)
     expected = set(names)
     for source in coded:
-        unknown = next((text for text in map(str, cells[source]) if f"{source}={text}" not in expected), None)
+        unknown = next((text for text in map(str, columns[source]) if f"{source}={text}" not in expected), None)
         if unknown is not None:
             raise DataError(
                 f"Column {shown(source)} of {path} holds {shown(unknown)}, which the network's data did not; remove"
                 " those rows."
             )
     blocks = [
-        floats(cells[source])
+        floats(columns[source])
         if name == source
-        else np.array([f"{source}={text}" == name for text in map(str, cells[source])], dtype=np.float64)
+        else np.array([f"{source}={text}" == name for text in map(str, columns[source])], dtype=np.float64)
         for name, source in zip(names, sources, strict=True)
     ]
-    return np.column_stack(blocks), _targets_of(columns, target, path, task) if target else None
+    return np.column_stack(blocks), _targets_of(
+        {name: columns[name] for name in target}, path, task, place
+    ) if target else None
 
 
-def _targets_of(columns: CsvColumns | ParquetColumns, names: Sequence[str], path: Path, task: str | None) -> NDArray:
+def _targets_of(targets: dict[str, Column], path: Path, task: str | None, place: Place) -> NDArray:
     """Return the column of the target as `target_of` reads it (N,), or several columns of numbers (N, n_L)."""
-    targets = {name: target_of(columns[name], name, path, task, columns.place) for name in names}
-    if len(targets) == 1:
-        return targets[names[0]]
-    texts = next((name for name, values in targets.items() if values.dtype.kind == "U"), None)
+    arrays = {name: target_of(column, name, path, task, place) for name, column in targets.items()}
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    texts = next((name for name, values in arrays.items() if values.dtype.kind == "U"), None)
     if texts is not None:
         raise DataError(f"The target '{texts}' of {path} holds texts; give it alone, or only targets of numbers.")
-    return np.column_stack([values.astype(np.float64) for values in targets.values()])
+    return np.column_stack([values.astype(np.float64) for values in arrays.values()])
 
 
 def suggestion(name: str, candidates: Iterable[str]) -> str:
@@ -169,44 +173,34 @@ def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
 # ---- files
 
 
-def _columns(path: Path) -> CsvColumns | ParquetColumns:
-    """Return the columns by name; those of a .parquet file are read on demand."""
+def _columns(path: Path) -> tuple[dict[str, Column] | ParquetColumns, Place]:
+    """Return the columns by name, those of a .parquet file to be read on demand, and how messages name a row."""
     check_readable(path)
-    return CsvColumns(path) if path.suffix.lower() == ".csv" else ParquetColumns(path)
+    return _read_csv(path) if path.suffix.lower() == ".csv" else (ParquetColumns(path), "index {}".format)
 
 
-class CsvColumns(dict[str, Column]):
-    """The columns of a .csv file as texts, or booleans, by their names in the first line.
-
-    `lines` holds the line of the file on which each row begins, as an editor counts them.
-    """
-
-    def __init__(self, path: Path) -> None:
-        rows = csv_rows(path)
-        if not rows:
-            raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")
-        head, *body = rows.values()
-        names, (_, *self.lines) = [name.strip() for name in head], rows
-        for sign, separator in ((";", "semicolons"), ("\t", "tabs")):
-            if head[0].count(sign) >= len(names):
-                raise DataError(f"The columns of {path} seem to be separated by {separator}; save it with commas.")
-        if names[0] == "" and all(names[1:]):
-            raise DataError(
-                f"The first column of {path} has no name; leave it out (index=False in pandas), or name it."
-            )
-        if len(set(names)) < len(names) or "" in names or all(is_number(name) for name in names):
-            raise DataError(f"The first line of {path} must give each column a name of its own; add or repair it.")
-        if not body:
-            raise DataError(f"{path} has no rows below the names of its columns; give at least one.")
-        for line, row in zip(self.lines, body, strict=True):
-            if len(row) != len(names):
-                cells, columns = counted(len(row), "cell"), counted(len(names), "column")
-                raise DataError(f"Line {line} of {path} has {cells} for {columns}; repair the line.")
-        for i, name in enumerate(names):
-            texts = [row[i].strip() for row in body]
-            # Booleans as pandas writes them, which are numbers in a data frame, too.
-            self[name] = [text == "True" for text in texts] if {*texts} <= {"True", "False"} else [*texts]
-
-    def place(self, row: int) -> str:
-        """Name the place of a row in the file."""
-        return f"line {self.lines[row]}"
+def _read_csv(path: Path) -> tuple[dict[str, Column], Place]:
+    """Return the columns of a .csv file as texts or booleans, by their names in the first line; rows by their lines."""
+    rows = csv_rows(path)
+    if not rows:
+        raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")
+    (_, *lines), (head, *body) = rows, rows.values()
+    names = [name.strip() for name in head]
+    for sign, separator in ((";", "semicolons"), ("\t", "tabs")):
+        if head[0].count(sign) >= len(names):
+            raise DataError(f"The columns of {path} seem to be separated by {separator}; save it with commas.")
+    if names[0] == "" and all(names[1:]):
+        raise DataError(f"The first column of {path} has no name; leave it out (index=False in pandas), or name it.")
+    if len(set(names)) < len(names) or "" in names or all(is_number(name) for name in names):
+        raise DataError(f"The first line of {path} must give each column a name of its own; add or repair it.")
+    if not body:
+        raise DataError(f"{path} has no rows below the names of its columns; give at least one.")
+    for line, row in zip(lines, body, strict=True):
+        if len(row) != len(names):
+            cells = f"{counted(len(row), 'cell')} for {counted(len(names), 'column')}"
+            raise DataError(f"Line {line} of {path} has {cells}; repair the line.")
+    columns: dict[str, Column] = {name: [row[i].strip() for row in body] for i, name in enumerate(names)}
+    for name, column in columns.items():
+        if {*column} <= {"True", "False"}:  # as pandas writes booleans, which are numbers in a data frame, too
+            columns[name] = [text == "True" for text in column]
+    return columns, lambda row: f"line {lines[row]}"

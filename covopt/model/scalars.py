@@ -12,7 +12,7 @@ import numpy as np
 
 from covopt.data.arrays import LARGEST
 from covopt.model.wording import FREE
-from covopt.runtime.errors import ProblemError, close_match, kind_or_value, meant_or, shown
+from covopt.runtime.errors import ProblemError, close_match, meant_or, shown
 from covopt.runtime.loop import check_seed, check_time_limit
 
 SMALLEST = 1e-75
@@ -93,7 +93,7 @@ def read_loss(name: object) -> tuple[str, float | None]:
         remedy = f"use one of {', '.join(LOSSES)}, or huber:D with D > 0"
         if not isinstance(name, str):
             remedy += "; a loss of your own is an object with name, values, gradients, curvatures and conjugates"
-        raise ProblemError(f"The loss {kind_or_value(name)} is unknown{meant_or(close, remedy)}.")
+        raise ProblemError(f"The loss {shown(name, article=False)} is unknown{meant_or(close, remedy)}.")
     try:
         threshold = float(number)
     except ValueError:
@@ -119,7 +119,7 @@ def read_slope(name: object) -> float:
         return value
     close = None if colon else close_match(kind, ACTIVATIONS, LIKE)
     remedy = meant_or(close, "use relu, linear, or leaky:A with -1 < A < 1")
-    raise ProblemError(f"The activation {kind_or_value(name)} is unknown{remedy}.")
+    raise ProblemError(f"The activation {shown(name, article=False)} is unknown{remedy}.")
 
 
 def read_gap(gap: object) -> float:

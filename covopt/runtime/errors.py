@@ -14,8 +14,8 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
-def shown(value: object) -> str:
-    """Return a value as a message shows it: text in quotes, a number as it is, else its type."""
+def shown(value: object, article: bool = True) -> str:
+    """Return a value as a message shows it: text in quotes, a number as it is, else its type, with its article."""
     if isinstance(value, str):
         return f"'{value}'" if len(value) <= SHOWN else f"'{value[:SHOWN]}...'"
     if value is None:
@@ -24,7 +24,7 @@ def shown(value: object) -> str:
         text = str(value) if not isinstance(value, int) or abs(value) < 10**SHOWN else "a huge number"
         return text.lower() if isinstance(value, bool) else text
     kind = type(value).__name__.removeprefix("nd")
-    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}" if article else kind
 
 
 def listed(names: Iterable[object]) -> str:
@@ -45,11 +45,6 @@ def close_match(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> st
 def meant_or(close: str | None, remedy: str = "") -> str:
     """Return how a message about a wrong name goes on: with the name that was probably meant, or with a remedy."""
     return f" (did you mean {close}?)" if close else remedy and f"; {remedy}"
-
-
-def kind_or_value(value: object) -> str:
-    """Return a value for a message that says before what it is: the loss 'MSE', the loss MSELoss."""
-    return shown(value).removeprefix("a ").removeprefix("an ")
 
 
 def counted(number: int, noun: str) -> str:

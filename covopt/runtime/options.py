@@ -40,11 +40,6 @@ flag = _rule(lambda value: isinstance(value, (bool, np.bool_)), "true or false",
 function = _rule(callable, "a function", lambda value: value)
 place = _rule(lambda path: isinstance(path, (str, os.PathLike)), "the name of a file or directory", lambda path: path)
 seconds = _rule(lambda value: _is_a(value, Real) and float(value) > 0.0, "seconds above 0", float)
-source = _rule(
-    lambda name: isinstance(name, (str, os.PathLike)),
-    "the name of a file or a data set; arrays and data frames go to covopt.solve as X and Y",
-    lambda name: name,
-)
 whole = _rule(lambda value: _is_a(value, Integral), "a whole number", int)
 
 
@@ -63,7 +58,7 @@ RULES: dict[str, Callable[[object, str], object]] = {
     **dict.fromkeys(("directory", "database", "checkpoint", "file"), place),
     **dict.fromkeys(("lease", "checkpoint_every"), seconds),
     **dict.fromkeys(("layer", "points", "folds", "jobs", "steps", "every", "n_lams"), whole),
-    "source": source,
+    "source": _rule(lambda name: isinstance(name, (str, os.PathLike)), "the name of a file or data set", os.fspath),
     "seed": lambda value, _: check_seed(value),
     "time_limit": lambda value, _: check_time_limit(value),
 }

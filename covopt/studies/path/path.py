@@ -101,7 +101,7 @@ def path(
         ProblemError: an option is out of range, data have the wrong shape, or `init` belongs to another problem.
         InfeasibleError: `interpolate` on data that no network fits.
     """
-    chosen, ratio, points = _values(lams, ratio, points)
+    chosen = _values(lams, ratio, points)
     if parse_loss(loss).name not in ("mse", "cross_entropy"):
         raise ProblemError(
             "A path is of the loss mse, with interpolate for its end, or of cross_entropy; use one of them."
@@ -127,7 +127,7 @@ def path(
     proving = proved and search.provable
     solving, again = PROVING if proving else SOLVING
     until = 1.0 - END if interpolate else 1.0
-    _fill(search, chosen, _top(problem, largest), ratio, points, solving)
+    _fill(search, chosen, _top(problem, largest), ratio or 1e-4, points or 50, solving)
     # With a number of rounds each value is solved only once.
     ended = search.improve(main.part(again * until)) if rounds is None else None
     if proving:
@@ -232,18 +232,15 @@ def _parts(
     return folds_of(problem.samples, folds, seed)
 
 
-def _values(
-    lams: Sequence[float] | None, ratio: float | None, points: int | None
-) -> tuple[list[float] | None, float, int]:
-    """Return the values, each once, from the largest down, or None; and the range that is used without values."""
-    share, count = 1e-4 if ratio is None else ratio, 50 if points is None else points
-    if not 1 <= count <= MOST:
-        raise ProblemError(f"points is {count}; give a whole number from 1 to {MOST}.")
-    if not 0.0 < as_number(share, "ratio") < 1.0:
-        raise ProblemError(f"ratio is {shown(share)}; give a number between 0 and 1.")
+def _values(lams: Sequence[float] | None, ratio: float | None, points: int | None) -> list[float] | None:
+    """Return the given values, each once, from the largest down; None if none are given."""
+    if points is not None and not 1 <= points <= MOST:
+        raise ProblemError(f"points is {points}; give a whole number from 1 to {MOST}.")
+    if ratio is not None and not 0.0 < as_number(ratio, "ratio") < 1.0:
+        raise ProblemError(f"ratio is {shown(ratio)}; give a number between 0 and 1.")
     if lams is not None and (ratio, points) != (None, None):
         raise ProblemError("ratio and points choose values of lam where none are given; leave them out, or the values.")
-    return None if lams is None else read_strengths(lams), float(share), count
+    return None if lams is None else read_strengths(lams)
 
 
 def _known(init: Path | None, problem: Problem) -> Path | None:
