@@ -81,8 +81,8 @@ def path(
 
     Args:
         X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`.
-        lams: the values of lam; None takes `points` of them (50) from lam_max down to `ratio` (1e-4) times it, the
-            first ones even in log lam, the others where the bounds are widest.
+        lams, points, ratio: the values of lam; None: `points` of them (50) from lam_max down to `ratio` (1e-4) times
+            it, the first ones even in log lam, the others where the bounds are widest.
         interpolate: also solve for the representation cost, the limit of L*(lam) / lam for lam -> 0 (mse).
         test: held-out inputs and targets, on which each network is scored.
         folds: score by this number of folds of the data instead; the time limit is for all of them together.
