@@ -174,9 +174,10 @@ def _plain(Y: NDArray, name: str) -> NDArray:
 
 
 def targets_in_words(Y: NDArray[np.float64], classes: tuple[str, ...] | None) -> str | None:
-    """Describe how targets are read; None for numbers that cannot be mistaken for classes."""
+    """Describe how targets are read; None for one output of numbers that cannot be mistaken for classes."""
     if classes is None:
-        return "targets read as numbers" if not (Y % 1.0).any() else None
+        several = [counted(Y.shape[1], "output")] if Y.shape[1] > 1 else []
+        return ", ".join([*several, *([] if (Y % 1.0).any() else ["targets read as numbers"])]) or None
     rows = Y.sum(axis=0) if Y.shape[1] == len(classes) else np.array([(Y < 0.0).sum(), (Y > 0.0).sum()])
     missing = int((rows == 0.0).sum())
     one_hot = f"{counted(len(classes), 'class')}, one-hot"

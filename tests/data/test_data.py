@@ -111,7 +111,7 @@ def test_several_targets_of_a_table(tmp_path: Path, run: Run) -> None:
     file = table(tmp_path / "a.csv", "a,b,c\n" + "".join(f"{n},{n % 3},{n * n}\n" for n in range(20)))
     got = read_data(file, target=["c", "a"])
     np.testing.assert_array_equal(got.Y, [[n * n, n] for n in range(20)])
-    assert got.columns == ("b",)
+    assert (got.columns, got.targets) == (("b",), "2 outputs, targets read as numbers")
     table(tmp_path / "p.csv", "c,b,a\n9,1,4\n")  # in another order
     question = ["--target", "c", "--target", "a", "--lam", "1", "--time-limit", "2"]
     code, _, said = run("solve", str(file), *question, "--test", str(tmp_path / "p.csv"), "--out", str(tmp_path / "r"))
