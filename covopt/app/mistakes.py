@@ -55,7 +55,7 @@ def _complaint(error: Any, where: str) -> str:
         return f"{error.option_name} is last, without a value; give one"
     if message.startswith("Got unexpected extra argument"):
         words = message.rpartition("(")[2].rstrip(".)")
-        return f"{where} has no place for '{words}'; repeat an option for each value, and quote names with spaces"
+        return f"{where} has no place for '{words}'; repeat options of several values, and quote names with spaces"
     wrong = getattr(getattr(error, "__cause__", None), "errors", None)
     if isinstance(error, typer.BadParameter) and error.param is not None and wrong is not None:
         return _of_value(error.param, wrong()[0])

@@ -94,9 +94,7 @@ class Data:
             " digits, iris, wine, breast_cancer, diabetes, linnerud, mnist.",
         ),
     ]
-    target: Annotated[
-        list[str] | None, common("Column of a table with the targets; repeatable for several outputs.", "COLUMN")
-    ] = None
+    target: Annotated[list[str] | None, common("Column of a table with the targets; repeatable.", "COLUMN")] = None
     task: Annotated[
         Literal["regression", "classification"] | None,
         advanced(

@@ -89,8 +89,7 @@ def target_of(values: Column, name: str, path: Path, task: str | None, place: Pl
     if all(numbers):
         infinite = next((row for row, value in enumerate(values) if not is_finite(value)), None)
         if infinite is not None:
-            held = shown(values[infinite])
-            where = place(infinite)
+            held, where = shown(values[infinite]), place(infinite)
             raise DataError(f"The target '{name}' of {path} is not finite ({where} holds {held}); correct it.")
         return np.array([float(v) for v in values])  # type: ignore[arg-type]
     if task != "classification" and any(numbers):

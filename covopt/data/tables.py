@@ -66,8 +66,7 @@ def read_table(
         )
     inputs = [name for name in columns if name not in (*target, *drop, *weight_columns)]
     if not inputs:
-        named = ", ".join(map(shown, target))
-        raise DataError(f"{path} has no column beside the target {named}; give at least one input.")
+        raise DataError(f"{path} has no column beside the target {', '.join(map(shown, target))}; give an input, too.")
     by_groups = isinstance(columns, ParquetColumns)
     encoded = [name for name in inputs if name in one_hot]
     # Numbers in a .parquet file are read by row groups.
