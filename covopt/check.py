@@ -1807,9 +1807,11 @@ def from_data(run: Run, kind: str, least: Fraction, end: float) -> tuple[Fractio
 
 def listed(directory: Path, name: str) -> Any:  # the summary, once the files are those that it lists
     s = json.loads((directory / name).read_text(encoding="utf-8"))
+    need(type(s) is dict, f"{name} is not the summary of a run", UNREAD)
     need(type(s.get("files")) is dict and s["files"], f"{name} lists no files")
     for file, digest in s["files"].items():
-        actual = hashlib.sha256((directory / file).read_bytes()).hexdigest() if (directory / file).is_file() else None
+        need((directory / file).is_file(), f"{file} is missing")
+        actual = hashlib.sha256((directory / file).read_bytes()).hexdigest()
         need(actual == digest, f"{file} is not the file that was stored: its SHA-256 is another")
     need(s.get("kind") == name.removesuffix(".json"), f"{name} states another kind")
     return s
@@ -1829,7 +1831,8 @@ def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.jso
     need(s["certificate"] in KINDS and s["status"] in STATUSES, "the certificate or the status is unknown")
     terms, cost, lower = run.cost(), s["cost"], s["lower"]
     fits = not run.fits or terms["residual"][1] <= run.misfit * (1 + TOLERANCE * (-1 if cost is None else 1))
-    need(fits == (cost is not None), f"the network misses the targets by {float(terms['residual'][1]):.3g}")
+    need(fits or cost is None, f"the network misses the targets by {float(terms['residual'][1]):.3g}")
+    need(not fits or cost is not None, "result.json states no cost, and the stored network has one")
     for name in ("cost", "fit", "norm", *(["residual"] if run.fits else [])) if fits else ():
         (low, high), scale = terms[name], {"residual": run.largest, "norm": terms["cost"][1] / run.lam}
         slack = TOLERANCE * scale.get(name, terms["cost"][1])
@@ -1869,11 +1872,12 @@ def check(directory: Path, limit: float) -> tuple[int, dict[str, Any]]:  # the e
             what, s = "the verdict and both ends", listed(directory, "cprank.json")
             facts |= {"how": completely_positive(directory, s, started + limit)} | {k: s[k] for k in ("lower", "upper")}
         else:
-            raise Stop(UNCHECKED if any(directory.glob("*.json")) else UNREAD, "this is not the run of a solve")
+            another = any(file.name != "origin.json" for file in directory.glob("*.json"))
+            raise Stop(UNCHECKED if another else UNREAD, "this is not the run of a solve")
     except (Stop, KeyboardInterrupt) as stop:
         code, facts["why"] = stop.args or (UNCHECKED, "the check was interrupted")
     except Exception as error:  # untrusted files fail in many ways, and none of them is a proof
-        code, facts["why"] = UNREAD, f"{type(error).__name__}: {error}"
+        code, facts["why"] = UNREAD, f"the files are damaged or incomplete ({error})"
     return code, {"verdict": VERDICTS[code].format(what), **facts, "seconds": round(time.monotonic() - started, 3)}
 
 

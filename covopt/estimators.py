@@ -32,7 +32,8 @@ from covopt.runtime.loop import Status
 _BETWEEN = ("covopt", "sklearn", "joblib")
 _warned: set[tuple[str, int, str]] = set()
 """The lines that have been warned that their fits stop at a limit."""
-LIMITS = (Status.TIME_LIMIT, Status.ITERATION_LIMIT)
+LIMITS = {Status.TIME_LIMIT: "time_limit", Status.ITERATION_LIMIT: "max_iter"}
+"""The parameters that end a fit early, by its status."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -107,7 +108,8 @@ class _Network(_Estimator):
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         if result.status in LIMITS:
-            _warn_once(f"{type(self).__name__} stopped at its {result.status.replace('_', ' ')} with the best network")
+            limit, remedy = result.status.replace("_", " "), LIMITS[result.status]
+            _warn_once(f"{type(self).__name__} stopped at its {limit} with the best network so far; raise {remedy}.")
         result.coding, result.scale = coding, self.scale
         result.targets = targets_in_words(Y, coding.classes)
         self.result_ = result
@@ -240,7 +242,7 @@ def _warn_once(message: str) -> None:
     if place in _warned and any(module.startswith("sklearn.model_selection") for module in modules):
         return
     _warned.add(place)
-    warnings.warn(f"{message} so far; raise time_limit or max_iter.", ConvergenceWarning, stacklevel=level + 2)
+    warnings.warn(message, ConvergenceWarning, stacklevel=level + 2)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -89,6 +89,10 @@ class _Chosen(_Estimator):
         vars(self).update({name: value for name, value in vars(made).items() if name not in made.get_params()})
 
 
+# Python's message about an unknown parameter names the constructor, which both share.
+_Chosen.__init__.__qualname__ = "CovoptRegressorCV and CovoptClassifierCV"
+
+
 class CovoptRegressorCV(_Chosen, CovoptRegressor):
     """`CovoptRegressor` with lam of least held-out mean squared error, refitted on all rows.
 
@@ -110,7 +114,7 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
 
     Attributes:
         lam_: the value that is chosen; lams_: all of them, from the largest down.
-        mse_path_: (n_lams, n_folds), the mean squared error on the rows held out.
+        mse_path_: (n_lams, n_folds), the mean squared error on the rows held out, averaged over outputs.
         cost_, result_ and the others: those of `CovoptRegressor` fitted on all rows.
     """
 
@@ -124,7 +128,8 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
         """
         checked: Any = validate_data(self, X, y, dtype=np.float64, order="C", multi_output=True, y_numeric=True)
         inputs, targets = checked[0], np.asarray(checked[1], dtype=np.float64)
-        self.mse_path_ = self._losses(inputs, targets.reshape(len(targets), -1), targets, self._seed())
+        outputs = targets.reshape(len(targets), -1)
+        self.mse_path_ = self._losses(inputs, outputs, targets, self._seed()) / outputs.shape[1]
         self._refit(CovoptRegressor(), X, y)
         return self
 

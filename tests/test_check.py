@@ -312,7 +312,7 @@ def test_a_verdict_on_a_name_beyond_ascii_is_written(tmp_path: Path) -> None:
     environment = {"PATH": "", "PYTHONIOENCODING": "ascii"}
     told = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
     assert (told.returncode, told.stderr) == (REFUSED, "")
-    assert "ä.npz is not the file that was stored" in told.stdout
+    assert "ä.npz is missing" in told.stdout
 
 
 def test_what_is_no_solve_is_said_to_be_unchecked_or_unread(checker: ModuleType, tmp_path: Path) -> None:
@@ -322,6 +322,25 @@ def test_what_is_no_solve_is_said_to_be_unchecked_or_unread(checker: ModuleType,
     code, told = checker.check(tmp_path, DEADLINE)
     assert code == UNCHECKED
     assert "not the run of a solve" in told["why"]
+    (tmp_path / "plateau.json").rename(tmp_path / "origin.json")
+    assert checker.check(tmp_path, DEADLINE)[0] == UNREAD
+
+
+def test_damaged_summaries_are_said_in_words(checker: ModuleType, stored: Path, tmp_path: Path) -> None:
+    summary = json.loads((stored / "exact" / "result.json").read_text())
+    without = {name: value for name, value in summary.items() if name != "cost"}
+    damaged = {
+        "": "the files are damaged or incomplete (Expecting value: line 1 column 1 (char 0))",
+        "[1]": "result.json is not the summary of a run",
+        json.dumps(without): "the files are damaged or incomplete ('cost')",
+    }
+    run = shutil.copytree(stored / "exact", tmp_path / "run")
+    for text, why in damaged.items():
+        (run / "result.json").write_text(text)
+        code, found = checker.check(run, DEADLINE)
+        assert (code, found["why"]) == (UNREAD, why)
+    (run / "result.json").write_text(json.dumps(summary | {"cost": None, "gap": None}))
+    assert "states no cost" in checker.check(run, DEADLINE)[1]["why"]
 
 
 def test_no_time_is_no_proof(checker: ModuleType, stored: Path) -> None:

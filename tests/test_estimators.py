@@ -138,7 +138,7 @@ def test_a_default_fit_ends_by_what_rounds_gain_near_the_minimum() -> None:
 
 def test_a_limit_is_told() -> None:
     X, y = data()
-    with pytest.warns(ConvergenceWarning, match="iteration limit"):
+    with pytest.warns(ConvergenceWarning, match="iteration limit with the best network so far; raise max_iter."):
         fitted = CovoptRegressor(lam=1e-4, max_iter=1).fit(X, y)
     assert (fitted.status_, fitted.n_iter_) == ("iteration_limit", 1)
 
@@ -209,6 +209,9 @@ def test_the_lam_that_is_chosen_has_the_least_error_on_held_out_rows() -> None:
     again = CovoptRegressor(found.lam_).fit(X, y)
     np.testing.assert_allclose(found.predict(X), again.predict(X), atol=1e-8)
     assert found.cost_ == again.cost_
+    twice = CovoptRegressorCV(lams, cv=folds, time_limit=30).fit(X, np.c_[y, y])
+    np.testing.assert_allclose(twice.mse_path_, errors, rtol=0.05)  # the mean over outputs
+    assert "_Chosen" not in CovoptRegressorCV.__init__.__qualname__  # messages about parameters begin with it
 
 
 def test_without_values_they_begin_at_lam_max() -> None:

@@ -232,8 +232,6 @@ class Result(Predictor):
         """Return five lines: problem, cost, bound with its proof, width and status."""
         return words.short(self.summary())
 
-    __str__ = __repr__
-
 
 def measure(result: Result, cost: Cost) -> None:
     """Set the numbers of a result from the cost of its network; none if it has to fit exactly and does not."""

@@ -50,6 +50,14 @@ class Command(_Labelled, TyperCommand):
         paragraphs = (self.help or "").split("\n\n")
         self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)  # folded by the terminal alone
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line; refuse an option with two values, of which typer would take the last."""
+        order: list[Any] = self.make_parser(ctx).parse_args(list(args))[2]
+        for option in order:
+            if order.count(option) > 1 and not (option.multiple or option.is_flag):
+                ctx.fail(f"{option.opts[0]} is given {order.count(option)} times; give it once")
+        return super().parse_args(ctx, args)
+
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option --help, which is not listed."""
         option = super().get_help_option(ctx)

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from covopt.runtime.errors import close_match, listed, shown
+from covopt.runtime.errors import close_match, listed, meant_or, shown
 from covopt.runtime.names import meant
 
 COMMANDS = {
@@ -49,13 +49,13 @@ def _complaint(error: Any, where: str) -> str:
         return f"No such option: {error.option_name}{_meant(error)}"
     if message.startswith("No such command"):
         word = message.split("'")[1]
-        hint = f"No such command '{word}'; did you mean {COMMANDS.get(word)}"
-        return hint if word in COMMANDS else message.replace(". Did you", "; did you")
+        other = COMMANDS.get(word) or message.partition("Did you mean ")[2].rstrip("?")
+        return f"No such command '{word}'{meant_or(other)}"
     if message.endswith("requires an argument."):
         return f"{error.option_name} is last, without a value; give one"
     if message.startswith("Got unexpected extra argument"):
         words = message.rpartition("(")[2].rstrip(".)")
-        return f"{where} has no place for '{words}'; repeat an option for each value, and quote names with spaces"
+        return f"{where} has no place for '{words}'; repeat options of several values, and quote names with spaces"
     wrong = getattr(getattr(error, "__cause__", None), "errors", None)
     if isinstance(error, typer.BadParameter) and error.param is not None and wrong is not None:
         return _of_value(error.param, wrong()[0])
@@ -70,7 +70,7 @@ def _meant(error: Any) -> str:
     close = meant(word, names) or next((name for name in names if name.startswith(word) and word[2:]), None)
     if close is None and error.ctx.parent is None:
         return "; give a command first, such as covopt solve"
-    return f"; did you mean --{close}" if close else ""
+    return meant_or(close and f"--{close}")
 
 
 def _of_value(parameter: Any, wrong: dict[str, Any]) -> str:
@@ -80,7 +80,7 @@ def _of_value(parameter: Any, wrong: dict[str, Any]) -> str:
     if choices is not None:
         names = [str(getattr(choice, "value", choice)) for choice in choices]
         close = close_match(text, names)
-        return f"{option} is {shown(text)}; " + (f"did you mean {close}" if close else f"use one of {listed(names)}")
+        return f"{option} is {shown(text)}{meant_or(close, f'use one of {listed(names)}')}"
     values = text.replace(";", ",").split(",")
     if parameter.multiple and len(values) > 1:
         return f"{option} is {shown(text)}; repeat it: {' '.join(f'{option} {value.strip()}' for value in values)}"

@@ -94,7 +94,7 @@ class Data:
             " digits, iris, wine, breast_cancer, diabetes, linnerud, mnist.",
         ),
     ]
-    target: Annotated[str | None, common("Column of a table with the targets.", "COLUMN")] = None
+    target: Annotated[list[str] | None, common("Column of a table with the targets; repeatable.", "COLUMN")] = None
     task: Annotated[
         Literal["regression", "classification"] | None,
         advanced(
@@ -125,7 +125,7 @@ class Data:
         """Read the data for a loss: all rows, a process's `share`, or the `complement` of --rows."""
         from covopt.data.data import read_data
 
-        keywords = dict(vars(self), drop=self.drop or (), one_hot=self.one_hot or ())
+        keywords = dict(vars(self), target=self.target or (), drop=self.drop or (), one_hot=self.one_hot or ())
         return read_data(keywords.pop("data"), **keywords, loss=loss, share=share, rest=complement)
 
 

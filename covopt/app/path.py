@@ -16,8 +16,8 @@ class Range:
         list[float] | None,
         common("A strength of the penalty; repeatable. Default: a range from lam_max down.", name="--lam"),
     ] = None
-    ratio: Annotated[float, advanced("Without --lam: the smallest lam over lam_max.")] = 1e-4
-    points: Annotated[int, advanced("Without --lam: the number of values.")] = 50
+    ratio: Annotated[float | None, advanced("Without --lam: the smallest lam over lam_max. Default: 1e-4.")] = None
+    points: Annotated[int | None, advanced("Without --lam: the number of values. Default: 50.")] = None
     interpolate: Annotated[bool, advanced("Add the representation cost, the end of the path at lam = 0.")] = False
 
 

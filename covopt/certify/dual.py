@@ -53,7 +53,7 @@ from covopt.runtime.loop import Certificate, Stop
 UNDERFLOW = 2.0**-1021
 PARABOLAS = (MeanSquaredError, Interpolation)
 """The losses whose D(t Lambda) is a parabola in t; their subclasses need not have one."""
-MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
+MISSING = "The stored dual point is missing or does not have the shape of Y; solve again."
 
 
 class DualBound(NamedTuple):
@@ -98,7 +98,7 @@ class DualProof(Proof):
         if self.Lambda.shape != problem.Y.shape:
             raise ProblemError(MISSING)
         if not bool(torch.isfinite(self.Lambda).all()):
-            raise ProblemError("The stored dual point has NaN or infinite entries; certify the run again.")
+            raise ProblemError("The stored dual point has NaN or infinite entries; solve again.")
 
     def bound(self, problem: Problem) -> float:
         """Return the bound at the dual point, after proving its maximum again."""
@@ -322,7 +322,5 @@ class Exact(DualProof):
 
     def proved_maximum(self, problem: Problem) -> float:
         if not problem_has_exact_oracle(problem):
-            raise ProblemError(
-                "The certificate says exact, but no oracle is exact for data of this rank; certify the run again."
-            )
+            raise ProblemError("The certificate says exact, but no oracle is exact for data of this rank; solve again.")
         return strongest(problem, self.Lambda).upper_bound

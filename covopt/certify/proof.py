@@ -78,7 +78,7 @@ class Proof(ABC):
     # True if the kind alternates with a search, which continues from the violating directions
     alternates: ClassVar[bool] = False
     effort: ClassVar[int] = 0  # the order in which proofs from the data alone are tried
-    missing: ClassVar[str] = "The certificate '{kind}' comes without its evidence; certify the run again."
+    missing: ClassVar[str] = "The certificate '{kind}' comes without its evidence; solve again."
 
     def settled(self, problem: Problem) -> Proof:
         """Return the proof to store, with a bound that its arrays prove when they are checked."""

@@ -144,11 +144,16 @@ def _read_npy(path: Path) -> NDArray:
         raise DataError(f"{path} is not an .npy file or is damaged; write it again with numpy.save.") from error
 
 
-def csv_lines(path: Path) -> list[list[str]]:
-    """Return the cells of each line of a .csv file, without empty lines."""
+def csv_rows(path: Path) -> dict[int, list[str]]:
+    """Return the cells of each row of a .csv file by the line, from 1, that it begins on, without empty lines."""
+    rows, line = {}, 1
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
-            return [line for line in csv.reader(stream) if line]
+            reader = csv.reader(stream)
+            for cells in reader:
+                rows |= {line: cells} if cells else {}
+                line = reader.line_num + 1
+            return rows
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} is not a .csv file in UTF-8; save it as one.") from error
 
@@ -156,11 +161,11 @@ def csv_lines(path: Path) -> list[list[str]]:
 def _read_numbers(path: Path) -> NDArray:
     """Read a .csv file of numbers without a line of names."""
     check_readable(path)
-    lines = csv_lines(path)
-    if len({len(line) for line in lines}) > 1:
+    rows = csv_rows(path).values()
+    if len({len(row) for row in rows}) > 1:
         raise DataError(f"The rows of {path} have different lengths; give one number for each entry of the matrix.")
     try:
-        return np.array([[float(entry) for entry in line] for line in lines])
+        return np.array([[float(entry) for entry in row] for row in rows])
     except ValueError as error:
         raise DataError(f"{path} holds more than numbers; give rows of numbers, without names.") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from pathlib import Path
 
@@ -22,10 +22,14 @@ _KINDS = (bool, int, float, Decimal)
 Column = list[object]
 
 
-def check_inputs(inputs: Mapping[str, Column], one_hot: Collection[str], path: Path, first: int = 0) -> None:
+Place = Callable[[int], str]
+"""Names the place of a row in its file, such as its line."""
+
+
+def check_inputs(inputs: Mapping[str, Column], one_hot: Collection[str], path: Path, place: Place) -> None:
     """Raise one DataError that names every column with a cell that is not a finite number.
 
-    `first` is the number of their first row in the file. Columns in `one_hot` may hold texts.
+    Columns in `one_hot` may hold texts.
     """
     texts, holes = {}, {}
     for name, values in inputs.items():
@@ -34,7 +38,7 @@ def check_inputs(inputs: Mapping[str, Column], one_hot: Collection[str], path: P
             (holes if is_missing(values[wrong[0]]) else texts)[name] = wrong[0]
     bad = ", ".join(map(shown, texts or holes))
     of, row = next(iter((texts or holes).items()), ("", 0))
-    place = f"row {first + row}" if len(texts or holes) == 1 else f"row {first + row} of {shown(of)}"
+    where = place(row) if len(texts or holes) == 1 else f"{place(row)} of {shown(of)}"
     one = f"Column {bad} of {path}" if len(texts or holes) == 1 else f"Columns {bad} of {path}"
     if texts and holes:
         raise DataError(
@@ -44,11 +48,11 @@ def check_inputs(inputs: Mapping[str, Column], one_hot: Collection[str], path: P
         )
     if texts:
         raise DataError(
-            f"{one} {'is' if len(texts) == 1 else 'are'} not numeric ({place} holds {shown(inputs[of][row])}); correct"
+            f"{one} {'is' if len(texts) == 1 else 'are'} not numeric ({where} holds {shown(inputs[of][row])}); correct"
             " the cells, encode with --one-hot, or leave out with --drop."
         )
     if holes:
-        complaint = f"has a missing value in {place}" if len(holes) == 1 else f"have missing values (first in {place})"
+        complaint = f"has a missing value at {where}" if len(holes) == 1 else f"have missing values (first at {where})"
         raise DataError(f"{one} {complaint}; impute what is missing, or leave out with --drop.")
 
 
@@ -67,7 +71,7 @@ def codes_of(values: Column, name: str, path: Path) -> tuple[NDArray[np.int64], 
     return np.array([codes[text] for text in texts]), kinds
 
 
-def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArray:
+def target_of(values: Column, name: str, path: Path, task: str | None, place: Place) -> NDArray:
     """Return whole numbers as integers, booleans and texts unchanged, other numbers as floats.
 
     Numbers with texts among them are classes only if `task` says so: a mistyped cell must not turn a column of numbers
@@ -85,14 +89,14 @@ def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArra
     if all(numbers):
         infinite = next((row for row, value in enumerate(values) if not is_finite(value)), None)
         if infinite is not None:
-            held = shown(values[infinite])
-            raise DataError(f"The target '{name}' of {path} is not finite (row {infinite} holds {held}); correct it.")
+            held, where = shown(values[infinite]), place(infinite)
+            raise DataError(f"The target '{name}' of {path} is not finite ({where} holds {held}); correct it.")
         return np.array([float(v) for v in values])  # type: ignore[arg-type]
     if task != "classification" and any(numbers):
         row = numbers.index(False)
         raise DataError(
-            f"The target '{name}' of {path} holds numbers, but row {row} holds {shown(values[row])}; correct the cell,"
-            " or choose --task classification."
+            f"The target '{name}' of {path} holds numbers, but {place(row)} holds {shown(values[row])}; correct the"
+            " cell, or choose --task classification."
         )
     return np.array([str(v) for v in values])
 

@@ -148,7 +148,7 @@ def _are_classes(column: NDArray, flat: bool, name: str, task: str | None, loss:
     few = values <= 20 and 5 * values <= len(column)
     wording = (counted(values, "class"), "regression", "numbers") if few else ("numbers", "classification", "classes")
     warnings.warn(
-        f"{name} holds integers, which are read as {wording[0]}; with the task {wording[1]} they are {wording[2]}.",
+        f"{name} holds integers, which are read as {wording[0]}; the task {wording[1]} reads them as {wording[2]}.",
         CovoptWarning,
         stacklevel=4,
     )
@@ -174,9 +174,10 @@ def _plain(Y: NDArray, name: str) -> NDArray:
 
 
 def targets_in_words(Y: NDArray[np.float64], classes: tuple[str, ...] | None) -> str | None:
-    """Describe how targets are read; None for numbers that cannot be mistaken for classes."""
+    """Describe how targets are read; None for one output of numbers that cannot be mistaken for classes."""
     if classes is None:
-        return "targets read as numbers" if not (Y % 1.0).any() else None
+        several = [counted(Y.shape[1], "output")] if Y.shape[1] > 1 else []
+        return ", ".join([*several, *([] if (Y % 1.0).any() else ["targets read as numbers"])]) or None
     rows = Y.sum(axis=0) if Y.shape[1] == len(classes) else np.array([(Y < 0.0).sum(), (Y > 0.0).sum()])
     missing = int((rows == 0.0).sum())
     one_hot = f"{counted(len(classes), 'class')}, one-hot"
@@ -193,7 +194,7 @@ class Coding:
     classes: tuple[str, ...] | None = None  # the name of each column of Y; None if the targets are numbers
     # the classes as the source writes them; they differ from `classes` if the source names its numbers
     labels: tuple[str, ...] | None = None
-    target: str | None = None  # the column of a table that held the targets; None for other sources
+    target: tuple[str, ...] | None = None  # the columns of a table that held the targets; None for other sources
     mean: Float64[np.ndarray, " nL"] | None = None  # None if the targets are used as they are
     deviation: Float64[np.ndarray, " nL"] | None = None  # None if the targets are used as they are
 
@@ -229,9 +230,8 @@ class Coding:
 
     def arrays(self) -> dict[str, NDArray]:
         """Return the coding as arrays for `problem.npz`; unknown parts are omitted."""
-        target = None if self.target is None else (self.target,)
-        texts = zip(_TEXTS, (self.columns, self.classes, self.labels, target), strict=True)
-        named = {name: np.array(value, dtype=np.str_) for name, value in texts if value is not None}
+        texts = {name: getattr(self, name) for name in _TEXTS}
+        named = {name: np.array(value, dtype=np.str_) for name, value in texts.items() if value is not None}
         moved = {} if self.mean is None or self.deviation is None else {MEAN: self.mean, DEVIATION: self.deviation}
         return {SHIFT: self.shift, FACTOR: self.factor} | named | moved
 
@@ -243,7 +243,8 @@ class Coding:
         numbers = [arrays.get(name, np.empty(0)) for name in (SHIFT, FACTOR)]
         moved = [arrays.get(name, np.empty(0)) for name in (MEAN, DEVIATION) if MEAN in arrays or DEVIATION in arrays]
         classes = 2 if outputs == 1 and len(arrays.get("classes", ())) == 2 else outputs  # logistic has one output
-        sizes: dict[str, int] = dict(zip(_TEXTS, (inputs, classes, classes, 1), strict=True))
+        targets = 1 if "classes" in arrays else outputs
+        sizes: dict[str, int] = dict(zip(_TEXTS, (inputs, classes, classes, targets), strict=True))
         texts = {name: arrays[name] for name in _TEXTS if name in arrays}
         expected = [*zip(numbers, (inputs, inputs), strict=True), *((A, outputs) for A in moved)]
         fine = all(A.dtype == np.float64 and A.shape == (n,) and np.isfinite(A).all() for A, n in expected)
@@ -252,10 +253,8 @@ class Coding:
         if not fine or ("classes" in texts) != ("labels" in texts):
             raise DataError("problem.npz does not say how its data were coded; solve again.")
         words = {name: tuple(map(str, entries)) for name, entries in texts.items()}
-        columns, classes, labels, target = (words.get(name) for name in _TEXTS)
         mean, deviation = moved or (None, None)
-        name = None if target is None else target[0]
-        return cls(numbers[0], numbers[1], columns, classes, labels, name, mean, deviation)
+        return cls(numbers[0], numbers[1], **words, mean=mean, deviation=deviation)
 
     def inputs(self, X: NDArray, source: str) -> Float64[np.ndarray, "M n0"]:
         """Return the inputs, shifted and scaled; raise a DataError for another number of columns."""

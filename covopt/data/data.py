@@ -75,7 +75,7 @@ class Dataset:
 def read_data(
     source: str | os.PathLike[str],
     *,
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
     rows: int | None = None,
     scale: str = "none",
     data_dir: str | os.PathLike[str] | None = None,
@@ -97,7 +97,7 @@ def read_data(
     Args:
         source: a file (.npz with X and Y or y, and weights where it has some; .csv or .parquet with `target`; .pt with
             tensors of these names), the name of a set that scikit-learn ships (digits, iris, ...), or mnist.
-        target: the column of a table that holds the targets; all others are inputs.
+        target: the column of a table that holds the targets, or several columns of numbers; all others are inputs.
         rows: the number of rows to take: the first ones, or random ones with `shuffle`; None takes all.
         scale: none; max divides X by max|X|; standard gives every column mean 0 and standard deviation 1 (a constant
             column becomes 0). Both measure the whole set, each row as often as its weight says.
@@ -126,8 +126,9 @@ def read_data(
     """
     check_scale(scale)
     name = os.fspath(source)
-    drop, one_hot = (_names(columns, what) for columns, what in ((drop, "drop"), (one_hot, "one_hot")))
-    raw = _read(name, target, data_dir, task, drop, one_hot, weights, mapped=share is not None)
+    drop, one_hot = _names(drop, "drop"), _names(one_hot, "one_hot")
+    targeted = () if target is None else _names(target, "target")
+    raw = _read(name, targeted, data_dir, task, drop, one_hot, weights, mapped=share is not None)
     if raw.Y is None:
         raise ValueError("a source that was to have targets has none")
     X, Y = raw.X, np.atleast_1d(raw.Y)
@@ -150,7 +151,7 @@ def read_data(
     named = labels is not None and raw.names is not None and len(raw.names) == len(labels)
     classes = raw.names if named else labels
     shift, factor = (np.broadcast_to(numbers, inputs.shape[1:]).copy() for numbers in (shift, factor))
-    coding = Coding(shift, factor, raw.columns, classes, labels, target)
+    coding = Coding(shift, factor, raw.columns, classes, labels, targeted or None)
     dataset = Dataset(
         inputs, targets, name, classes, scale, len(inputs), raw.columns, shuffle, weights=weighed, coding=coding
     )
@@ -168,7 +169,7 @@ def _names(values: Sequence[str], what: str) -> tuple[str, ...]:
 
 def _read(
     name: str,
-    target: str | None,
+    target: Sequence[str],
     data_dir: str | os.PathLike[str] | None,
     task: str | None,
     drop: Sequence[str],
@@ -184,7 +185,7 @@ def _read(
         return read_table(path, target, drop=drop, one_hot=one_hot, task=task, weights=weights, mapped=mapped)
     if suffix in TEXTS:
         raise DataError(f"{name} is of no known format; if it is a table with commas, rename it to .csv.")
-    if target is not None:
+    if target:
         raise DataError(f"A target column is for .csv and .parquet files; leave --target out for {name}.")
     if weights is not None:
         raise DataError(
@@ -216,7 +217,7 @@ def read_source(
     if name in SHIPPED:
         return _load_shipped(name)
     advice = suggestion(name.lower(), (*SHIPPED, "mnist")).replace("give one of", "give a file, or one of")
-    raise DataError(f"There is no file or data set named {shown(name)}; {advice}.")
+    raise DataError(f"There is no file or data set named {shown(name)}{advice}.")
 
 
 def _check_directory(name: str, data_dir: str | os.PathLike[str] | None) -> None:
@@ -251,7 +252,8 @@ def numeric_matrix(values: NDArray, name: str) -> NDArray:
     if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(matrix))[0])
         raise DataError(
-            f"{name} has NaN or infinite entries (first at row {row}, column {column}); remove or impute them."
+            f"{name} has NaN or infinite entries (first at row {row}, column {column}, counted from 0); remove"
+            " or impute them."
         )
     if matrix.dtype.kind == "f" and max(matrix.max(), -matrix.min()) > LARGEST:
         raise DataError(f"{name} has entries beyond {LARGEST:g}; divide it by its largest entry.")
@@ -323,7 +325,7 @@ def _weights(values: NDArray, rows: int, source: str) -> NDArray[np.float64]:
         raise DataError(f"weights in {source} hold {weights.size} numbers; give one for each of the {rows} rows of X.")
     if weights.min() < 0.0:
         row = int(weights[:, 0].argmin())
-        raise DataError(f"weights in {source} have {weights[row, 0]:g} at row {row}; give weights of at least 0.")
+        raise DataError(f"weights in {source} have {weights[row, 0]:g} at index {row}; give weights of at least 0.")
     if not weights.any():
         raise DataError(f"weights in {source} are all 0; give at least one row a positive weight.")
     return weights[:, 0]
@@ -350,6 +352,8 @@ def _pick_arrays(arrays: Mapping[str, NDArray], path: Path, targets: bool = True
         return Raw(arrays["X"], None)
     if "Y" not in arrays and "y" not in arrays:
         raise DataError(f"{path} has no Y or y ({contents}); name the inputs X and the targets Y.")
+    if "Y" in arrays and "y" in arrays:
+        raise DataError(f"{path} has targets Y and targets y; keep one of them.")
     return Raw(arrays["X"], arrays["Y"] if "Y" in arrays else arrays["y"], weights=arrays.get("weights"))
 
 

@@ -62,7 +62,8 @@ def _raw(
     path = Path(name)
     if path.suffix.lower() in SUFFIXES:
         task = None if coding.classes is None else "classification"
-        return read_like(path, coding.columns, coding.target if targets else None, coding.target, task)
+        others = coding.target or ()
+        return read_like(path, coding.columns, others if targets else (), others, task)
     raw = read_source(name, data_dir=data_dir, targets=targets)
     if raw.columns is not None and coding.columns is not None and raw.columns != coding.columns:
         raise DataError(

@@ -134,7 +134,8 @@ class GroupedRows:
         read = self._columns.read(self._numbers, group) if self._numbers else {}
         plain = {name: _plain(column) for name, column in read.items()}
         unplain = {name: self._columns.cells(read[name]) for name, values in plain.items() if values is None}
-        check_inputs(unplain, (), self._columns.path, self._columns.cuts[group])
+        first = self._columns.cuts[group]
+        check_inputs(unplain, (), self._columns.path, lambda row: f"index {first + row}")
         return {name: floats(unplain[name]) if values is None else values for name, values in plain.items()}
 
 

@@ -1,4 +1,4 @@
-"""Read .csv and .parquet tables: inputs as numbers or one-hot, and a target."""
+"""Read .csv and .parquet tables: inputs as numbers or one-hot, and targets."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.data.arrays import check_readable, csv_lines
-from covopt.data.cells import Column, check_inputs, codes_of, floats, is_number, target_of
+from covopt.data.arrays import check_readable, csv_rows
+from covopt.data.cells import Column, Place, check_inputs, codes_of, floats, is_number, target_of
 from covopt.data.row_groups import GroupedRows, ParquetColumns
-from covopt.runtime.errors import DataError, ProblemError, close_match, counted, listed, shown
+from covopt.runtime.errors import DataError, ProblemError, close_match, counted, listed, meant_or, shown
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -31,7 +31,7 @@ class Raw:
 
 def read_table(
     path: Path,
-    target: str | None,
+    target: Sequence[str],
     *,
     drop: Sequence[str] = (),
     one_hot: Sequence[str] = (),
@@ -39,7 +39,7 @@ def read_table(
     weights: str | None = None,
     mapped: bool = False,
 ) -> Raw:
-    """Read the columns of a .csv or .parquet table as inputs and target, whose column is `target`.
+    """Read the columns of a .csv or .parquet table as inputs and targets, whose columns are `target`.
 
     Args:
         drop: columns to leave out.
@@ -49,30 +49,29 @@ def read_table(
         weights: the column of the row weights, which is not an input; None: there is none.
         mapped: read the inputs of a .parquet file on demand, by row groups; only one-hot columns are loaded now.
     """
-    columns = _columns(path)
-    if target is None:
+    columns, place = _columns(path)
+    if not target:
         names = listed(columns)
         raise DataError(f"{path} is a table, so say which column holds the targets: --target with one of {names}.")
     weight_columns = () if weights is None else (weights,)
-    for name in (target, *drop, *one_hot, *weight_columns):
+    for name in (*target, *drop, *one_hot, *weight_columns):
         if name not in columns:
-            raise DataError(f"{path} has no column {shown(name)}; {suggestion(name, columns)}.")
-    ambiguous = [name for name in (*drop, *one_hot, *weight_columns) if name == target]
-    ambiguous += [name for name in drop if name in one_hot]
-    ambiguous += [name for name in weight_columns if name in (*drop, *one_hot)]
+            raise DataError(f"{path} has no column {shown(name)}{suggestion(name, columns)}.")
+    uses = [*target, *dict.fromkeys(drop), *dict.fromkeys(one_hot), *weight_columns]
+    ambiguous = [name for name in uses if uses.count(name) > 1]
     if ambiguous:
         column = shown(ambiguous[0])
         raise DataError(
             f"Column {column} of {path} is asked for in two ways; make it target, weights, dropped or one-hot."
         )
-    inputs = [name for name in columns if name not in (target, *drop, *weight_columns)]
+    inputs = [name for name in columns if name not in (*target, *drop, *weight_columns)]
     if not inputs:
-        raise DataError(f"{path} has no column beside the target '{target}'; give at least one input.")
+        raise DataError(f"{path} has no column beside the target {', '.join(map(shown, target))}; give an input, too.")
     by_groups = isinstance(columns, ParquetColumns)
     encoded = [name for name in inputs if name in one_hot]
     # Numbers in a .parquet file are read by row groups.
     loaded = {name: columns[name] for name in (*(encoded if by_groups else inputs), *weight_columns)}
-    check_inputs(loaded, one_hot, path)
+    check_inputs(loaded, one_hot, path, place)
     coded = {name: codes_of(loaded[name], name, path) for name in encoded}
     if isinstance(columns, ParquetColumns):
         rows = GroupedRows(columns, inputs, coded)
@@ -83,29 +82,31 @@ def read_table(
     texts = {name: [f"{name}={text}" for text in kinds] for name, (_, kinds) in coded.items()}
     names = [input_name for name in inputs for input_name in texts.get(name, [name])]
     row_weights = None if weights is None else floats(loaded[weights])
-    return Raw(X, target_of(columns[target], target, path, task), tuple(names), weights=row_weights)
+    return Raw(
+        X, _targets_of({name: columns[name] for name in target}, path, task, place), tuple(names), weights=row_weights
+    )
 
 
 def read_like(
-    path: Path, names: Sequence[str] | None, target: str | None, other: str | None, task: str | None
+    path: Path, names: Sequence[str] | None, target: Sequence[str], other: Sequence[str], task: str | None
 ) -> tuple[NDArray[np.float64], NDArray | None]:
     """Read the inputs of a network, and the target, from a table with the same columns as its data; others are ignored.
 
     `names` are those of the inputs in their order, COLUMN=TEXT for one-hot columns; None: all columns but `other`. No
-    targets are read without the name of their column. `task` is as for `read_table`.
+    targets are read without the names of their columns. `task` is as for `read_table`.
     """
-    columns = _columns(path)
+    columns, place = _columns(path)
     if names is None:
-        names = [name for name in columns if name != other]
+        names = [name for name in columns if name not in other]
     sources = [name if name in columns else name.partition("=")[0] for name in names]
-    needed = dict.fromkeys((*sources, *(() if target is None else (target,))))
+    needed = dict.fromkeys((*sources, *target))
     missing = [name for name in needed if name not in columns]
     if missing or not names:
         wanted = listed(missing or ["an input"])
         raise DataError(f"{path} has no column {wanted}, which the network's data had; give a table with all of them.")
     coded = {source for name, source in zip(names, sources, strict=True) if name != source}
     columns = {name: columns[name] for name in needed}
-    check_inputs({name: columns[name] for name in sources}, tuple(coded), path)
+    check_inputs({name: columns[name] for name in sources}, tuple(coded), path, place)
     expected = set(names)
     for source in coded:
         unknown = next((text for text in map(str, columns[source]) if f"{source}={text}" not in expected), None)
@@ -120,14 +121,26 @@ def read_like(
         else np.array([f"{source}={text}" == name for text in map(str, columns[source])], dtype=np.float64)
         for name, source in zip(names, sources, strict=True)
     ]
-    return np.column_stack(blocks), None if target is None else target_of(columns[target], target, path, task)
+    return np.column_stack(blocks), _targets_of(
+        {name: columns[name] for name in target}, path, task, place
+    ) if target else None
+
+
+def _targets_of(targets: dict[str, Column], path: Path, task: str | None, place: Place) -> NDArray:
+    """Return the column of the target as `target_of` reads it (N,), or several columns of numbers (N, n_L)."""
+    arrays = {name: target_of(column, name, path, task, place) for name, column in targets.items()}
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    texts = next((name for name, values in arrays.items() if values.dtype.kind == "U"), None)
+    if texts is not None:
+        raise DataError(f"The target '{texts}' of {path} holds texts; give it alone, or only targets of numbers.")
+    return np.column_stack([values.astype(np.float64) for values in arrays.values()])
 
 
 def suggestion(name: str, candidates: Iterable[str]) -> str:
-    """Return "did you mean ..." with the closest name, or "give one of ..." with all names."""
+    """Return "(did you mean ...?)" with the closest name, or "; give one of ..." with all names."""
     names = list(candidates)
-    close = close_match(name, names)
-    return f"did you mean {close}" if close else f"give one of {listed(names)}"
+    return meant_or(close_match(name, names), f"give one of {listed(names)}")
 
 
 def column_names(X: object) -> tuple[str, ...] | None:
@@ -159,20 +172,21 @@ def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
 # ---- files
 
 
-def _columns(path: Path) -> dict[str, Column] | ParquetColumns:
-    """Return the columns by name; those of a .parquet file are read on demand."""
+def _columns(path: Path) -> tuple[dict[str, Column] | ParquetColumns, Place]:
+    """Return the columns by name, those of a .parquet file to be read on demand, and how messages name a row."""
     check_readable(path)
-    return _read_csv(path) if path.suffix.lower() == ".csv" else ParquetColumns(path)
+    return _read_csv(path) if path.suffix.lower() == ".csv" else (ParquetColumns(path), "index {}".format)
 
 
-def _read_csv(path: Path) -> dict[str, Column]:
-    """Return the columns of a .csv file as texts, by their names in the first line."""
-    lines = csv_lines(path)
-    if not lines:
+def _read_csv(path: Path) -> tuple[dict[str, Column], Place]:
+    """Return the columns of a .csv file as texts or booleans, by their names in the first line; rows by their lines."""
+    rows = csv_rows(path)
+    if not rows:
         raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")
-    names, body = [name.strip() for name in lines[0]], lines[1:]
+    (_, *lines), (head, *body) = rows, rows.values()
+    names = [name.strip() for name in head]
     for sign, separator in ((";", "semicolons"), ("\t", "tabs")):
-        if lines[0][0].count(sign) >= len(names):
+        if head[0].count(sign) >= len(names):
             raise DataError(f"The columns of {path} seem to be separated by {separator}; save it with commas.")
     if names[0] == "" and all(names[1:]):
         raise DataError(f"The first column of {path} has no name; leave it out (index=False in pandas), or name it.")
@@ -180,8 +194,12 @@ def _read_csv(path: Path) -> dict[str, Column]:
         raise DataError(f"The first line of {path} must give each column a name of its own; add or repair it.")
     if not body:
         raise DataError(f"{path} has no rows below the names of its columns; give at least one.")
-    for number, line in enumerate(body):
-        if len(line) != len(names):
-            cells, columns = counted(len(line), "cell"), counted(len(names), "column")
-            raise DataError(f"Row {number} of {path} has {cells} for {columns}; repair the row.")
-    return {name: [line[i].strip() for line in body] for i, name in enumerate(names)}
+    for line, row in zip(lines, body, strict=True):
+        if len(row) != len(names):
+            cells = f"{counted(len(row), 'cell')} for {counted(len(names), 'column')}"
+            raise DataError(f"Line {line} of {path} has {cells}; repair the line.")
+    columns: dict[str, Column] = {name: [row[i].strip() for row in body] for i, name in enumerate(names)}
+    for name, column in columns.items():
+        if {*column} <= {"True", "False"}:  # as pandas writes booleans, which are numbers in a data frame, too
+            columns[name] = [text == "True" for text in column]
+    return columns, lambda row: f"line {lines[row]}"

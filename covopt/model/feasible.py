@@ -65,8 +65,8 @@ def _check_equal_rows(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed:
     conflict = _conflict(labels, Y, torch.full_like(Y[:, :1], allowed))
     if conflict is not None:
         raise InfeasibleError(
-            f"Rows {conflict[0]} and {conflict[1]} of X are equal but their targets differ, so no network fits them;"
-            " drop or average such rows, or give lam and a loss."
+            f"Rows {conflict[0]} and {conflict[1]} of X are equal but their targets differ, so no network fits them"
+            " (rows are counted from 0); drop or average such rows, or give lam and a loss."
         )
 
 
@@ -83,8 +83,8 @@ def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float
     zero = ((X == 0).all(dim=1) & (Y.abs().amax(dim=1) > allowed)).nonzero()
     if len(zero):
         raise InfeasibleError(
-            f"Row {int(zero[0, 0])} of X is zero but its target is not, and without bias every network is zero there;"
-            " give a bias, or lam and a loss."
+            f"Row {int(zero[0, 0])} of X is zero but its target is not, and without bias every network is zero there"
+            " (rows are counted from 0); give a bias, or lam and a loss."
         )
     rows, size, units = _directions(X)
     conflict = _conflict(_classes(units), Y[rows] / size, allowed / size)
@@ -93,7 +93,7 @@ def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float
         i, j, ratio = int(rows[first]), int(rows[second]), float(size[second] / size[first])
         raise InfeasibleError(
             f"Rows {i} and {j} of X lie on one ray (x_{j} = {ratio:.6g} x_{i}) but their targets do not scale alike, as"
-            " they must without bias; give a bias, or lam and a loss."
+            " they must without bias (rows are counted from 0); give a bias, or lam and a loss."
         )
 
 

@@ -131,8 +131,8 @@ class CrossEntropy:
         bad = (off | (Y < 0).any(dim=1)).nonzero()
         if len(bad):
             raise ProblemError(
-                f"The loss cross_entropy needs classes or rows of probabilities, but row {int(bad[0, 0])} of Y is"
-                " neither; give labels (N,) or one-hot rows, or use the loss mse."
+                f"The loss cross_entropy needs classes or rows of probabilities, but row {int(bad[0, 0])} of Y,"
+                " counted from 0, is neither; give labels (N,) or one-hot rows, or use the loss mse."
             )
         return Y / Y.sum(dim=1, keepdim=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,9 +40,12 @@ def as_numbers(values: object, name: str) -> Tensor:
             # A copy of torch's own: products of what begins at other addresses may differ in the last bit.
             tensor = torch.tensor(np.asarray(values, dtype=np.float64, order="C"))
         except (TypeError, ValueError, OverflowError) as error:
-            texts = [c for c in getattr(values, "columns", ()) if np.asarray(values[c]).dtype.kind in "OUS"]  # type: ignore
-            if texts:
-                raise ProblemError(f"Column '{texts[0]}' of {name} holds no numbers; encode or drop it.") from error
+            frame: Any = values
+            for column in getattr(frame, "columns", ()):
+                entries = np.asarray(frame[column])  # of a nullable column: NaN where a number is missing
+                if entries.dtype.kind in "OUS" or (entries.dtype.kind == "f" and np.isnan(entries).any()):
+                    problem = f"Column '{column}' of {name} holds texts or missing values"
+                    raise ProblemError(f"{problem}; encode, impute or drop it.") from error
             raise ProblemError(f"{name} is {shown(values)}, not an array of numbers; give a numeric matrix.") from error
     if tensor.is_complex():
         raise ProblemError(f"{name} holds complex numbers; give real ones.")
@@ -65,7 +69,8 @@ def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
     if not (math.isfinite(least) and math.isfinite(most)):
         row, column = (int(i) for i in (~torch.isfinite(tensor)).nonzero()[0])
         raise ProblemError(
-            f"{name} has NaN or infinite entries (first at row {row}, column {column}); remove or impute them."
+            f"{name} has NaN or infinite entries (first at row {row}, column {column}, counted from 0); remove"
+            " or impute them."
         )
     size = max(most, -least)
     if size > LARGEST:
@@ -100,7 +105,7 @@ def as_weights(values: object, like: Tensor) -> Float[Tensor, " N"] | None:
     weight = matrix[:, 0]
     if float(weight.min()) < 0.0:
         row = int(weight.argmin())
-        raise ProblemError(f"sample_weight is {float(weight[row]):g} at row {row}; give weights of at least 0.")
+        raise ProblemError(f"sample_weight is {float(weight[row]):g} at index {row}; give weights of at least 0.")
     if not bool(weight.any()):
         raise ProblemError("sample_weight is 0 for all rows; give at least one row a positive weight.")
     least = float(weight[weight > 0].min())

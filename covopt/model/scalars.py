@@ -12,7 +12,7 @@ import numpy as np
 
 from covopt.data.arrays import LARGEST
 from covopt.model.wording import FREE
-from covopt.runtime.errors import ProblemError, close_match, shown
+from covopt.runtime.errors import ProblemError, close_match, meant_or, shown
 from covopt.runtime.loop import check_seed, check_time_limit
 
 SMALLEST = 1e-75
@@ -50,7 +50,7 @@ def read_strength(lam: object) -> float:
     """Check the strength of the penalty, a number > 0."""
     value = as_number(lam, "lam")
     if value <= 0:
-        raise ProblemError(f"lam is {value:g}; give lam > 0, or leave it out for the representation cost.")
+        raise ProblemError(f"lam is {value:g}; give lam > 0, or ask for the representation cost, which takes no lam.")
     return in_range(value, "lam")
 
 
@@ -73,7 +73,7 @@ def read_depth(depth: object) -> int:
 
 def read_beta(bias: object) -> float:
     """Check an amount of bias, a number >= 0."""
-    remedy = "give 0 (none), 1 (the usual one) or free (no penalty on biases)"
+    remedy = "give 0 (no bias), 1 (the usual one) or free (no penalty on biases)"
     if bias is None or isinstance(bias, (str, bool)):
         raise ProblemError(f"The bias is {shown(bias)}; {remedy}.")
     value = as_number(bias, "bias")
@@ -90,10 +90,10 @@ def read_loss(name: object) -> tuple[str, float | None]:
     if not (colon and kind == "huber"):
         meant = kind or type(name).__name__.removesuffix("Loss")  # such as torch's MSELoss
         close = close_match(meant, LOSSES, LIKE)
-        remedy = f"did you mean {close}" if close else f"use one of {', '.join(LOSSES)}, or huber:D with D > 0"
-        if not (close or isinstance(name, str)):
+        remedy = f"use one of {', '.join(LOSSES)}, or huber:D with D > 0"
+        if not isinstance(name, str):
             remedy += "; a loss of your own is an object with name, values, gradients, curvatures and conjugates"
-        raise ProblemError(f"The loss {shown(name)} is unknown; {remedy}.")
+        raise ProblemError(f"The loss {shown(name, article=False)} is unknown{meant_or(close, remedy)}.")
     try:
         threshold = float(number)
     except ValueError:
@@ -118,8 +118,8 @@ def read_slope(name: object) -> float:
     if -1.0 < value < 1.0:
         return value
     close = None if colon else close_match(kind, ACTIVATIONS, LIKE)
-    remedy = f"did you mean {close}" if close else "use relu, linear, or leaky:A with -1 < A < 1"
-    raise ProblemError(f"The activation {shown(name)} is unknown; {remedy}.")
+    remedy = meant_or(close, "use relu, linear, or leaky:A with -1 < A < 1")
+    raise ProblemError(f"The activation {shown(name, article=False)} is unknown{remedy}.")
 
 
 def read_gap(gap: object) -> float:

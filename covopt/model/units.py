@@ -107,7 +107,7 @@ def check_strength(problem: Problem) -> None:
         least = 2.0 * problem.lam * (lost / strength)
         raise ProblemError(
             f"lam is {problem.lam:g}, so small beside these data that float64 cannot tell the minimum from an exact"
-            f" fit; give at least {least:.0e}, or leave lam out for the representation cost."
+            f" fit; give at least {least:.0e}, or ask for the representation cost, which takes no lam."
         )
 
 

@@ -14,8 +14,8 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
-def shown(value: object) -> str:
-    """Return a value as a message shows it: text in quotes, a number as it is, else its type."""
+def shown(value: object, article: bool = True) -> str:
+    """Return a value as a message shows it: text in quotes, a number as it is, else its type, with its article."""
     if isinstance(value, str):
         return f"'{value}'" if len(value) <= SHOWN else f"'{value[:SHOWN]}...'"
     if value is None:
@@ -24,7 +24,7 @@ def shown(value: object) -> str:
         text = str(value) if not isinstance(value, int) or abs(value) < 10**SHOWN else "a huge number"
         return text.lower() if isinstance(value, bool) else text
     kind = type(value).__name__.removeprefix("nd")
-    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}" if article else kind
 
 
 def listed(names: Iterable[object]) -> str:
@@ -42,6 +42,11 @@ def close_match(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> st
     return names[close[0]] if close else None
 
 
+def meant_or(close: str | None, remedy: str = "") -> str:
+    """Return how a message about a wrong name goes on: with the name that was probably meant, or with a remedy."""
+    return f" (did you mean {close}?)" if close else remedy and f"; {remedy}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: 1 row, 2 rows, 2 classes."""
     return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
@@ -54,7 +59,7 @@ class CovoptError(Exception):
     ...     covopt.solve([[1.0]], [[1.0]], lam=-1.0)
     ... except covopt.CovoptError as error:
     ...     print(error)
-    lam is -1; give lam > 0, or leave it out for the representation cost.
+    lam is -1; give lam > 0, or ask for the representation cost, which takes no lam.
     """
 
     def __init__(self, message: str) -> None:

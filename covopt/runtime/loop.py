@@ -233,7 +233,7 @@ class Budget:
 def check_time_limit(limit: object) -> float:
     """Return a time limit as a float; raise a ProblemError unless it is above 0."""
     if isinstance(limit, bool) or not isinstance(limit, Real) or not float(limit) > 0.0:
-        raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
+        raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0, or inf for no limit.")
     return float(limit)
 
 

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 import numpy as np
 
-from covopt.runtime.errors import ProblemError, listed, shown
+from covopt.runtime.errors import ProblemError, listed, meant_or, shown
 from covopt.runtime.loop import check_seed, check_time_limit
 from covopt.runtime.names import meant
 
@@ -58,6 +58,7 @@ RULES: dict[str, Callable[[object, str], object]] = {
     **dict.fromkeys(("directory", "database", "checkpoint", "file"), place),
     **dict.fromkeys(("lease", "checkpoint_every"), seconds),
     **dict.fromkeys(("layer", "points", "folds", "jobs", "steps", "every", "n_lams"), whole),
+    "source": _rule(lambda name: isinstance(name, (str, os.PathLike)), "the name of a file or data set", os.fspath),
     "seed": lambda value, _: check_seed(value),
     "time_limit": lambda value, _: check_time_limit(value),
 }
@@ -75,7 +76,7 @@ def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     def wrapper(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
         for unknown in () if open_ended else named.keys() - defaults.keys():
             option = meant(unknown.replace("_", "-"), (name.replace("_", "-") for name in defaults))
-            hint = "" if option is None else f"; did you mean {option.replace('-', '_')}"
+            hint = meant_or(option and option.replace("-", "_"))
             raise TypeError(f"{called}() has no argument {unknown}{hint}.")
         try:
             bound = declared.bind(*arguments, **named)
@@ -112,9 +113,14 @@ def taking(options: type) -> Callable[[Callable[Arguments, Answer]], Callable[Ar
 def unpacked(arguments: Mapping[str, object], names: Container[str], function: str = "solve") -> dict[str, object]:
     """Return X, Y and the weights of a `Dataset` or `TensorDataset` given as X alone; nothing for other arguments."""
     data: Any = arguments.get("X")
+    tensors = getattr(data, "tensors", None)
+    # A data frame may have columns of these names.
+    is_dataset = hasattr(data, "X") and hasattr(data, "Y") and not hasattr(data, "__array__")
+    if arguments.get("Y") is not None and (is_dataset or isinstance(tensors, tuple)):
+        raise ProblemError(f"X is {shown(data)}, which holds targets; leave Y out, or give its inputs and Y.")
     if data is None or arguments.get("Y") is not None:
         return {}
-    if hasattr(data, "X") and hasattr(data, "Y"):
+    if is_dataset:
         weights = getattr(data, "weights", None)
         given: dict[str, object] = {"X": data.X, "Y": data.Y}
         if weights is None or arguments.get("sample_weight") is not None:
@@ -124,7 +130,6 @@ def unpacked(arguments: Mapping[str, object], names: Container[str], function: s
                 f"covopt {function} counts all rows the same; leave the weights out, or repeat rows instead."
             )
         return given | {"sample_weight": weights}
-    tensors = getattr(data, "tensors", None)
     if not isinstance(tensors, tuple):
         raise ProblemError(f"Y is missing, and X is {shown(data)}; give Y, or as X a TensorDataset or a Dataset.")
     if len(tensors) != 2:

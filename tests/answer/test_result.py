@@ -39,6 +39,7 @@ def test_a_result_says_itself_in_five_lines() -> None:
     assert str(result.certificate) in lines[2]
     assert lines[3].split(maxsplit=1)[1] == "4 hidden neurons"
     assert str(result.status) in lines[4]
+    assert str(result).splitlines() == [f"{label:<12} {text}" for label, text in result.describe()]  # print shows all
     assert len(repr(Result(result.problem, "cone", "none", 0)).splitlines()) == 5
 
 
@@ -121,7 +122,7 @@ def test_the_outermost_function_decides() -> None:
             assert (show is not None, within) == (outer, None)
     with pytest.raises(covopt.ProblemError, match="progress is 3; give true or false"):
         covopt.solve(X, Y, progress=3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"solve\(\) has no argument weight_decay; did you mean lam, which is half of"):
+    with pytest.raises(TypeError, match=r"solve\(\) has no argument weight_decay \(did you mean lam, which is half of"):
         covopt.solve(X, Y, weight_decay=0.1)
     with pytest.raises(TypeError, match=r"solve\(\): too many positional arguments; give options by name, as in"):
         covopt.solve(X, Y, 0.1)  # type: ignore[misc]

@@ -197,7 +197,7 @@ def test_damaged_trees_are_refused() -> None:
         stages = torch.tensor([int(split == -1) for split in splits]).long()
         damaged.append(dataclasses.replace(good, splits=torch.tensor(splits).long(), stages=stages))
     for tree in damaged:
-        with pytest.raises(ProblemError, match="certify the run again"):
+        with pytest.raises(ProblemError, match="solve again"):
             check_maximum(Xt, activation, Lambda, tree)
     with pytest.raises(ProblemError, match="NaN"):
         check_maximum(Xt, activation, Lambda / 0.0, good)

@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from runs import Run
 from sklearn import datasets
 
+import covopt
 from covopt.data import mnist
 from covopt.data.data import read_data
 from covopt.runtime.errors import CovoptWarning, DataError
@@ -103,6 +105,21 @@ def test_csv(tmp_path: Path) -> None:
     got = read_data(file, target="kind")
     np.testing.assert_array_equal(got.X, [[1.0, 2.0], [3.0, 0.4]])
     assert got.classes == ("x", "y")
+
+
+def test_several_targets_of_a_table(tmp_path: Path, run: Run) -> None:
+    file = table(tmp_path / "a.csv", "a,b,c\n" + "".join(f"{n},{n % 3},{n * n}\n" for n in range(20)))
+    got = read_data(file, target=["c", "a"])
+    np.testing.assert_array_equal(got.Y, [[n * n, n] for n in range(20)])
+    assert (got.columns, got.targets) == (("b",), "2 outputs, targets read as numbers")
+    table(tmp_path / "p.csv", "c,b,a\n9,1,4\n")  # in another order
+    question = ["--target", "c", "--target", "a", "--lam", "1", "--time-limit", "2"]
+    code, _, said = run("solve", str(file), *question, "--test", str(tmp_path / "p.csv"), "--out", str(tmp_path / "r"))
+    assert (code, said) == (0, "")
+    result = covopt.load(tmp_path / "r")
+    assert result.test is not None
+    assert result.test["loss"] == pytest.approx(((result.predict([[1.0]]) - [9.0, 4.0]) ** 2).sum())
+    assert result.columns == ("b",)
 
 
 def test_csv_few_whole_numbers_are_classes_and_decimals_are_not(tmp_path: Path) -> None:
@@ -214,6 +231,12 @@ def test_other_precisions_are_read_without_a_warning(tmp_path: Path, kind: type)
     np.testing.assert_array_equal(got.X, X)
     np.testing.assert_array_equal(got.Y, Y)
     assert got.X.dtype == got.Y.dtype == np.float64
+
+
+def test_booleans_of_pandas_are_numbers(tmp_path: Path) -> None:
+    got = read_data(table(tmp_path / "a.csv", "flag,y,kind\nTrue,0.5,False\nFalse,1.5,True\n"), target="kind")
+    np.testing.assert_array_equal(got.X, [[1.0, 0.5], [0.0, 1.5]])
+    assert got.classes == ("False", "True")
 
 
 def test_columns_are_dropped_and_made_one_hot(tmp_path: Path) -> None:

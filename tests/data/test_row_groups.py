@@ -105,9 +105,9 @@ def test_a_scale_reads_one_row_group_after_the_other(file: Path, groups: list[in
 def test_a_bad_cell_is_named_by_its_row_in_the_file(tmp_path: Path) -> None:
     """Also where the process did not read the rows before; a process without that row does not see it."""
     for column, message, share in (
-        ([None if k == 41 else float(k) for k in range(ROWS)], "has a missing value in row 41", (2, 3)),
-        (np.where(np.arange(ROWS) == 44, np.inf, 1.0), r"Column 'a' .* \(row 44 holds inf\)", (1, 2)),
-        (["oops" if k == 44 else str(k) for k in range(ROWS)], r"Column 'a' .* \(row 44 holds 'oops'\)", (1, 2)),
+        ([None if k == 41 else float(k) for k in range(ROWS)], "has a missing value at index 41", (2, 3)),
+        (np.where(np.arange(ROWS) == 44, np.inf, 1.0), r"Column 'a' .* \(index 44 holds inf\)", (1, 2)),
+        (["oops" if k == 44 else str(k) for k in range(ROWS)], r"Column 'a' .* \(index 44 holds 'oops'\)", (1, 2)),
     ):
         path = written(tmp_path / "data.parquet", {"a": column, "y": COLUMNS["y"]})
         with pytest.raises(DataError, match=message):

@@ -102,7 +102,7 @@ def verified(here: Path) -> str:
 ROWS = rows(globals())
 ROWS += [
     Row(
-        f"The stored {what} missing or do{es} not fit the data; certify the run again.",
+        f"The stored {what} missing or do{es} not fit the data; solve again.",
         lambda _, kind=kind, Y=Y, lam=lam, some=some: read_proof(kind, SHALLOW, 1.0, some).bound(deep(Y, lam)),
     )
     for what, es, kind, Y, lam, wrong in (

@@ -129,7 +129,7 @@ def replay(
         while len(V):
             level, codes = codes[: len(V)], codes[len(V) :]
             if len(level) < len(V) or int(level.max()) > edges or depth > DEEPEST:
-                raise ProblemError("The stored tree does not fit this problem; certify the run again.")
+                raise ProblemError("The stored tree does not fit this problem; solve again.")
             bounded = _bounded(team, bounds, V, side, claimed / frame.scale)
             upper = torch.minimum(inherited, bounded.upper)
             leaf = level == 0
@@ -137,7 +137,7 @@ def replay(
             V, side, inherited = halves(V[~leaf], level[~leaf] - 1), side[~leaf].repeat(2), upper[~leaf].repeat(2)
             depth += 1
     if len(codes):
-        raise ProblemError("The stored tree does not fit this problem; certify the run again.")
+        raise ProblemError("The stored tree does not fit this problem; solve again.")
     return frame.to_bound(largest, bounds)
 
 

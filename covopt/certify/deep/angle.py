@@ -38,7 +38,7 @@ class Angle(DeepProof):
     pair: Int[np.ndarray, " _"]  # the two samples (2,)
 
     kind: ClassVar[Certificate] = Certificate.ANGLE
-    missing: ClassVar[str] = "The stored pair is missing or does not fit the data; certify the run again."
+    missing: ClassVar[str] = "The stored pair is missing or does not fit the data; solve again."
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

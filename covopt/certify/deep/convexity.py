@@ -51,7 +51,7 @@ class Convexity(DeepProof):
 
     kind: ClassVar[Certificate] = Certificate.CONVEXITY
     effort: ClassVar[int] = 2
-    missing: ClassVar[str] = "The stored multipliers are missing or do not fit the data; certify the run again."
+    missing: ClassVar[str] = "The stored multipliers are missing or do not fit the data; solve again."
     losses: ClassVar[tuple[type, ...]] = PARABOLAS
 
     @classmethod

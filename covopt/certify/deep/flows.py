@@ -280,7 +280,7 @@ class Laplacian(DeepProof):
 
     kind: ClassVar[Certificate] = Certificate.LAPLACIAN
     effort: ClassVar[int] = 1
-    missing: ClassVar[str] = "The stored edges are missing or do not fit the data; certify the run again."
+    missing: ClassVar[str] = "The stored edges are missing or do not fit the data; solve again."
 
     losses: ClassVar[tuple[type, ...]] = spectral.LOSSES
 
@@ -315,7 +315,7 @@ class Laplacian(DeepProof):
         eta = float(spread[0]) if spread is not None and spread.shape == (1,) else math.nan
         incidence = Incidence(problem, edges, eta)
         if not incidence.fits(flows):
-            raise ProblemError("The stored flows are missing or do not fit the data; certify the run again.")
+            raise ProblemError("The stored flows are missing or do not fit the data; solve again.")
         reach = incidence.reach()
         lines = [incidence.line(flow, reach) for flow in flows]
         return bound_of(problem, [*spectral.spectral_lines(problem)[1], *(line for line in lines if line is not None)])

@@ -53,7 +53,7 @@ class Loop(DeepProof):
     plane: Float[Tensor, "_ _"]  # two directions of the outputs (2, n_L), orthonormal up to rounding
 
     kind: ClassVar[Certificate] = Certificate.LOOP
-    missing: ClassVar[str] = "The stored loop is missing or does not fit the data; certify the run again."
+    missing: ClassVar[str] = "The stored loop is missing or does not fit the data; solve again."
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

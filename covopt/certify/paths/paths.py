@@ -61,7 +61,7 @@ class PathNorm(DeepProof):
     kind: ClassVar[Certificate] = Certificate.PATHS
     losses: ClassVar[tuple[type, ...]] = (Interpolation, MeanSquaredError)
     depths: ClassVar[range] = range(3, 4)
-    missing: ClassVar[str] = "The stored paths are missing or do not fit the data; certify the run again."
+    missing: ClassVar[str] = "The stored paths are missing or do not fit the data; solve again."
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

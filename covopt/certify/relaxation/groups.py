@@ -58,9 +58,9 @@ class Groups:
         c, labels, M = self.diagonal, self.labels, self.shared
         k = M.shape[-1]
         if c.shape != (samples,) or labels.shape != (samples,) or M.shape != (3, k, k) or not k:
-            raise ProblemError("The stored multipliers of groups do not fit the samples; certify the run again.")
+            raise ProblemError("The stored multipliers of groups do not fit the samples; solve again.")
         if not bool(((labels >= 0) & (labels < k)).all()):
-            raise ProblemError("The stored multipliers name a group that is not there; certify the run again.")
+            raise ProblemError("The stored multipliers name a group that is not there; solve again.")
         return Groups(c.double(), labels.long(), M.double())
 
     def scaled(self, factor: float) -> Groups:

@@ -104,7 +104,7 @@ def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Mu
     """
     heights = multipliers.heights.double()
     if not _are_bounds(heights):
-        raise ProblemError("The stored multipliers have heights that are no bounds; certify the run again.")
+        raise ProblemError("The stored multipliers have heights that are no bounds; solve again.")
     taken, worst = 0, float(heights[0])
     for states, walls, made, split in _leaves(ground, multipliers):
         piece = make_piece(ground, states, walls, make_stationarity(Lambda, heights, made))
@@ -112,14 +112,14 @@ def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Mu
         entries = multipliers.values[taken : taken + size]
         taken += size
         if len(entries) != size:
-            raise ProblemError("The stored multipliers are incomplete; certify the run again.")
+            raise ProblemError("The stored multipliers are incomplete; solve again.")
         bound = math.sqrt(prove(piece, Lambda, unpack(piece, entries))) * (1.0 + 2 * UNIT_ROUNDOFF)
         if split < len(heights) and bound > float(heights[split]):
-            raise ProblemError("A stage of the stored multipliers does not prove its height; certify the run again.")
+            raise ProblemError("A stage of the stored multipliers does not prove its height; solve again.")
         if split == len(heights):
             worst = max(worst, bound)
     if taken != len(multipliers.values):
-        raise ProblemError("The stored multipliers do not fit their tree of splits; certify the run again.")
+        raise ProblemError("The stored multipliers do not fit their tree of splits; solve again.")
     return worst
 
 
@@ -157,19 +157,19 @@ def _leaves(ground: Ground, multipliers: Multipliers) -> Iterator[tuple[Tensor, 
     both = zip(multipliers.splits.tolist(), multipliers.stages.tolist(), strict=False)
     for split, stage in both:
         if not pending or not WALL <= split < N:
-            raise ProblemError("The stored multipliers do not form a tree of splits; certify the run again.")
+            raise ProblemError("The stored multipliers do not form a tree of splits; solve again.")
         states, cuts, made = pending.pop()
         if not (stage == last if split == LEAF else made <= stage < last):
-            raise ProblemError("The stages of the stored multipliers are out of order; certify the run again.")
+            raise ProblemError("The stages of the stored multipliers are out of order; solve again.")
         if stage > made:
             yield states, cuts, made, stage
         if split == LEAF:
             continue
         wall = next(walls, None) if split == WALL else None
         if split == WALL and wall is None:
-            raise ProblemError("The stored multipliers lack a wall; certify the run again.")
+            raise ProblemError("The stored multipliers lack a wall; solve again.")
         if split >= 0 and int(states[split]) not in (FREE, POSITIVE):
-            raise ProblemError("The stored multipliers split a sample twice; certify the run again.")
+            raise ProblemError("The stored multipliers split a sample twice; solve again.")
         pending += [(*side(states, cuts, split, wall, second), stage) for second in (True, False)]
     if pending or next(walls, None) is not None or len(multipliers.stages) != len(multipliers.splits):
-        raise ProblemError("The stored multipliers do not fit their tree; certify the run again.")
+        raise ProblemError("The stored multipliers do not fit their tree; solve again.")

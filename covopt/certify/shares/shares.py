@@ -51,7 +51,7 @@ class Shares(DeepProof):
     effort: ClassVar[int] = 3
     losses: ClassVar[tuple[type, ...]] = (Interpolation, MeanSquaredError)
     depths: ClassVar[range] = range(3, 4)
-    missing: ClassVar[str] = "The stored tree is missing or does not fit the data; certify the run again."
+    missing: ClassVar[str] = "The stored tree is missing or does not fit the data; solve again."
 
     @classmethod
     def suits(cls, problem: Problem) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from covopt.answer import parts, words
 from covopt.records import provenance, record, svg
-from covopt.records.numerals import percent_at_most, row_of
+from covopt.records.numerals import percent_at_most
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Pairs, Summary
 from covopt.studies.path import figure as path_figures, words as path_words
@@ -24,8 +24,9 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     origin = provenance.read_origin(directory)
     first, last = s["points"][0]["lam"], s["points"][-1]["lam"]
     problem = words.question(dict(s) | {"lam": first}).replace(f"λ = {first:g}", f"λ from {first:.4g} to {last:.4g}")
-    columns = ["λ", "cost", "lower bound", "certificate", "fit", "norm |W|²", "width", "held-out loss"]
-    table = Table("The lowest cost found at each λ", columns, [row_of(p, path_words.KEYS) for p in s["points"]])
+    columns, rows = path_words.table(s)
+    columns = [{"lam": "λ", "norm": "norm |W|²"}.get(name, name) for name in columns]
+    table = Table("The lowest cost found at each λ", columns, rows)
     return Page(
         kind="path",
         data=record.data_of(s),

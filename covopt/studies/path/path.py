@@ -57,8 +57,8 @@ def path(
     Y: object = None,
     *,
     lams: Sequence[float] | None = None,
-    ratio: float = 1e-4,
-    points: int = 50,
+    ratio: float | None = None,
+    points: int | None = None,
     interpolate: bool = False,
     test: tuple[object, object] | None = None,
     folds: int | None = None,
@@ -81,8 +81,8 @@ def path(
 
     Args:
         X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`.
-        lams, points, ratio: the values of lam; None: `points` of them from lam_max down to `ratio` times it, the first
-            ones even in log lam, the others where the bounds are widest.
+        lams, points, ratio: the values of lam; None: `points` of them (50) from lam_max down to `ratio` (1e-4) times
+            it, the first ones even in log lam, the others where the bounds are widest.
         interpolate: also solve for the representation cost, the limit of L*(lam) / lam for lam -> 0 (mse).
         test: held-out inputs and targets, on which each network is scored.
         folds: score by this number of folds of the data instead; the time limit is for all of them together.
@@ -127,7 +127,7 @@ def path(
     proving = proved and search.provable
     solving, again = PROVING if proving else SOLVING
     until = 1.0 - END if interpolate else 1.0
-    _fill(search, chosen, _top(problem, largest), ratio, points, solving)
+    _fill(search, chosen, _top(problem, largest), ratio or 1e-4, points or 50, solving)
     # With a number of rounds each value is solved only once.
     ended = search.improve(main.part(again * until)) if rounds is None else None
     if proving:
@@ -232,12 +232,14 @@ def _parts(
     return folds_of(problem.samples, folds, seed)
 
 
-def _values(lams: Sequence[float] | None, ratio: float, points: int) -> list[float] | None:
+def _values(lams: Sequence[float] | None, ratio: float | None, points: int | None) -> list[float] | None:
     """Return the given values, each once, from the largest down; None if none are given."""
-    if not 1 <= points <= MOST:
-        raise ProblemError(f"points is {shown(points)}; give a whole number from 1 to {MOST}.")
-    if not 0.0 < as_number(ratio, "ratio") < 1.0:
+    if points is not None and not 1 <= points <= MOST:
+        raise ProblemError(f"points is {points}; give a whole number from 1 to {MOST}.")
+    if ratio is not None and not 0.0 < as_number(ratio, "ratio") < 1.0:
         raise ProblemError(f"ratio is {shown(ratio)}; give a number between 0 and 1.")
+    if lams is not None and (ratio, points) != (None, None):
+        raise ProblemError("ratio and points choose values of lam where none are given; leave them out, or the values.")
     return None if lams is None else read_strengths(lams)
 
 

@@ -19,7 +19,6 @@ from covopt.model.problem import Problem
 from covopt.records import record
 from covopt.records.answer import UNDRAWN, Drawn, Table, Words
 from covopt.records.directories import Writer, spare
-from covopt.records.numerals import row_of
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.lazy import LazyModule, lazy
 from covopt.runtime.loop import Certificate, Status
@@ -27,8 +26,6 @@ from covopt.studies.path import words as path_words
 from covopt.studies.path.envelope import Envelope
 from covopt.studies.path.lam_max import LamMax, beaten
 from covopt.studies.path.path_search import Point, at, envelope
-
-COLUMNS = ("lam", "cost", "lower bound", "certificate", "fit", "norm", "width", "held-out loss")
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,13 +179,9 @@ class Path(Drawn):
         if self.end is not None:
             self.end.describe_data(data)
 
-    def rows(self) -> list[tuple[object, ...]]:
-        """Return the points as a table; see COLUMNS."""
-        return [row_of(point, path_words.KEYS) for point in self.summary()["points"]]  # type: ignore[attr-defined]
-
     def overview(self) -> tuple[record.Pairs, Table]:
         """Return the answer in lines, and its points as a table."""
-        return self.describe(), (COLUMNS, self.rows())
+        return self.describe(), path_words.table(self.summary())
 
     def files(self) -> dict[str, Writer]:
         """Return the writers of the files beside path.json.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from covopt.records.numerals import down, interval, percent_at_most, up
+from covopt.records.numerals import down, interval, percent_at_most, row_of, up
 from covopt.records.record import Pairs, Summary, ended_of_several, headline
 from covopt.runtime.errors import counted
 
 DIGITS = 7
-KEYS = ("lam", "cost", "lower", "certificate", "fit", "norm", "width", "test")
-"""The entries of a point that tables show."""
+_COLUMNS = {name: name for name in ("lam", "cost", "lower", "certificate", "fit", "norm", "width", "test")}
+_COLUMNS |= {"lower": "lower bound", "test": "held-out loss"}
+"""The entries of a point that tables show, and their names there."""
 
 
 def title(s: Summary) -> str:
@@ -36,6 +37,12 @@ def pairs(s: Summary) -> Pairs:
     if s["picked"] is not None:
         lines.append(("picked", picked(s)))
     return [*lines, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
+
+
+def table(s: Summary) -> tuple[list[str], list[tuple[object, ...]]]:
+    """Return the names of the columns and a row for each point; the held-out loss only if something was held out."""
+    keys = [key for key in _COLUMNS if key != "test" or any(point["test"] is not None for point in s["points"])]
+    return [_COLUMNS[key] for key in keys], [row_of(point, keys) for point in s["points"]]
 
 
 def maximum(s: Summary) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import json
@@ -22,7 +21,7 @@ from covopt.data.coding import SCALES, TASKS
 from covopt.data.data import Dataset, read_data
 from covopt.data.further import Further
 from covopt.model.loss import parse_loss
-from covopt.runtime.errors import CovoptError, DataError, ProblemError, shown
+from covopt.runtime.errors import CovoptError, DataError, ProblemError, close_match, meant_or, shown
 from covopt.solvers.options import CERTIFY, METHODS
 from covopt.studies.ranks.architectures import ARCHITECTURES
 from covopt.studies.ranks.ranks import ranks
@@ -82,9 +81,8 @@ def make_grid(spec: dict[str, object]) -> Grid:
     names = SOURCE + WORK[task].options
     for name in spec:
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]}" if close else f"use some of {', '.join(names)}"
-            raise ProblemError(f"{shown(name)} is no option of a sweep; {hint}.")
+            hint = meant_or(close_match(name, names), f"use some of {', '.join(names)}")
+            raise ProblemError(f"{shown(name)} is no option of a sweep{hint}.")
     if "data" not in spec:
         raise ProblemError('The sweep names no data; give data = "digits", or another name or file.')
     axes = [[v if name in own else _checked(name, v) for v in _listed(name, value)] for name, value in spec.items()]

@@ -38,6 +38,6 @@ def pairs(s: Summary) -> Pairs:
         best_known = "" if estimate is None else f"; best known {estimate}"
         label = f"within {100 * float(eps):g} %" if float(eps) else "exactly"
         why = f"lower end: {why_least}; upper end: {why_most}"
-        neurons = f"{most} neuron{'' if least == most == 1 else 's'}"
-        lines.append((label, f"{least} to {neurons}{best_known} ({why})"))
+        neurons = counted(most, "neuron") if least == most else f"{least} to {most} neurons"
+        lines.append((label, f"{neurons}{best_known} ({why})"))
     return [*lines, ("status", ended({"status": s["status"], "cost": level})), ("time", f"{s['seconds']:.3g} s")]

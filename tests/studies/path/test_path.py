@@ -288,6 +288,11 @@ def test_held_out_data_pick_the_lam_of_least_loss(found: covopt.Path) -> None:
     np.testing.assert_allclose(scored.tests, losses, rtol=1e-10)
     assert scored.picked == scored.lams[int(np.argmin(losses))]
     assert scored.picked < scored.lams[0]
+    columns, without = (answer.overview()[1] for answer in (scored, found))
+    assert columns is not None
+    assert without is not None
+    assert [*columns[0]] == [*without[0], "held-out loss"]
+    assert [row[-1] for row in columns[1]] == scored.tests
 
 
 def test_folds_are_a_partition_and_score_networks_of_the_other_rows() -> None:
@@ -346,17 +351,17 @@ def test_ctrl_c_keeps_the_points_that_are_there() -> None:
 
 def test_the_command_prints_and_goes_on(run: Run, tmp_path: Path) -> None:
     np.savez(data := tmp_path / "d.npz", X=X, Y=Y)
-    words = ["path", data, *"--points 3 --ratio 0.1 --time-limit 5 --json --out".split(), tmp_path / "run"]
-    code, out, _ = run(*words, "--test", data, "--interpolate")
+    words = ["path", data, *"--ratio 0.1 --time-limit 5 --json --out".split(), tmp_path / "run", "--points"]
+    code, out, _ = run(*words, 3, "--test", data, "--interpolate")
     told = json.loads(out)
     assert (code, list(told)[:4]) == (0, ["lam_max", "points", "largest_gap", "picked"])
     assert list(told["points"][0]) == ["lam", "cost", "fit", "norm", "width", "lower", "certificate", "test"]
     assert told["lam_max"][0] == told["lam_max"][1] == told["points"][0]["lam"]
     assert told["end"]["lower"] <= told["end"]["cost"]
     assert told["points"][-1]["cost"] <= told["points"][-1]["lam"] * told["end"]["cost"] * (1.0 + 1e-4)
-    code, _, said = run(*words)
+    code, _, said = run(*words, 3)
     assert (code, "exists already" in said) == (2, True)
-    code, out, _ = run(*words, "--resume", "--points", 4)
+    code, out, _ = run(*words, 4, "--resume")
     assert (code, len(json.loads(out)["points"])) == (0, 4)
     assert run("verify", tmp_path / "run")[0] == 0
     assert "lam_max" in run("show", tmp_path / "run")[1]

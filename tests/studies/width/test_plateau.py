@@ -193,7 +193,7 @@ def test_the_command_line(tmp_path: Path, run: Run) -> None:
         assert networks["n2_W1"].shape == (2, 4)
     code, text, _ = run("plateau", data, *options)
     assert code == 0
-    assert "2 to 2 neurons" in text
+    assert "  2 neurons;" in text
 
 
 def test_a_search_that_nothing_can_improve_is_optimal_and_ends() -> None:
