@@ -66,28 +66,20 @@ def _proof(summary: Summary, problem: Problem, arrays: Mapping[str, NDArray]) ->
         raise DataError(f"{record.CERTIFICATE} holds {error}; solve again.") from error
 
 
-OPTIONS = {"loss": "U", "lam": "fiu", "depth": "iu", "bias": "fiuU", "activation": "U"}
+OPTIONS = {"loss": "U", "lam": "fiu", "depth": "iu", "bias": "fiuU", "activation": "U", "skip": "b"}
 """The kinds of the options in problem.npz."""
 
 
 def _option(arrays: Mapping[str, NDArray], name: str) -> Any:
-    """Return a number or a text, or raise a DataError."""
+    """Return a number, a text or a truth value, or raise a DataError."""
     if name not in arrays or arrays[name].size != 1 or arrays[name].dtype.kind not in OPTIONS[name]:
         raise DataError(f"{record.PROBLEM} holds no {name}; solve again.")
     return arrays[name].item()
 
 
-def _flag(arrays: Mapping[str, NDArray], name: str) -> bool:
-    """Return a truth value, or raise a DataError."""
-    if name not in arrays or arrays[name].size != 1 or arrays[name].dtype.kind != "b":
-        raise DataError(f"{record.PROBLEM} holds a {name} of another kind; solve again.")
-    return bool(arrays[name].item())
-
-
 def problem_of(arrays: Mapping[str, NDArray]) -> Problem:
     """Return the problem in the arrays of problem.npz, or raise an error of covopt."""
     options = {key: _option(arrays, key) for key in OPTIONS}
-    options["skip"] = _flag(arrays, "skip")
     try:
         read_loss(options["loss"])
     except ProblemError as error:

@@ -78,9 +78,9 @@ class Smoothed(Activation):
     mu: float = 0.0
 
     def __call__(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        # The mean of z and of Huber's function of z, over mu, which torch has as a loss.
-        huber = torch.nn.functional.smooth_l1_loss(z, z.new_zeros(()).expand_as(z), reduction="none", beta=self.mu)
-        rounded = huber.lerp_(z, 0.5)
+        # (z + Huber's function of z) / 2, one pass over memory of which is the loss that torch has.
+        huber = torch.nn.functional.huber_loss(z, z.new_zeros(()).expand_as(z), reduction="none", delta=self.mu)
+        rounded = huber.mul_(0.5 / self.mu).add_(z, alpha=0.5)
         return rounded if self.slope == 0.0 else (1.0 - self.slope) * rounded + self.slope * z
 
     def derivative(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

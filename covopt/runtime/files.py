@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from covopt.runtime.errors import RecordError
@@ -57,24 +57,6 @@ def write_file(
             draft.unlink(missing_ok=True)
     except OSError as error:
         raise RecordError(f"{path} cannot be written ({reason_of(error)}); choose another name.") from error
-
-
-def write_table(
-    path: str | os.PathLike[str],
-    columns: Sequence[str],
-    rows: Iterable[Mapping[str, object]],
-    force: bool,
-    is_own: Callable[[Path], bool],
-) -> None:
-    """Write rows as .csv, whole or not at all; None becomes an empty field."""
-
-    def write(draft: Path) -> None:
-        with draft.open("w", newline="", encoding="utf-8") as stream:
-            table = csv.DictWriter(stream, columns)
-            table.writeheader()
-            table.writerows(rows)
-
-    write_file(Path(path), write, force, is_own)
 
 
 def columns_of(path: Path) -> list[str]:

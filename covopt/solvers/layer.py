@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,19 +24,8 @@ class Layer:
     rank_Ks: int  # numerical rank of Ks_l
     mergeable: int  # groups of neurons that could be one each
 
-    def summary(self) -> dict[str, object]:
-        """Return the report for JSON; nothing is NaN or infinite."""
-        numbers = {"stationarity": _known(self.stationarity), "gap": _known(self.gap)}
-        facts: dict[str, object] = {**vars(self), **numbers, "gap_certificate": str(self.gap_certificate)}
-        return facts
-
     @classmethod
     def from_summary(cls, summary: Facts) -> Layer:
-        """Return the layer with these facts, the inverse of `summary`."""
+        """Return the layer with these facts."""
         facts: dict[str, Any] = {**summary, "gap_certificate": Certificate(summary["gap_certificate"])}
         return cls(**facts)
-
-
-def _known(value: float | None) -> float | None:
-    """Return the number, or None where it is not finite."""
-    return None if value is None or not math.isfinite(value) else value

@@ -61,7 +61,7 @@ def test_a_plan_carried_out_is_the_solve() -> None:
 
 
 def test_changed_settings_are_used() -> None:
-    plan = planned(depth=3, certify="none", max_iterations=2)
+    plan = planned(depth=3, certify="none", max_iterations=8)
     (search,) = plan.stages
     assert isinstance(search, DeepSearch)
     plan.stages = [replace(search, effort=replace(search.effort, starts=3))]

@@ -72,6 +72,7 @@ class State:
     # networks at full depth that are still to descend, the most promising last
     waiting: list[list[Tensor]] = field(default_factory=list)
     ranks: range = range(0)  # the next ranks to be built outer layers first; none once that is over
+    begins: bool = False  # True if the answer of two layers is still to be made deeper
     early: list[list[Tensor]] = field(default_factory=list)  # the starts in training
     cycles: list[Cycle] = field(default_factory=list)  # their remaining cycles
     early_end: float = math.inf  # the second by which these end
@@ -89,6 +90,8 @@ class DeepSolver:
 
     The search ends at the cost `enough`, which is within the gap asked for of a proved bound.
     """
+
+    hurries = True  # a start is trained before all else, even if others descend in little time
 
     def __init__(
         self,
@@ -123,11 +126,16 @@ class DeepSolver:
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self._enough and self.options.starts:
             self._training = first_training(self.problem, budget.time_limit, self._max_width)
+            seconds, starts, batch = budget.time_limit, self.options.starts, self.options.batch
             if not self._together(budget, 0):
-                starts, batch = self.options.starts, self.options.batch
-                self._early = self._training.early(self.problem, budget.time_limit, starts, batch)
-            if not self._begins_late:
-                with budget.phase("first networks"):
+                self._early = self._training.early(self.problem, seconds, starts, batch, self.hurries)
+            first = self.hurries and self._init is None and not self._early
+            state.begins = first and self._training.count(self.problem, seconds, 1) > 0
+            with budget.phase("first networks"):
+                if state.begins:
+                    start = self._draw(0, self._training.starts)
+                    self._keep(state, self._training.train_shortly(self._descents.smooth, start, budget))
+                elif not self._begins_late:
                     self._begin(state, budget)
         else:
             self._keep(state, self._descents.nearest(state.best, budget.pace()))
@@ -135,6 +143,9 @@ class DeepSolver:
 
     def step(self, state: State, budget: Budget) -> State:
         """Do the next batch, refinement or pass over blocks; the clock does not change the order."""
+        if state.begins:
+            with budget.phase("first networks"):
+                self._begin(state, budget)
         phase, _, take = self._next(state)
         with budget.phase(phase):
             take(state, budget)
@@ -258,6 +269,7 @@ class DeepSolver:
 
     def _begin(self, state: State, budget: Budget) -> None:
         """Start from deepened two-layer solutions; on small problems also by short descents."""
+        state.begins = False
         trained = self._early > 0 or self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
         deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else ROUGHLY)
         narrow = list(filter(self._narrow, deepened))

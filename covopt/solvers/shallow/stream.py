@@ -44,6 +44,7 @@ from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss, multiplies_bfloa
 from covopt.solvers.training.cycles import MEETING, CyclePace, ScheduleFree, up_to_meeting
 
 HELD_ENTRIES = 2**26  # the most that steps after a descent hold: the inputs in few directions, and preactivations
+Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]  # `Parts` for all directions
 FACTS = ("cost", "due", "rate", "descents", "last")  # the numbers in a state
 FEWEST_BATCHES = 8  # of the samples, fewer than which are no reason for batches
 RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly
@@ -92,7 +93,7 @@ class Streamed:
 
     # U, V, b where the steps or the descent began, in float32; U in the directions of `basis` until the first descent
     parts: Parts
-    best: Parts  # the best network so far, in the dtype of the data
+    best: Outward  # the best network so far, in the dtype of the data
     cost: float  # its loss over all samples
     due: int  # the steps after which the loss over all samples is evaluated next; 0 where a descent comes next
     rate: float  # of the steps, relative to the root mean square of their hidden weights
@@ -359,7 +360,7 @@ class StreamSolver:
         V, b = TwoLayerLoss(self.problem, view.rough).best_outputs(parts[0])
         return (parts[0], V, b) if bool(V.isfinite().all()) else parts
 
-    def _judged(self, parts: Parts, view: View) -> tuple[Parts, float]:
+    def _judged(self, parts: Parts, view: View) -> tuple[Outward, float]:
         """Return the balanced network for all directions in the data's dtype, and its full loss."""
         U, V, b = (part.to(self.problem.X) for part in parts)
         U, V = balance(view.completed(U), V)
@@ -369,6 +370,6 @@ class StreamSolver:
         return torch.randn(rows, columns, generator=self._generator, dtype=torch.float32, device=self.problem.X.device)
 
 
-def _single(network: Parts) -> Parts:
+def _single(network: Outward) -> Parts:
     U, V, b = (part.float() for part in network)
     return U, V, b

@@ -57,7 +57,7 @@ class LayerAudit:
             "loss_trained_with_neuron": self.grown,
             "loss_with_block": self.solved,
         }
-        return self.facts.summary() | record.plain(own)
+        return record.plain(vars(self.facts) | own)
 
     @classmethod
     def from_summary(cls, summary: Summary) -> LayerAudit:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -31,9 +32,9 @@ from covopt.model.ranks import TOLERANCE, check_tolerance, frobenius, threshold_
 from covopt.model.scalars import as_number
 from covopt.model.weights import check_network
 from covopt.records.numerals import percent, percent_at_most
-from covopt.records.record import known as known_number
+from covopt.records.record import known as known_number, table
 from covopt.runtime.errors import ProblemError, listed, shown
-from covopt.runtime.files import columns_of, write_table
+from covopt.runtime.files import columns_of, write_file
 from covopt.runtime.loop import Seed, check_seed
 from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
@@ -206,8 +207,9 @@ class Monitor:
         Raises:
             RecordError: the file exists (with `force`: and is no table of a Monitor), or cannot be written.
         """
-        columns = dict.fromkeys([*SINGLE, *(name for row in self.history for name in row)])
-        write_table(path, list(columns), self.history, force, lambda file: set(SINGLE) <= set(columns_of(file)))
+        names = dict.fromkeys([*SINGLE, *(name for row in self.history for name in row)])
+        lines = table(lambda: [names, *([row.get(name) for name in names] for row in self.history)])
+        write_file(Path(path), lines, force, lambda file: set(SINGLE) <= set(columns_of(file)))
 
     def _reading(self, problem: Problem, weights: Sequence[Tensor], step: int) -> Reading:
         fit, slopes = loss_and_slopes(problem, weights)

@@ -20,8 +20,9 @@ from typing import Any
 import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+from covopt.records.record import table
 from covopt.runtime.errors import ProblemError, RecordError, shown
-from covopt.runtime.files import columns_of, write_file, write_table
+from covopt.runtime.files import columns_of, write_file
 from covopt.runtime.loop import Status
 from covopt.runtime.options import checked
 from covopt.studies.sweep.grid import SOLVE, TESTED, WORK, Grid, do_cell, make_grid, read_grid
@@ -67,7 +68,9 @@ class Sweep:
         Raises:
             RecordError: the file exists, or cannot be written.
         """
-        write_table(path, self.columns, self.rows, force, is_csv)
+        names = self.columns
+        lines = table(lambda: [names, *([row.get(name) for name in names] for row in self.rows)])
+        write_file(Path(path), lines, force, is_csv)
 
     def to_parquet(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the rows as .parquet, whole or not at all.

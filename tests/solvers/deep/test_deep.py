@@ -29,6 +29,7 @@ from covopt.solvers.deep.starts import BRIEFLY, from_two_layers, lowest_of_rando
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit, usual_penalty
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, Smoothed, descend
+from covopt.solvers.training.simple import simple_networks
 from covopt.solvers.training.tangent import gauss_newton
 from covopt.solvers.training.trainer import initial
 
@@ -218,7 +219,7 @@ def test_linear_networks_meet_their_closed_form(depth: int) -> None:
 def test_a_deep_solve_reports_its_layers_and_survives_storage(tmp_path) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((6, 2)), rng.standard_normal((6, 2))
-    result = covopt.solve(X, Y, lam=1e-2, depth=3, starts=3, max_iterations=1, seed=4)
+    result = covopt.solve(X, Y, lam=1e-2, depth=3, starts=3, max_iterations=8, seed=4)
     assert len(result.starts) == 3
     assert result.cost <= min(result.starts) * (1.0 + 1e-12)
     assert result.certificate == "paths"
@@ -251,7 +252,7 @@ def test_as_many_random_starts_are_trained_as_fit_the_time() -> None:
     counts = [exploration.count(problem, seconds, 96) for seconds in (0.1, 2.0, 1e7)]
     assert counts[0] == 0
     assert exploration.fewest[0] <= counts[1] < counts[2] == exploration.together
-    assert exploration.count(problem, 1e7, 5) == 5
+    assert exploration.count(problem, 1e7, 5) == exploration.count(problem, math.inf, 5) == 5
     assert exploration.count(make_problem(problem.X, problem.Y, depth=4), 1e7, 96) == 0
 
 
@@ -264,8 +265,23 @@ def test_a_start_is_trained_first_where_many_descents_would_take_long() -> None:
     while (not state.costs or state.due) and not budget.spent():
         state = solver.step(state, budget)
     assert state.cost == min(costs) < 0.0246
-    few = DeepSolver(small())
-    assert few.progress(few.init(Budget(60.0)), 0, 0.0).phase.startswith("random starts from number 1")
+
+
+@pytest.mark.parametrize("depth", [3, 4])
+def test_small_problems_train_a_start_first_too(depth: int) -> None:
+    """At three layers it is the first of the starts; with more layers, the search then begins as without it."""
+    problem, budget = small(depth=depth), Budget(60.0)
+    solver = DeepSolver(problem, DeepOptions(starts=3))
+    state = solver.init(budget)
+    if depth == 3:
+        assert solver.progress(state, 0, 0.0).phase == "the first starts"
+        state = solver.step(state, budget)
+    assert state.begins == (depth == 4)
+    assert not state.costs
+    assert state.cost < 0.95 * min(evaluate(problem, weights).total for weights in simple_networks(problem))
+    state = solver.step(state, budget)
+    assert not state.begins
+    assert len(state.costs) == {3: 1, 4: 3}[depth]
 
 
 def test_training_starts_takes_a_part_of_the_time_and_never_raises_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +325,10 @@ def test_short_descents_stay_where_few_random_starts_are_trained(
     monkeypatch.setattr(Descent, "briefly", lambda *_: begun.append(True) or [])
     monkeypatch.setattr("covopt.solvers.deep.solver.from_two_layers", lambda *_: [])
     init = initial(problem, [3, 3, 3], 0) if given else None
-    DeepSolver(problem, DeepOptions(starts=starts), init=init).init(Budget(600.0))
+    solver = DeepSolver(problem, DeepOptions(starts=starts), init=init)
+    state = solver.init(Budget(600.0))
+    if state.begins:
+        solver._begin(state, Budget(600.0))
     assert bool(begun) == short
 
 
