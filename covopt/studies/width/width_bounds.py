@@ -63,6 +63,7 @@ from covopt.completely_positive.completely_positive import cp_rank
 from covopt.completely_positive.connected import Verdict
 from covopt.completely_positive.ends import exact_rank
 from covopt.model.biases import PENALISED
+from covopt.model.loss import mean_loss
 from covopt.model.problem import Problem
 from covopt.runtime.errors import counted
 
@@ -95,7 +96,7 @@ def upper_bounds(problem: Problem, layer: int | None = None) -> list[WidthBound]
         WidthBound(N * (N + 1), "N (N + 1) neurons are always enough for N samples [JGHG22, Prop. 7]"),
         WidthBound(max(sharp[1:]) if layer is None else sharp[-1], BASIC),
     ]
-    if not (problem.Y.any() if problem.interpolates else problem.loss_at(0.0 * problem.Y)):
+    if not mean_loss(problem.smooth_loss, 0.0 * problem.Y, problem.Y, problem.weight):
         bounds.append(WidthBound(0, "without neurons the cost is 0, and no cost is below 0"))
     scalar = problem.X.shape[1] == problem.Y.shape[1] == 1
     if problem.depth == 2 and scalar and problem.biases == PENALISED:
