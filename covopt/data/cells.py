@@ -20,8 +20,6 @@ _MISSING = ("", "nan")
 _KINDS = (bool, int, float, Decimal)
 
 Column = list[object]
-
-
 Place = Callable[[int], str]
 """Names the place of a row in its file, such as its line."""
 

@@ -82,9 +82,8 @@ def read_table(
     texts = {name: [f"{name}={text}" for text in kinds] for name, (_, kinds) in coded.items()}
     names = [input_name for name in inputs for input_name in texts.get(name, [name])]
     row_weights = None if weights is None else floats(loaded[weights])
-    return Raw(
-        X, _targets_of({name: columns[name] for name in target}, path, task, place), tuple(names), weights=row_weights
-    )
+    targets = _targets_of({name: columns[name] for name in target}, path, task, place)
+    return Raw(X, targets, tuple(names), weights=row_weights)
 
 
 def read_like(
@@ -121,9 +120,8 @@ def read_like(
         else np.array([f"{source}={text}" == name for text in map(str, columns[source])], dtype=np.float64)
         for name, source in zip(names, sources, strict=True)
     ]
-    return np.column_stack(blocks), _targets_of(
-        {name: columns[name] for name in target}, path, task, place
-    ) if target else None
+    targets = _targets_of({name: columns[name] for name in target}, path, task, place) if target else None
+    return np.column_stack(blocks), targets
 
 
 def _targets_of(targets: dict[str, Column], path: Path, task: str | None, place: Place) -> NDArray:

@@ -35,7 +35,7 @@ class DescentOptions:
     memory: int = 20  # the number of pairs of steps and gradient differences that approximate the Hessian
     iterations: int = 2000  # the maximum number of iterations
     slow: float = 1e-5  # stop when ten iterations lower the value by less than this, relative
-    renews: bool = False  # ask for the preconditioner again after 5, 15, 35, 75, ... iterations, each time at the point
+    renews: bool = False  # compute the preconditioner again after 5, 15, 35, 75, ... iterations
 
 
 class Memory:
@@ -90,12 +90,12 @@ def lbfgs(
     """Yield x and the point after each iteration, until L-BFGS stalls or gains too little; f never rises."""
     options = options or DescentOptions()
     f, g = value(x)
-    memory, renewal = Memory(options.memory), 0
+    memory, renewal = Memory(options.memory, None if preconditioner is None else preconditioner(x)), 5
     recent: deque[float] = deque([f], maxlen=WINDOW + 1)
     yield x
     for count in range(options.iterations):
-        if preconditioner is not None and count == renewal:
-            memory.preconditioner, renewal = preconditioner(x), 2 * renewal + 5 if options.renews else -1
+        if preconditioner is not None and options.renews and count == renewal:
+            memory.preconditioner, renewal = preconditioner(x), 2 * renewal + 5
         direction = memory.times(g).neg_()
         slope = float(g @ direction)
         if not slope < 0.0:

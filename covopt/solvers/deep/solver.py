@@ -91,7 +91,7 @@ class DeepSolver:
     The search ends at the cost `enough`, which is within the gap asked for of a proved bound.
     """
 
-    hurries = True  # a start is trained before all else, even if others descend in little time
+    hurries = True  # True if a start is trained before all else, even if others descend in little time
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class DeepSolver:
             if not self._together(budget, 0):
                 self._early = self._training.early(self.problem, seconds, starts, batch, self.hurries)
             first = self.hurries and self._init is None and not self._early
-            state.begins = first and self._training.count(self.problem, seconds, 1) > 0
+            state.begins = first and self._training.fits(self.problem, seconds)
             with budget.phase("first networks"):
                 if state.begins:
                     start = self._draw(0, self._training.starts)

@@ -73,9 +73,9 @@ class ShallowSolver(Rounds):
     efforts: tuple[Effort, ...] = EFFORTS  # of its searches, the first of the first round
     first_weight = 0.5  # a first descent begins with this multiple of the weights of the first master
     more_neurons = 3.2
-    """With the squared error a first descent has at most this many times the neurons of the first master, which uses
-    few of its atoms if lam is large. 1,797 digits, lam 1e-2: 0.2848 after 0.3 s, and after 1.5 s without this limit.
-    With cross-entropy 500 digits are lower at 1 s, but 0.005 % higher at 4 s."""
+    """With the squared error, and for exact fits, a first descent has at most this many times the neurons of the first
+    master, which uses few of its atoms if lam is large. 1,797 digits, lam 1e-2: 0.2848 after 0.3 s, and after 1.5 s
+    without this limit. With cross-entropy 500 digits are lower at 1 s, but 0.005 % higher at 4 s."""
     least_gain = 5e-5
     """A descent of the weights ends when ten steps gain less, relative. Between 1e-5 and 1e-4 costs after 3 s differ by
     0.3 % at most, up and down; with 1e-3 for the first descent, cross-entropy is up to 0.3 % higher after 1 s."""

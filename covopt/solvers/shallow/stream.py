@@ -44,10 +44,11 @@ from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss, multiplies_bfloa
 from covopt.solvers.training.cycles import MEETING, CyclePace, ScheduleFree, up_to_meeting
 
 HELD_ENTRIES = 2**26  # the most that steps after a descent hold: the inputs in few directions, and preactivations
-Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]  # `Parts` for all directions
 FACTS = ("cost", "due", "rate", "descents", "last")  # the numbers in a state
 FEWEST_BATCHES = 8  # of the samples, fewer than which are no reason for batches
 RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly
+
+Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]  # `Parts` for all directions
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def pairs(s: Summary) -> Pairs:
         *([("training", text)] if (text := further_training(s)) else []),
         ("best known", f"{s['best']:.8g}"),
         ("stationary", stationary(s)),
-        *([("status", "interrupted; untested conclusions are not drawn")] if s.get("status") == "interrupted" else []),
+        *([("status", "interrupted before everything was tested")] if s.get("status") == "interrupted" else []),
         ("residuals", f"{_residuals(s['residuals'])}  (of stationarity, for W_1 ... W_L)"),
         *([("precision", text)] if (text := precision(s)) else []),
         *([("batches", text)] if (text := batches(s)) else []),

@@ -39,6 +39,7 @@ MAXIMUM, LONGEST, END = 0.1, 60.0, 0.15
 SOLVING, PROVING = (0.6, 1.0), (0.2, 0.4)
 # Maximum number of values of lam.
 MOST = 10_000
+POINTS, RATIO = 50, 1e-4  # the values of lam and the smallest of them over lam_max, where neither is chosen
 
 
 class Solving(Keywords, total=False):
@@ -127,7 +128,7 @@ def path(
     proving = proved and search.provable
     solving, again = PROVING if proving else SOLVING
     until = 1.0 - END if interpolate else 1.0
-    _fill(search, chosen, _top(problem, largest), ratio or 1e-4, points or 50, solving)
+    _fill(search, chosen, _top(problem, largest), ratio or RATIO, points or POINTS, solving)
     # With a number of rounds each value is solved only once.
     ended = search.improve(main.part(again * until)) if rounds is None else None
     if proving:
