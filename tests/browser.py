@@ -53,11 +53,6 @@ class Browser:
         asked = (e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent")
         return [url for url in asked if url.startswith(("file:", "http", "ws", "ftp"))]
 
-    def screenshot(self, file: Path) -> None:
-        """The whole page, to its end, as a PNG."""
-        self.resize(self.run("return window.innerWidth"), self.run("return document.documentElement.scrollHeight"))
-        self.driver.save_screenshot(str(file))
-
 
 @pytest.fixture(scope="module")
 def window() -> Iterator[Browser]:

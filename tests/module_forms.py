@@ -123,24 +123,19 @@ class Tripled(nn.DataParallel):
         return 3.0 * self.module(x)
 
 
-class Masked(nn.Module):
+class Masked(Chain):
     """A mask that its state dict does not hold."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.fc1, self.fc2 = nn.Linear(3, 5), nn.Linear(5, 2)
         self.register_buffer("mask", torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0]), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc2(torch.relu(self.fc1(x)) * self.mask)
 
 
-class Growing(nn.Module):
+class Growing(Chain):
     """Each call changes the weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc1, self.fc2 = nn.Linear(3, 5), nn.Linear(5, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         outputs = self.fc2(torch.relu(self.fc1(x)))

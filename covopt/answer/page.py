@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from covopt.answer import parts, stored, words
-from covopt.records import provenance, record
+from covopt.records import provenance
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
 
@@ -24,7 +24,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     ]
     return Page(
         kind="solve",
-        data=record.data_of(s),
         question=words.question(s),
         answer=words.answer(s),
         notes=parts.notes(s),

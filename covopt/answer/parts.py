@@ -84,10 +84,11 @@ def in_python(s: Summary, run: str, call: str = "solve", network: str | None = N
     return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\ncovopt.{call}({arguments})"
 
 
-def made(name: str, s: Summary, origin: Origin) -> dict[str, Any]:
-    """Return how the answer was made, for every page: command, check, versions, machine, seed and date."""
+def made(name: str, s: Summary, origin: Origin, data: str | None = None) -> dict[str, Any]:
+    """Return the data and how the answer was made, for every page: command, check, versions, machine, seed and date."""
     machine = origin.machine or {"covopt": str(s["version"])}
     return {
+        "data": record.data_of(s) if data is None else data,
         "check": shlex.join(["covopt", "verify", name]),
         "command": None if origin.command is None else shlex.join(origin.command),
         "origin": [("seed", str(s["seed"])), *machine.items()],

@@ -118,7 +118,8 @@ def better_bound(s: Summary) -> str:
     if way == "spectral":
         scope = "for one sample" if s["depth"] > 2 else "for data of this size"
         return f"No tighter one is known {scope}; neither --certify full nor more time raises it."
-    name = _capital(CERTIFICATES[way].way)
+    name = CERTIFICATES[way].way
+    name = name[:1].upper() + name[1:]
     if s["depth"] > 2:
         return f"{name}: more time may prove more."
     if s["method"] != "cone":
@@ -209,7 +210,3 @@ def _bias(s: Summary) -> str:
     if beta == FREE:
         return "with unpenalised biases"
     return "without bias" if beta == 0 else "with bias" if beta == 1 else f"with bias β = {beta:g}"
-
-
-def _capital(name: str) -> str:
-    return name[:1].upper() + name[1:]

@@ -10,7 +10,7 @@ import typer
 from covopt.app import options
 from covopt.app.common import check_force, deliver, interruptible, print_pairs
 from covopt.app.help import common
-from covopt.runtime.errors import counted, printable
+from covopt.runtime.errors import DataError, counted, printable
 
 Page = Annotated[Path | None, common("Write the run's report, one HTML file.")]
 Source = Annotated[
@@ -100,6 +100,8 @@ def forces_command(
     from covopt.answer.forces import draw_forces
     from covopt.runtime import files
 
+    if out.suffix.lower() != ".png":
+        raise DataError(f"{out} is no .png file; choose a name that ends in .png.")
     files.check_free(out, force, figures.is_picture)
     picture = stored.load(run).forces_picture(layer, tikhonov)
 

@@ -50,7 +50,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     ]
     return Page(
         kind="cprank",
-        data=f"A matrix of order {s['order']}",
         question="Is A completely positive, A = BᵀB with B ≥ 0, and how few rows does B take (its cp-rank)?",
         answer=answer(s),
         notes=[],
@@ -73,5 +72,5 @@ def page(directory: Path, name: str, s: Summary) -> Page:
             f"import numpy as np\nA = np.load({f'{name}/{matrices.MATRIX}'!r})['A']\n"
             f"covopt.cp_rank(A, rank={s['rank']!r}, tolerance={s['tolerance']!r}, seed={s['seed']!r})"
         ),
-        **parts.made(name, s, origin),
+        **parts.made(name, s, origin, f"A matrix of order {s['order']}"),
     )

@@ -96,6 +96,14 @@ class Descent:
             stalled = not going
         return current, stalled and not stop()
 
+    def with_wider(self, weights: list[Tensor], widening: Sequence[tuple[float, float]]) -> Networks:
+        """Return the network and copies with more neurons; a descent to an exact fit widens by itself."""
+        networks = [weights]
+        for part, strength in widening if self.widens else ():
+            more = [math.ceil(part * len(W)) for W in weights[:-1]]
+            networks.append(widened(weights, more, strength, self.generator, self._widest))
+        return networks
+
     def fine_tuned(self, exploration: Exploration, networks: Networks, budget: Budget) -> Networks:
         """Return what Adam makes of these networks, where L-BFGS stops at kinks."""
         return exploration.fine_tune(self.problem, networks, budget)

@@ -28,7 +28,7 @@ from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.exploration import Cycle, Exploration, RandomStarts, few_starts, first_training, usual_width
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
-from covopt.solvers.deep.pruning import reduced, widened
+from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, draws_to_descend, ends_first, from_two_layers, most_ranks
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.training.exact_fit import usual_penalty
@@ -37,9 +37,10 @@ from covopt.solvers.training.simple import simple_networks
 
 AT_FIRST = 6  # starts of a batch at most, where few come at a time
 RANKS = 6  # that are built outer layers first in one step
+LEAST_LAM = 0.08  # as a multiple of `usual_penalty`; below, widened networks are trained with fewer new neurons
 # The largest depth at which random starts come before networks that are built outer layers first: in general, and if a
-# start is trained and lam is at least `LEAST_LAM` times `usual_penalty` (docs/notes/2026-11-first-starts.md).
-DEEPEST, DEEPEST_TRAINED, LEAST_LAM = 8, 16, 0.08
+# start is trained and lam is at least `LEAST_LAM` (docs/notes/2026-11-first-starts.md).
+DEEPEST, DEEPEST_TRAINED = 8, 16
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
 ELITE = 6  # networks of a batch that are refined, at most
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
@@ -82,6 +83,7 @@ class State:
     stalled: bool = False  # True if the last pass over the blocks gained nothing
     slow: bool = False  # True if that pass gained less than the tolerance
     in_vain: int = 0  # how many copies of lower rank in a row gained little
+    tried: int = 0  # how many of the largest widenings are no longer tried by SOAP
     due: bool = False  # True if the best network is improved before the next batch
 
 
@@ -108,6 +110,7 @@ class DeepSolver:
         self._early = 0  # starts that are trained before all others, as `_training` says
         self._training = Exploration()
         self._descents = descent_for(problem, seed, max_width)
+        self._small = problem.lam < LEAST_LAM * usual_penalty(problem)
         self.on_incumbent: OnIncumbent = ignore_incumbent
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
@@ -115,7 +118,7 @@ class DeepSolver:
     def init(self, budget: Budget) -> State:
         """Return the best of the networks at hand (simple.py, starts.py), or the given start."""
         empty = [self.problem.X.new_zeros(shape) for shape in self.problem.shapes([0] * (self.problem.depth - 1))]
-        state = State(empty, self._descents.cost(empty))
+        state = State(empty, self._descents.cost(empty), tried=int(self._small))
         self._descents.on_fit = partial(self._keep, state)
         for weights in filter(self._narrow, simple_networks(self.problem)):
             self._keep(state, weights)
@@ -191,8 +194,7 @@ class DeepSolver:
     def _deepest(self) -> int:
         """The largest depth at which random starts come before networks that are built outer layers first."""
         wide = (self._max_width or math.inf) >= self._training.starts.narrowest
-        trained = self._early and wide and self.problem.lam >= LEAST_LAM * usual_penalty(self.problem)
-        return DEEPEST_TRAINED if trained else DEEPEST
+        return DEEPEST_TRAINED if self._early and wide and not self._small else DEEPEST
 
     @property
     def _begins_late(self) -> bool:
@@ -320,16 +322,12 @@ class DeepSolver:
             self._keep(state, self._training.restart(smooth, state.best, generator, budget))
             state.in_vain = 0 if self._fell(before, state.cost, LARGE_GAIN) else state.in_vain + 1
             return
-        copies = self._with_wider_copies(state.best)
-        if self._early:
-            wider = self._descents.fine_tuned(self._training, copies[-1:], budget)
-            self._keep_all(state, [reduced(self.problem, weights, budget.pace()) for weights in wider])
-            if self._fell(before, state.cost, LARGE_GAIN):
-                return
-            copies = [state.best]
+        if self._early and self._train_wider(state, budget):
+            return
+        copies = [state.best] if self._early else self._descents.with_wider(state.best, self.options.widening)
         self._keep_all(state, self._descents.descend(copies, POLISHING, budget))
         if not (budget.spent() or self._early):
-            copies = self._with_wider_copies(state.best)
+            copies = self._descents.with_wider(state.best, self.options.widening)
             self._keep_all(state, self._descents.fine_tuned(self._exploration, copies, budget))
         if not self._move_in_turn(state, budget):
             for layer in range(self.problem.depth - 1, 0, -1):
@@ -344,6 +342,17 @@ class DeepSolver:
         state.stalled = math.isfinite(before) and not self._fell(before, state.cost, STALL_GAIN)
         if self.options.tol is not None:
             state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
+
+    def _train_wider(self, state: State, budget: Budget) -> bool:
+        """Train a wider copy by SOAP, then one with fewer new neurons; return True as soon as one gains much."""
+        before, (own, *wider) = state.cost, self._descents.with_wider(state.best, self.options.widening)
+        for copy in wider[::-1][state.tried :] or [own]:
+            trained = self._descents.fine_tuned(self._training, [copy], budget)
+            self._keep_all(state, [reduced(self.problem, weights, budget.pace()) for weights in trained])
+            if self._fell(before, state.cost, LARGE_GAIN):
+                return True
+            state.tried = max(0, len(wider) - 1)
+        return False
 
     def _move_in_turn(self, state: State, budget: Budget) -> bool:
         """Move the layers in turn and descend from there; return True if the blocks may wait."""
@@ -389,11 +398,3 @@ class DeepSolver:
 
     def _draw(self, number: int, starts: RandomStarts) -> list[Tensor]:
         return starts.draw(self._descents.smooth, number, self._seed, self._max_width)
-
-    def _with_wider_copies(self, weights: list[Tensor]) -> list[list[Tensor]]:
-        """Return the network and copies with more neurons; a descent to an exact fit widens by itself."""
-        networks = [weights]
-        for part, strength in self.options.widening if self._descents.widens else ():
-            more = [math.ceil(part * len(W)) for W in weights[:-1]]
-            networks.append(widened(weights, more, strength, self._descents.generator, self._max_width))
-        return networks

@@ -89,7 +89,7 @@ class Master:
         """Run Newton's method from `eta` >= 0 until h and the slack are within `tolerance`."""
         at = self._evaluate(eta)
         for _ in range(self.newton_steps):
-            q = self._products(at.residual)
+            q = self._spread.sum(lambda P, R: P[:, :-1].T @ R, self._P, at.residual)  # phi_k^T residual
             gradient = 1.0 - q.square().sum(dim=1)
             slack = float((eta * gradient.abs()).sum())
             feasible = not len(eta) or float(-gradient.min()) <= tolerance
@@ -155,10 +155,6 @@ class Master:
         step = root * torch.cholesky_solve(slope, at.factor)
         new = self._evaluation(eta, at.V + step, at.support, at.root, at.factor)
         return new if new.value < at.value else at
-
-    def _products(self, residual: Float[Tensor, "N m"]) -> Float[Tensor, "n m"]:
-        """Return phi_k^T residual."""
-        return self._spread.sum(lambda P, R: P[:, :-1].T @ R, self._P, residual)
 
     def _without_negligible(self, eta: Tensor, at: _Evaluation) -> tuple[Tensor, _Evaluation]:
         small = (eta > 0) & (eta < self.negligible * eta.sum())

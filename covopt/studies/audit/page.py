@@ -140,7 +140,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     ]
     return Page(
         kind="validate",
-        data=record.data_of(solution),
         question=f"Is the network at the minimum? {words.question(solution)}",
         answer=f"{first}.",
         notes=[details] if details else [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from covopt.answer import drawing, parts, pictures, stored, words
-from covopt.records import provenance, record
+from covopt.records import provenance
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Summary
 from covopt.studies.compare import words as compare_words
@@ -28,7 +28,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     ]
     return Page(
         kind="compare",
-        data=record.data_of(best),
         question=words.question(best),
         answer=compare_words.answer(s),
         notes=parts.notes(best),

@@ -40,7 +40,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     ]
     return Page(
         kind="depth",
-        data=record.data_of(s),
         question=f"What does depth change? {words.question(dict(s) | {'depth': _depths(s)})}",
         answer=depth_words.answer(s),
         notes=[depth_words.ended(s).capitalize() + "."],

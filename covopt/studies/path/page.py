@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from covopt.answer import parts, words
-from covopt.records import provenance, record, svg
+from covopt.records import provenance, svg
 from covopt.records.numerals import percent_at_most
 from covopt.records.page import Page, Section, Table
 from covopt.records.record import Pairs, Summary
@@ -29,7 +29,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     table = Table("The lowest cost found at each λ", columns, rows)
     return Page(
         kind="path",
-        data=record.data_of(s),
         question=f"What does λ change? {problem}",
         answer=re.sub(r"\blam\b", "λ", path_words.answer(s), flags=re.IGNORECASE),
         notes=[path_words.ended(s).capitalize() + "."],

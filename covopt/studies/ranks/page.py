@@ -40,7 +40,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     ]
     return Page(
         kind="ranks",
-        data=record.data_of(s),
         question=f"What rank does SGD end with, and why? {rank_words.title(s)}.",
         answer=rank_words.answer(s),
         notes=[f"{rank_words.ended(s).capitalize()}."],

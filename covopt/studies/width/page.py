@@ -43,7 +43,6 @@ def page(directory: Path, name: str, s: Summary) -> Page:
     ]
     return Page(
         kind="plateau",
-        data=record.data_of(s),
         question=f"How wide must a network be to come near the minimum? {words.question(s)}",
         answer=width_words.answer(s),
         notes=parts.notes(s),

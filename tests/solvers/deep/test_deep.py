@@ -284,6 +284,21 @@ def test_small_problems_train_a_start_first_too(depth: int) -> None:
     assert len(state.costs) == {3: 1, 4: 3}[depth]
 
 
+def test_with_a_small_penalty_copies_get_fewer_new_neurons() -> None:
+    """Twice the neurons, as strong as the old ones, gain 1.5 % here, and half as many, half as strong, 14 %."""
+    X, budget = np.random.default_rng(7).uniform(-2.0, 2.0, (60, 2)), Budget(60.0)
+    Y = np.where(np.floor(X).sum(axis=1) % 2 == 0, 1.0, -1.0)[:, None]  # a checkerboard
+    solver, other = (DeepSolver(make_problem(X, Y, lam=lam, depth=3)) for lam in (1e-4, 1e-3))
+    state = solver.init(budget)
+    assert (state.tried, other.init(budget).tried) == (1, 0)
+    while not state.costs:
+        state = solver.step(state, budget)
+    before, lowest = state.cost, replace(state, cost=0.0, tried=0)
+    assert solver._train_wider(state, budget)
+    assert state.cost < 0.92 * before
+    assert (solver._train_wider(lowest, budget), lowest.tried) == (False, 1)
+
+
 def test_training_starts_takes_a_part_of_the_time_and_never_raises_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, exploration, now = small(depth=4), Exploration(), [0.0]
     starts = [exploration.starts.draw(problem, number, 0) for number in range(6)]
