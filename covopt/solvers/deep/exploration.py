@@ -42,10 +42,12 @@ class RandomStarts:
     scales: tuple[float, ...] = (0.5, 0.7, 0.35, 1.0)
     first: int = 0  # offset of the widths: start 0 has the width `widths[first]`
     narrowest: int = 0  # the least width, whatever the usual one
+    widest: float = math.inf  # the largest width, as a multiple of the number of inputs and outputs
 
     def width(self, problem: Problem, factor: float) -> int:
         """Return the width that is this multiple of the usual one."""
-        return max(self.narrowest, round(factor * usual_width(problem.samples, problem.Y.shape[1])))
+        d, m = problem.X.shape[1], problem.Y.shape[1]
+        return max(self.narrowest, round(min(factor * usual_width(problem.samples, m), self.widest * (d + m))))
 
     def draw(self, problem: Problem, number: int, seed: int, max_width: int | None = None) -> list[Tensor]:
         """Return the start with this number; no hidden layer is wider than `max_width`."""
@@ -239,8 +241,9 @@ class Exploration:
 
 
 FIRST = Exploration(
-    # with fewer than 60 neurons, a teacher network of three or five layers ends 2e-5 to 5e-5 higher
-    starts=RandomStarts((1.25,), (0.5,), narrowest=60),
+    # with fewer than 60 neurons, a teacher network of three or five layers ends 2e-5 to 5e-5 higher. Without `widest`
+    # 3,000 rows of 20 inputs cost three times as much after 1 s, and 20,000 of 10 inputs 3 % more after 8 s
+    starts=RandomStarts((1.25,), (0.5,), narrowest=60, widest=3.0),
     together=4,
     steps=(1000, 4000),
     rate=0.3,
@@ -277,7 +280,7 @@ FIRST_OF_MORE_LAYERS = replace(
 200 digits end 0.5 % lower at four layers, 1.6 % lower at six and 0.3 % higher at three (2026-11-first-starts.md).
 """
 
-NARROW = RandomStarts((0.6,), (0.5,), narrowest=60)
+NARROW = RandomStarts((0.6,), (0.5,), narrowest=60, widest=3.0)
 """The first starts of five layers and more: a teacher of 13 layers ends 30 % lower after 10 s, 1 % lower after 60 s.
 
 1,000 digits end 17 % lower at ten layers; at six, 500 digits end 0 to 5 % lower, 1,000 up to 6 % lower or 0.5 % higher.
