@@ -85,7 +85,7 @@ def in_python(s: Summary, run: str, call: str = "solve", network: str | None = N
 
 
 def made(name: str, s: Summary, origin: Origin, data: str | None = None) -> dict[str, Any]:
-    """Return the data and how the answer was made, for every page: command, check, versions, machine, seed and date."""
+    """Return the data (those of `s` by default), command, check, versions, machine, seed and date, for every page."""
     machine = origin.machine or {"covopt": str(s["version"])}
     return {
         "data": record.data_of(s) if data is None else data,

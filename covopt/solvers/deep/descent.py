@@ -97,7 +97,7 @@ class Descent:
         return current, stalled and not stop()
 
     def with_wider(self, weights: list[Tensor], widening: Sequence[tuple[float, float]]) -> Networks:
-        """Return the network and copies with more neurons; a descent to an exact fit widens by itself."""
+        """Return the network, and a copy for each part of its widths and strength; exact fits widen by themselves."""
         networks = [weights]
         for part, strength in widening if self.widens else ():
             more = [math.ceil(part * len(W)) for W in weights[:-1]]

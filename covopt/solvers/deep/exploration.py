@@ -45,7 +45,7 @@ class RandomStarts:
     widest: float = math.inf  # the largest width, as a multiple of the number of inputs and outputs
 
     def width(self, problem: Problem, factor: float) -> int:
-        """Return the width that is this multiple of the usual one."""
+        """Return this multiple of the usual width, within the limits."""
         d, m = problem.X.shape[1], problem.Y.shape[1]
         return max(self.narrowest, round(min(factor * usual_width(problem.samples, m), self.widest * (d + m))))
 
@@ -242,7 +242,7 @@ class Exploration:
 
 FIRST = Exploration(
     # with fewer than 60 neurons, a teacher network of three or five layers ends 2e-5 to 5e-5 higher. Without `widest`
-    # 3,000 rows of 20 inputs cost three times as much after 1 s, and 20,000 of 10 inputs 3 % more after 8 s
+    # 3,000 rows of 20 inputs cost twice as much after 1 s, and 20,000 of 10 inputs 3 % more after 8 s
     starts=RandomStarts((1.25,), (0.5,), narrowest=60, widest=3.0),
     together=4,
     steps=(1000, 4000),

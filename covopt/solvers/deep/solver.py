@@ -37,10 +37,9 @@ from covopt.solvers.training.simple import simple_networks
 
 AT_FIRST = 6  # starts of a batch at most, where few come at a time
 RANKS = 6  # that are built outer layers first in one step
-LEAST_LAM = 0.08  # as a multiple of `usual_penalty`; below, widened networks are trained with fewer new neurons
 # The largest depth at which random starts come before networks that are built outer layers first: in general, and if a
-# start is trained and lam is at least `LEAST_LAM` (docs/notes/2026-11-first-starts.md).
-DEEPEST, DEEPEST_TRAINED = 8, 16
+# start is trained and lam is at least `LEAST_LAM` times `usual_penalty` (docs/notes/2026-11-first-starts.md).
+DEEPEST, DEEPEST_TRAINED, LEAST_LAM = 8, 16, 0.08
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
 ELITE = 6  # networks of a batch that are refined, at most
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
@@ -83,7 +82,7 @@ class State:
     stalled: bool = False  # True if the last pass over the blocks gained nothing
     slow: bool = False  # True if that pass gained less than the tolerance
     in_vain: int = 0  # how many copies of lower rank in a row gained little
-    tried: int = 0  # how many of the largest widenings are no longer tried by SOAP
+    skipped: int = 0  # how many of the widest copies SOAP does not train: 1 if lam is small or they gain little
     due: bool = False  # True if the best network is improved before the next batch
 
 
@@ -110,7 +109,6 @@ class DeepSolver:
         self._early = 0  # starts that are trained before all others, as `_training` says
         self._training = Exploration()
         self._descents = descent_for(problem, seed, max_width)
-        self._small = problem.lam < LEAST_LAM * usual_penalty(problem)
         self.on_incumbent: OnIncumbent = ignore_incumbent
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
@@ -118,7 +116,7 @@ class DeepSolver:
     def init(self, budget: Budget) -> State:
         """Return the best of the networks at hand (simple.py, starts.py), or the given start."""
         empty = [self.problem.X.new_zeros(shape) for shape in self.problem.shapes([0] * (self.problem.depth - 1))]
-        state = State(empty, self._descents.cost(empty), tried=int(self._small))
+        state = State(empty, self._descents.cost(empty))
         self._descents.on_fit = partial(self._keep, state)
         for weights in filter(self._narrow, simple_networks(self.problem)):
             self._keep(state, weights)
@@ -132,6 +130,7 @@ class DeepSolver:
             seconds, starts, batch = budget.time_limit, self.options.starts, self.options.batch
             if not self._together(budget, 0):
                 self._early = self._training.early(self.problem, seconds, starts, batch, self.hurries)
+                state.skipped = int(self._early > 0 and self.problem.lam < LEAST_LAM * usual_penalty(self.problem))
             first = self.hurries and self._init is None and not self._early
             state.begins = first and self._training.fits(self.problem, seconds)
             with budget.phase("first networks"):
@@ -194,7 +193,8 @@ class DeepSolver:
     def _deepest(self) -> int:
         """The largest depth at which random starts come before networks that are built outer layers first."""
         wide = (self._max_width or math.inf) >= self._training.starts.narrowest
-        return DEEPEST_TRAINED if self._early and wide and not self._small else DEEPEST
+        trained = self._early and wide and self.problem.lam >= LEAST_LAM * usual_penalty(self.problem)
+        return DEEPEST_TRAINED if trained else DEEPEST
 
     @property
     def _begins_late(self) -> bool:
@@ -344,14 +344,14 @@ class DeepSolver:
             state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
 
     def _train_wider(self, state: State, budget: Budget) -> bool:
-        """Train a wider copy by SOAP, then one with fewer new neurons; return True as soon as one gains much."""
+        """Train the widest copy by SOAP, then one with fewer new neurons; return True as soon as one gains much."""
         before, (own, *wider) = state.cost, self._descents.with_wider(state.best, self.options.widening)
-        for copy in wider[::-1][state.tried :] or [own]:
+        for copy in wider[::-1][state.skipped :] or [own]:
             trained = self._descents.fine_tuned(self._training, [copy], budget)
             self._keep_all(state, [reduced(self.problem, weights, budget.pace()) for weights in trained])
             if self._fell(before, state.cost, LARGE_GAIN):
                 return True
-            state.tried = max(0, len(wider) - 1)
+            state.skipped = max(0, len(wider) - 1)
         return False
 
     def _move_in_turn(self, state: State, budget: Budget) -> bool:

@@ -290,12 +290,12 @@ def test_with_a_small_penalty_copies_get_fewer_new_neurons() -> None:
     Y = np.where(np.floor(X).sum(axis=1) % 2 == 0, 1.0, -1.0)[:, None]  # a checkerboard
     solver, other = (DeepSolver(make_problem(X, Y, lam=lam, depth=3)) for lam in (1e-4, 1e-3))
     state = solver.init(budget)
-    assert (state.tried, other.init(budget).tried) == (1, 0)
+    assert (state.skipped, other.init(budget).skipped) == (1, 0)
     while not state.costs:
         state = solver.step(state, budget)
-    before, lowest = state.cost, replace(state, cost=0.0, tried=0)
+    before, lowest = state.cost, replace(state, cost=0.0, skipped=0)
     assert (solver._train_wider(state, budget), state.cost < 0.92 * before) == (True, True)
-    assert (solver._train_wider(lowest, budget), lowest.tried) == (False, 1)
+    assert (solver._train_wider(lowest, budget), lowest.skipped) == (False, 1)
 
 
 def test_training_starts_takes_a_part_of_the_time_and_never_raises_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
