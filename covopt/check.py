@@ -1333,8 +1333,7 @@ def convexity(run: Run, least: Fraction, end: float) -> tuple[Fraction, str]:
             if run.fits:
                 return values[-1] <= goal**2
             unit = decimal(M**2 / weight)
-            cells = zip(budgets, values[1:])
-            missing = ((max(goal - t.sqrt(), Decimal(0)) ** 2 * unit, B) for B, t in cells)
+            missing = ((max(goal - t.sqrt(), Decimal(0)) ** 2 * unit, B) for B, t in zip(budgets, values[1:]))
             return all(cost + decimal(run.lam) * B >= decimal(least) * up for cost, B in missing)
 
     high = root(top(gram(turned(point), turned(point))) * top(squares(*with_bias(run))))

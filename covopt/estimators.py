@@ -303,8 +303,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
             totals = np.bincount(codes, weights)  # the same for a row given twice as for weight 2
             return weights / np.where(totals > 0.0, totals, 1.0)[codes]
-        by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
-        return weights * by_class[codes]
+        return weights * compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)[codes]
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the outputs at X, (M, classes); for two classes (M,), second minus first."""

@@ -53,8 +53,7 @@ class _Chosen(_Estimator):
         if lams is None:
             coding = estimator._coding(X, Y)
             scaled = make_problem(coding.inputs(X, "X"), coding.numbers(Y), lam=1.0, free=True, **question)
-            largest = lam_max(scaled.double(), 0.0, seed)
-            top = largest.lower or 1.0
+            top = lam_max(scaled.double(), 0.0, seed).lower or 1.0
             lams = np.geomspace(top, self.eps * top, self.n_lams)
         self.lams_ = np.array(read_strengths(lams))
         losses_of_folds = []

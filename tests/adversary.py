@@ -179,8 +179,7 @@ class Question:
                 parts = self.penalised(weights)
                 for layer in range(len(weights) - 1):
                     before = np.linalg.norm(parts[layer], axis=1)
-                    behind = np.linalg.norm(parts[layer + 1][:, : len(before)], axis=0)
-                    scale = np.sqrt(behind / before)
+                    scale = np.sqrt(np.linalg.norm(parts[layer + 1][:, : len(before)], axis=0) / before)
                     scale = np.where(np.isfinite(scale) & (scale > 0.0), scale, 1.0)
                     weights[layer] *= scale[:, None]
                     weights[layer + 1][:, : len(before)] /= scale

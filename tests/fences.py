@@ -62,8 +62,7 @@ def nearly(expected: str, printed: str) -> bool:
         for line in expected.splitlines()
         for number in NUMBER.findall(line)
     ]
-    parts = [re.escape(part) for part in NUMBER.split(expected.strip())]
-    pattern = f"({NUMBER.pattern})".join(parts)
+    pattern = f"({NUMBER.pattern})".join([re.escape(part) for part in NUMBER.split(expected.strip())])
     pattern = re.sub(r"(?:\\\s|\s)+", r"\\s+", pattern).replace(r"\.\.\.", ".*?")
     match = re.fullmatch(pattern, printed.strip(), re.DOTALL)
     return match is not None and all(

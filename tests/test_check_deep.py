@@ -404,8 +404,7 @@ def test_cells_of_the_last_layer_prove_the_minimum_and_nothing_above_it() -> Non
         least = float((z**2 + 2.0 * k * a / z - k**2 * (b / z**2 + c)).max(axis=1).min())
         for part in (1.0 - 1e-4, 1.0 + 1e-4):  # all in units of `goal`
             goal = least * part
-            numbers = [low / goal**0.5, 2.0 / goal**0.5, a / goal**1.5, b / goal**2, c / goal]
-            x, y, *terms = map(Fraction, numbers)
+            x, y, *terms = map(Fraction, [low / goal**0.5, 2.0 / goal**0.5, a / goal**1.5, b / goal**2, c / goal])
             assert checker.costly(x, y, [(terms[0], terms[1], terms[2])], end) == (part < 1.0)
 
 

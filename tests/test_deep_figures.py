@@ -46,10 +46,8 @@ def test_a_teacher_passes_few_dimensions() -> None:
     (X, Y), (_, other) = teachers.drawn(one, [4000, 10], 0, 3.0)
     assert (Y**2).sum(axis=1).mean() == pytest.approx(9.0)
     assert Y.mean(axis=0) == pytest.approx(np.zeros(4), abs=1e-12)
-    nearest = np.linalg.norm(other[:, None] - Y, axis=2).min(axis=1)
-    assert np.median(nearest) < 0.01
-    plane = one._replace(latent=2, rank=2)
-    (_, Y), (_, other) = teachers.drawn(plane, [4000, 10], 0, 3.0)
+    assert np.median(np.linalg.norm(other[:, None] - Y, axis=2).min(axis=1)) < 0.01
+    (_, Y), (_, other) = teachers.drawn(one._replace(latent=2, rank=2), [4000, 10], 0, 3.0)
     assert np.median(np.linalg.norm(other[:, None] - Y, axis=2).min(axis=1)) > 0.01
     assert X.shape == (4000, 6)
 
@@ -165,10 +163,9 @@ def test_a_network_learns_to_forget_how_samples_are_turned(tmp_path: Path, monke
 # ---- depth-rank
 def test_what_its_claims_say_of_networks_that_are_known() -> None:
     """As the paper has it, all are there; each number that is changed takes one of them away."""
-    ranks = (4, 3, 2, 2, 2, 2)
     lines = [
         {"depth": L, "name": "family 2", "cost": 0.01 * L, "fit": 0.0, "norm": 2.0 * L, "rank": k, "slope": 2.0}
-        for L, k in zip(depth_rank.DEPTHS, ranks, strict=True)
+        for L, k in zip(depth_rank.DEPTHS, (4, 3, 2, 2, 2, 2), strict=True)
     ]
     zero = {"name": "draw 1", "cost": 4.0, "fit": 4.0, "norm": 0.0, "rank": 0, "slope": None}
     lines += [{"depth": L, **zero} for L in depth_rank.DEPTHS]

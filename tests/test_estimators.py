@@ -224,8 +224,7 @@ def test_without_values_they_begin_at_lam_max() -> None:
 
 def test_the_classifier_knows_its_classes() -> None:
     X, y = noisy()
-    labels = np.where(y > 0.4, "high", "low")
-    found = CovoptClassifierCV([0.1, 0.01], cv=2, max_iter=2, time_limit=10).fit(X, labels)
+    found = CovoptClassifierCV([0.1, 0.01], cv=2, max_iter=2, time_limit=10).fit(X, np.where(y > 0.4, "high", "low"))
     assert found.score_path_.shape == (2, 2)
     assert found.lam_ == found.lams_[found.score_path_.mean(axis=1).argmax()]
     assert set(found.predict(X)) <= {"high", "low"}

@@ -223,8 +223,7 @@ def test_a_step_of_sgd_is_its_rate_times_the_gradient(name: str, monkeypatch: py
     X, labels = torch.from_numpy(rng.standard_normal((count + 50, 6))), torch.from_numpy(rng.integers(0, 3, count + 50))
     course = sgd_steps.train(name, X, labels, 1, seed=1)[0]
     torch.manual_seed(1)
-    sizes = [6, 100, 100, 100, 100, 3]
-    layers = [torch.nn.Linear(n, m) for n, m in itertools.pairwise(sizes)]
+    layers = [torch.nn.Linear(n, m) for n, m in itertools.pairwise([6, 100, 100, 100, 100, 3])]
     weights = [W.detach().double().requires_grad_() for layer in layers for W in (layer.weight, layer.bias)]
 
     def loss(weights: list[torch.Tensor]) -> torch.Tensor:
@@ -329,8 +328,7 @@ def test_ranks_of_layers(few_images: None, tmp_path: Path) -> None:
 
 def test_claims_of_layers_follow_the_ranks() -> None:
     def seen(ranks: list[list[float]]) -> list[bool]:
-        networks = [{"ranks": each} for each in ranks]
-        return [claim.seen for claim in sgd_layers._claims({"residual": networks})]
+        return [claim.seen for claim in sgd_layers._claims({"residual": [{"ranks": each} for each in ranks]})]
 
     assert seen([[9.0, 5, 4, 2, 1, 9], [9.0, 8, 8, 8, 8, 9]]) == [True, True]
     assert seen([[9.0, 1, 2, 4, 8, 9], [9.0, 8, 8, 8, 8, 9]]) == [False, False]

@@ -75,8 +75,7 @@ def draw_samples(axes: Axes, picture: ForcesPicture) -> None:
         many = len(names) > 10
         colors = colormaps["turbo" if many else "tab10"](np.linspace(0.0, 1.0, len(names) if many else 10))
         for name, color in zip(names, colors, strict=False):
-            chosen = picture.labels == name
-            axes.scatter(*points[chosen].T, color=color, label=f"{name}", **MARKER)
+            axes.scatter(*points[picture.labels == name].T, color=color, label=f"{name}", **MARKER)
         if len(names) <= 12:
             side = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
             axes.legend(title="class", fontsize=8, title_fontsize=8, **side)

@@ -52,8 +52,7 @@ def answer(s: Summary) -> str:
     subject, residual = _found(s), s["residual"]
     misses = f" (up to {up(residual, 2)} off Y)" if residual else ""
     if lower is None or lower <= 0.0:
-        unknown = "No lower bound is proved."
-        return f"{name} is at most {up(cost)}, the cost of {subject}{misses}. {unknown}"
+        return f"{name} is at most {up(cost)}, the cost of {subject}{misses}. No lower bound is proved."
     low, high, gap = *interval(lower, cost), (cost - lower) / cost
     text = f"{name} is between {low} and {high}, a gap of {percent_at_most(gap)}"
     needed = ", so no hidden neurons are needed" if s["status"] == OPTIMAL and is_constant(s["widths"]) else ""
@@ -65,12 +64,11 @@ def short(s: Summary) -> str:
     cost, lower, gap = s["cost"], s["lower"], s["gap"]
     apart = "" if gap is None else f", gap {percent_at_most(gap)}"
     proved = bound_of(s, SHORT) + ("" if lower is None else f" ({s['certificate']}){apart}")
-    neurons = neurons_of(s["widths"]).replace(" neuron", " hidden neuron")
     lines = [
         ("", headline(s)),
         ("cost", "no network yet" if cost is None else up(cost, SHORT)),
         ("lower bound", proved),
-        ("width", neurons),
+        ("width", neurons_of(s["widths"]).replace(" neuron", " hidden neuron")),
         ("status", ended(s)),
     ]
     return "\n".join(f"{label:<13}{text}".lstrip() for label, text in lines)

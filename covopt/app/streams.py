@@ -41,8 +41,7 @@ def standard_streams() -> Iterator[None]:
     buffer = getattr(output, "buffer", None)
     raw = getattr(buffer, "raw", buffer)  # the buffer itself if Python runs unbuffered
     if isinstance(raw, io.FileIO):  # tests replace it
-        at_once = raw is buffer or raw.isatty()
-        kind = {"encoding": output.encoding, "errors": output.errors, "line_buffering": at_once}
+        kind = {"encoding": output.encoding, "errors": output.errors, "line_buffering": raw is buffer or raw.isatty()}
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Read(raw.fileno(), "w", closefd=False)), **kind)
     try:
         yield

@@ -72,7 +72,7 @@ def _runs(
     ends = np.array([*range(0, len(x), block), len(x)])
     count = len(ends)
     products = (w[:, 0], w[:, 0] * x, w[:, 0] * x * x, w * T, w * T * T, w * x[:, None] * T)
-    sums = [_totals(terms, ends) for terms in products]
+    sums = [np.insert(np.cumsum(terms, axis=0), 0, 0, axis=0)[ends] for terms in products]  # of the rows up to each end
     costs = np.full((count, count), np.inf)
     np.fill_diagonal(costs, 0.0)
     for i in range(count - 1):
@@ -86,11 +86,6 @@ def _runs(
             else:
                 costs[i, i + 1 + j] = _down(Ctt, n * scale)
     return costs
-
-
-def _totals(values: NDArray[np.object_], ends: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return the sums of the first rows up to each end."""
-    return np.concatenate([np.zeros((1, *values.shape[1:]), dtype=object), np.cumsum(values, axis=0)])[ends]
 
 
 def _down(top: int, bottom: int) -> float:

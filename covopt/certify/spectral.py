@@ -335,8 +335,7 @@ def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, stop: Stop) -> float:
         near = _lengths(X[i + 1 :] - X[i])
         # The slack pays for the rounding of both lengths.
         far = (_lengths(Y[i + 1 :] - Y[i]) * (1.0 - SLACK) - missed).clamp_min(0.0)
-        ratio = torch.where(far > 0, far / near, 0.0)
-        best = max(best, float(ratio.max()))
+        best = max(best, float(torch.where(far > 0, far / near, 0.0).max()))
     return best
 
 

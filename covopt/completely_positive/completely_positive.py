@@ -171,5 +171,4 @@ def _sum(ends: list[End]) -> tuple[int, str]:
     if len(ends) == 1:
         return ends[0].value, ends[0].reason
     reasons = sorted({end.reason for end in ends})
-    total = sum(end.value for end in ends)
-    return total, f"sum over {len(ends)} components: {'; '.join(reasons) or 'no atoms'}"
+    return sum(end.value for end in ends), f"sum over {len(ends)} components: {'; '.join(reasons) or 'no atoms'}"

@@ -114,8 +114,7 @@ def decide(A: Matrix, search: Search) -> Part:
         lower = max([lower, *by_moments(A, search)], key=lambda end: end.value)
     if B is None and bound is None:
         more = replace(options, iterations=20000, patience=3000)
-        counts = _counts(len(A), lower.value, None)
-        B = factorization.fewest(A, counts, search.seed + 1, search.deadline, more)
+        B = factorization.fewest(A, _counts(len(A), lower.value, None), search.seed + 1, search.deadline, more)
     if B is None:
         return Part(Verdict.UNDECIDED, False, lower) if bound is None else Part(Verdict.POSITIVE, True, lower, bound)
     if search.rank is None:

@@ -97,8 +97,7 @@ class MomentBound:
         """
         if self.Lambda.shape != A.shape or not np.isfinite(self.Lambda).all():
             return 0.0
-        unit, slack = _unit_and_slack(A, tolerance)
-        cliques = _cliques(unit)
+        unit, slack, cliques = _scaled_with_cliques(A, tolerance)
         if len(cliques) > CLIQUES or not len(cliques) == len(self.factors) == len(self.weights):
             return 0.0
         regions = [_region(unit, clique, slack) for clique in cliques]
@@ -142,8 +141,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     """
     if past(deadline):
         return None
-    unit, slack = _unit_and_slack(A, tolerance)
-    cliques = _cliques(unit)
+    unit, slack, cliques = _scaled_with_cliques(A, tolerance)
     odd = _is_affordable(cliques, True)
     if not (odd or _is_affordable(cliques, False)):
         return None
@@ -192,16 +190,14 @@ def _dual(constraint: cp.Constraint) -> np.ndarray:
     return np.asarray(constraint.dual_value, dtype=np.float64)
 
 
-def _unit_and_slack(A: Matrix, tolerance: float) -> tuple[Matrix, float]:
-    """Return A scaled to a unit diagonal, and a bound on the error of its entries."""
+def _scaled_with_cliques(A: Matrix, tolerance: float) -> tuple[Matrix, float, list[tuple[int, ...]]]:
+    """Return A scaled to a unit diagonal, a bound on its entries' error, and its graph's cliques.
+
+    These are the maximal cliques, or the first `CLIQUES` and one more.
+    """
     unit, _ = to_unit_diagonal(A)
-    return unit, (tolerance + 8 * EPS) * float(np.linalg.norm(unit))
-
-
-def _cliques(A: Matrix) -> list[tuple[int, ...]]:
-    """Return the maximal cliques of the support graph, or the first `CLIQUES` and one more."""
-    cliques = itertools.islice(nx.find_cliques(support_graph(A)), CLIQUES + 1)
-    return sorted(tuple(sorted(clique)) for clique in cliques)
+    cliques = itertools.islice(nx.find_cliques(support_graph(unit)), CLIQUES + 1)
+    return unit, (tolerance + 8 * EPS) * float(np.linalg.norm(unit)), sorted(tuple(sorted(c)) for c in cliques)
 
 
 def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:

@@ -37,8 +37,7 @@ def comparison_matrix(A: Matrix) -> Matrix:
 def perron(A: Matrix) -> tuple[float, Float[np.ndarray, " n"]]:
     """Return the smallest eigenvalue of the comparison matrix and its positive eigenvector."""
     values, vectors = np.linalg.eigh(comparison_matrix(A))
-    d = np.abs(vectors[:, 0])
-    return float(values[0]), np.maximum(d, np.finfo(np.float64).tiny)
+    return float(values[0]), np.maximum(np.abs(vectors[:, 0]), np.finfo(np.float64).tiny)
 
 
 def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
@@ -52,8 +51,7 @@ def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
     w = np.log(d)[None, :] - np.log(d)[:, None]
     cycle = next(iter(nx.cycle_basis(graph)), None)
     root = int(d.argmax())  # rounding shrinks towards this root: 3e-16 of A, against 9e-11 with root 0
-    roots = [root] if cycle is None else cycle
-    for vertex, parent in _leaves_first(graph, roots):
+    for vertex, parent in _leaves_first(graph, [root] if cycle is None else cycle):
         _settle(A, w, vertex, parent)
     if cycle is not None:
         _turn(A, w, cycle)

@@ -134,8 +134,7 @@ class GroupedRows:
         read = self._columns.read(self._numbers, group) if self._numbers else {}
         plain = {name: _plain(column) for name, column in read.items()}
         unplain = {name: self._columns.cells(read[name]) for name, values in plain.items() if values is None}
-        first = self._columns.cuts[group]
-        check_inputs(unplain, (), self._columns.path, lambda row: f"index {first + row}")
+        check_inputs(unplain, (), self._columns.path, lambda row: f"index {self._columns.cuts[group] + row}")
         return {name: floats(unplain[name]) if values is None else values for name, values in plain.items()}
 
 

@@ -74,12 +74,11 @@ def total_ranks(problem: Problem, weights: Weights) -> list[int]:
 
 def least(chains: Sequence[BatchBound]) -> BatchBound:
     """Return the best of several batches' bounds, number by number; the largest gradient rank."""
-    theorems = [chain.theorem for chain in chains if chain.theorem is not None]
     return BatchBound(
         tail=chains[0].tail,
         projection=min(chain.projection for chain in chains),
         angle=min(chain.angle for chain in chains),
-        theorem=min(theorems, default=None),
+        theorem=min([chain.theorem for chain in chains if chain.theorem is not None], default=None),
         gradient_rank=max(chain.gradient_rank for chain in chains),
         rank_bound=chains[0].rank_bound,
     )

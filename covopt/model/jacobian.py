@@ -111,8 +111,7 @@ class Passage:
             Zs = self.inputs[-1]
             self.Z.append(Scaled.of(Zs.values @ W.values.T, Zs.exponent + W.exponent))
             if layer < len(self.W):
-                S = Scaled(activation(self.Z[-1].values), self.Z[-1].exponent)
-                self.inputs.append(_appended(S, beta))
+                self.inputs.append(_appended(Scaled(activation(self.Z[-1].values), self.Z[-1].exponent), beta))
 
     @property
     def samples(self) -> int:

@@ -143,8 +143,7 @@ class CrossEntropy:
         # log sum exp F - Y . F is the difference of large numbers where a class is certain.
         margins = F - (F * Y).sum(dim=-1, keepdim=True)
         top, winner = margins.max(dim=-1, keepdim=True)
-        losers = torch.exp(margins - top).scatter(-1, winner, 0.0)
-        return top[..., 0] + torch.log1p(losers.sum(dim=-1))
+        return top[..., 0] + torch.log1p(torch.exp(margins - top).scatter(-1, winner, 0.0).sum(dim=-1))
 
     def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         off = torch.softmax(F, dim=-1) - Y

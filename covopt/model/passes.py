@@ -135,6 +135,5 @@ def inputs_triangle(problem: Problem, weights: Weights, layer: int) -> Float[Ten
     """Return R with the singular values and row space of Zs_{l-1}, centred with free biases."""
     if not problem.free:
         return triangle(inputs_at(problem, weights, layer))
-    total = sum(Zs[:, :-1].sum(dim=0) for Zs in inputs_at(problem, weights, layer))
-    mean = torch.as_tensor(total) / problem.samples
+    mean = torch.as_tensor(sum(Zs[:, :-1].sum(dim=0) for Zs in inputs_at(problem, weights, layer))) / problem.samples
     return triangle(Zs[:, :-1] - mean for Zs in inputs_at(problem, weights, layer))

@@ -21,12 +21,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.rounding import largest
 from covopt.model.loss import Scalable
 from covopt.model.problem import Problem
+from covopt.model.spread import ALONE
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Progress
 
@@ -39,6 +41,7 @@ class Units:
     weights: float  # c
     cost: float  # t^2, 1 or c^2
     problem: Problem  # the problem in these units
+    basis: Float[Tensor, "d r"] | None = None  # Q, if W'_1 acts on inputs in a basis of their span
 
     @staticmethod
     def of(problem: Problem) -> Units:
@@ -56,13 +59,30 @@ class Units:
         )
         return Units(s, c, cost, scaled)
 
+    def in_span(self) -> Units:
+        """Return the same units with inputs X' = X Q in an orthonormal basis of their span, if they outnumber samples.
+
+        Then W_1 = W'_1 Q^T: outputs and costs stay, and a step takes as long as if there were N inputs. What W_1 has
+        outside the span changes no output, and costs. Rounding moves a sample by its norm times eps, as products do.
+        """
+        if not spans_less(self.problem):
+            return self
+        Q, R = torch.linalg.qr(self.problem.X.T)
+        return replace(self, problem=replace(self.problem, X=R.T.contiguous()), basis=Q)
+
     def inward(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
         """Return W'_1 ... W'_L of W_1 ... W_L."""
-        return [W / self.weights for W in weights]
+        return self._turned([W / self.weights for W in weights], self.basis)
 
     def outward(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
         """Return W_1 ... W_L of W'_1 ... W'_L."""
-        return [self.weights * W for W in weights]
+        return self._turned([self.weights * W for W in weights], None if self.basis is None else self.basis.T)
+
+    def _turned(self, weights: list[Tensor], turn: Tensor | None) -> list[Tensor]:
+        """Return the weights with W_1 times this matrix; its bias stays."""
+        if turn is None:
+            return weights
+        return [torch.cat([weights[0][:, :-1] @ turn.to(weights[0]), weights[0][:, -1:]], dim=1), *weights[1:]]
 
     def dual(self, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
         """Return Lambda of Lambda', for L = 2."""
@@ -79,6 +99,16 @@ def unit_of_inputs(problem: Problem) -> float:
     s = _power(max(problem.spread.largest(largest(problem.X)), faint * problem.beta))
     near = 16.0  # many inputs are left as they are if their size is so near to 1: a copy is as large
     return 1.0 if has_many_inputs(problem) and 1.0 / near <= s <= near else s
+
+
+def spans_less(problem: Problem) -> bool:
+    """Return True if a basis of the span of the samples is smaller than the inputs', and is there in about a second.
+
+    Exact fits keep their inputs: whether they exist may depend on the smallest ones.
+    """
+    N, d = problem.X.shape
+    plain = problem.spread is ALONE and not (problem.interpolates or problem.skip)
+    return plain and d > N and N * N * d <= 1e10
 
 
 def has_many_inputs(problem: Problem) -> bool:

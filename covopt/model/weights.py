@@ -133,8 +133,7 @@ def outputs_above(problem: Problem, weights: Weights, layer: int, Z: Float[Tenso
 def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
     """Return L(W) = C(Z_L) + lam sum_l |W_l|_F^2, differentiable in the weights."""
     F = preactivations(problem, weights)[-1]
-    norm = torch.stack([A.square().sum() for A in problem.decayed(weights)]).sum()
-    return problem.loss_at(F) + problem.lam * norm
+    return problem.loss_at(F) + problem.lam * torch.stack([A.square().sum() for A in problem.decayed(weights)]).sum()
 
 
 @torch.no_grad()
@@ -241,8 +240,7 @@ def breakpoints(problem: Problem, weights: Weights, low: float, high: float) -> 
         crossed = (Z[:-1].sign() * Z[1:].sign() < 0).nonzero()
         z, z_next = Z[:-1][crossed[:, 0], crossed[:, 1]], Z[1:][crossed[:, 0], crossed[:, 1]]
         start, end = x[crossed[:, 0]], x[crossed[:, 0] + 1]
-        crossings = torch.lerp(start, end, (z / (z - z_next)).clamp(0.0, 1.0))
-        x = torch.cat([x, crossings]).unique()
+        x = torch.cat([x, torch.lerp(start, end, (z / (z - z_next)).clamp(0.0, 1.0))]).unique()
     return x
 
 

@@ -52,10 +52,12 @@ class Circles:
 
         No two of them may be parallel. `rounding` bounds the error of a computed e_j^T q.
         """
-        frame = _frames(normal)
+        axis = torch.nn.functional.one_hot(normal.abs().argmin(dim=1), 3).to(normal.dtype)
+        first = torch.nn.functional.normalize(torch.linalg.cross(normal, axis), dim=1)
+        # Right-handed orthonormal frames, with the rows b_1, b_2 and the normal e.
+        frame = torch.stack([first, torch.linalg.cross(normal, first), normal], dim=1)
         local = torch.einsum("gab,jb->ajg", frame, normal)
-        lower = (local[1] < 0) | ((local[1] == 0) & (local[0] < 0))
-        local = torch.where(lower, -local, local)
+        local = torch.where((local[1] < 0) | ((local[1] == 0) & (local[0] < 0)), -local, local)
         angle = torch.atan2(local[1], local[0])
         angle.fill_diagonal_(math.inf)  # a circle does not cross itself: sorted last and dropped
         angle, order = angle.sort(dim=0)
@@ -82,13 +84,6 @@ def _shown(order: Int[Tensor, "K G"], angle: Float[Tensor, "K G"], short: Float[
     clear = (torch.cat([angle[1:], angle[:1] + math.pi]) - angle > short).all(dim=0)
     earlier = clear[order] & (order < torch.arange(len(clear), device=order.device))
     return ~(clear & (earlier | earlier.roll(-1, 0)))
-
-
-def _frames(normal: Float[Tensor, "G 3"]) -> Float[Tensor, "G 3 3"]:
-    """Return right-handed orthonormal frames, with the rows b_1, b_2 and the normal e."""
-    axis = torch.nn.functional.one_hot(normal.abs().argmin(dim=1), 3).to(normal.dtype)
-    first = torch.nn.functional.normalize(torch.linalg.cross(normal, axis), dim=1)
-    return torch.stack([first, torch.linalg.cross(normal, first), normal], dim=1)
 
 
 @dataclass(frozen=True)

@@ -173,12 +173,10 @@ class ConvexConcaveOracle:
     ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B N"]]:
         """Take one convex-concave step from each row of W, with multipliers starting at `alpha`."""
         Z = W @ Xt.T
-        u = _unit(self._sum(self.activation(Z), Lambda))
-        a = u @ Lambda.T
+        a = _unit(self._sum(self.activation(Z), Lambda)) @ Lambda.T
         g = self._sum(torch.where(a > 0, a * self.activation.derivative(Z), 0.0), Xt)
         upper = (-a).clamp_min(0.0)
-        still = self.still * math.sqrt(gain)
-        alpha, residual = self._box_least_squares(Xt, g, upper, alpha, still, stop)
+        alpha, residual = self._box_least_squares(Xt, g, upper, alpha, self.still * math.sqrt(gain), stop)
         return _unit(residual), alpha
 
     def _box_least_squares(

@@ -87,8 +87,7 @@ def adopt(file: Path) -> None:
         listed = record.read_object(summary).get(FILES)
         if not isinstance(listed, dict) or (len(changed) > 1 and own not in listed):
             return
-        digests = {path.relative_to(directory).as_posix(): directories.digest(path) for path in changed}
-        files = listed | digests
+        files = listed | {path.relative_to(directory).as_posix(): directories.digest(path) for path in changed}
         write_file(summary, lambda draft, s=summary, f=files: _seal(draft, f, s), force=True)
         changed.append(summary)
         directory = directory.parent

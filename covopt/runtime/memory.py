@@ -29,14 +29,9 @@ def available(device: torch.device) -> float | None:
     """Return the bytes available until the machine, container or GPU is full; None if unknown."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    limits = [room for room in (_of_machine(), *_of_containers()) if room is not None]
-    return min(limits, default=None)
-
-
-def _of_machine() -> float | None:
-    """Return the kernel's estimate of the memory that is still free without swapping."""
-    kibibytes = _table(ROOT / "proc/meminfo").get("MemAvailable:")
-    return None if kibibytes is None else 1024.0 * kibibytes
+    kibibytes = _table(ROOT / "proc/meminfo").get("MemAvailable:")  # free without swapping, by the kernel's estimate
+    machine = [] if kibibytes is None else [1024.0 * kibibytes]
+    return min([*machine, *_of_containers()], default=None)
 
 
 def _of_containers() -> list[float]:

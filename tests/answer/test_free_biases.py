@@ -35,8 +35,7 @@ def programme(x: np.ndarray, Y: np.ndarray, lam: float | None, skip: bool) -> fl
         asked = cp.Problem(cp.Minimize(norm), [F == Y])
     else:
         asked = cp.Problem(cp.Minimize(cp.sum_squares(F - Y) / len(z) + lam * norm))
-    digits = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-12)
-    return float(asked.solve(solver="CLARABEL", **digits))
+    return float(asked.solve(solver="CLARABEL", **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-12)))
 
 
 @pytest.mark.parametrize("skip", [False, True])

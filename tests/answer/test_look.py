@@ -20,8 +20,7 @@ def network(depth: int, inputs: int = 1, m: int = 1, activation: str = "relu", s
     generator = torch.Generator().manual_seed(seed)
     draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
     problem = make_problem(draw(7, inputs), draw(7, m), lam=1.0, depth=depth, activation=activation)
-    sizes = [inputs, *[6] * (depth - 1), m]
-    return problem, [draw(n, below + 1) for below, n in pairwise(sizes)]
+    return problem, [draw(n, below + 1) for below, n in pairwise([inputs, *[6] * (depth - 1), m])]
 
 
 def test_kinks_of_two_layers_are_where_neurons_switch() -> None:

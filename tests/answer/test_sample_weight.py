@@ -70,8 +70,7 @@ def test_cost_and_gradient_are_those_of_expanded_rows(loss: str, depth: int) -> 
 def test_bounds_are_those_of_expanded_rows(loss: str, beta: float, monkeypatch: pytest.MonkeyPatch) -> None:
     weighted, expanded, rows = both(3, loss, bias=beta)
     Lambda = weighted.gradient_at(face.preactivations(weighted, drawn(weighted, 2))[-1]) / (-2.0 * weighted.lam)
-    copies = torch.bincount(torch.as_tensor(rows)).double()[:, None]
-    split = (Lambda / copies)[rows]
+    split = (Lambda / torch.bincount(torch.as_tensor(rows)).double()[:, None])[rows]
     oracle, other = (oracle_of(problem.Xt, problem.activation) for problem in (weighted, expanded))
     maximum = oracle(Lambda, weighted.Xt[:0]).upper_bound
     assert maximum == pytest.approx(other(split, expanded.Xt[:0]).upper_bound, rel=SAME)
@@ -174,8 +173,7 @@ def test_every_method_minimises_the_weighted_loss(method: str) -> None:
 
 def test_equal_weights_and_exact_fits_change_nothing() -> None:
     X, Y, counts = data(10, "mse")
-    plain = covopt.solve(X, Y, lam=0.1)
-    assert covopt.solve(X, Y, lam=0.1, sample_weight=np.full(len(X), 3.7)).cost == plain.cost
+    assert covopt.solve(X, Y, lam=0.1, sample_weight=np.full(len(X), 3.7)).cost == covopt.solve(X, Y, lam=0.1).cost
     fits = make_problem(X, Y, sample_weight=counts)
     assert (fits.weight, fits.samples) == (None, len(X) - 1)
     scaled = [make_problem(X, Y, lam=1.0, sample_weight=size * counts).weight for size in (1e-50, 1e50)]

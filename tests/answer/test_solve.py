@@ -122,8 +122,7 @@ def test_cost_is_recomputed_from_the_weights() -> None:
     cost = np.sum((F - Y) ** 2) / 12 + 1e-2 * (np.sum(W1**2) + np.sum(W2**2))
     assert result.cost == pytest.approx(cost, rel=1e-12)
     assert np.allclose(result.predict(X), F)
-    hidden = result.weights[0].norm(dim=1), result.weights[1][:, :-1].norm(dim=0)
-    assert torch.allclose(*hidden, rtol=1e-9)
+    assert torch.allclose(result.weights[0].norm(dim=1), result.weights[1][:, :-1].norm(dim=0), rtol=1e-9)
 
 
 def test_without_proof_no_bound() -> None:
@@ -234,8 +233,7 @@ def test_columns_of_very_different_sizes_are_proved_again(seed: int, tmp_path: P
     rng = np.random.default_rng(seed)
     samples = int(rng.integers(3, 8))
     X = rng.standard_normal((samples, 2)) * [1e6, 1e-6]
-    found = covopt.solve(X, rng.standard_normal((samples, 1)), depth=2, bias=0.0, time_limit=1.5)
-    found.save(tmp_path / "run")
+    covopt.solve(X, rng.standard_normal((samples, 1)), depth=2, bias=0.0, time_limit=1.5).save(tmp_path / "run")
     assert covopt.verify(tmp_path / "run").passed
 
 

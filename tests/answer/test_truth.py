@@ -116,8 +116,7 @@ def test_gradients_are_differences(loss: str, depth: int, free: bool) -> None:
     rng = np.random.default_rng(0)
     skip = free and loss == "mse"
     question = asked(loss, depth, free=free, skip=skip, weight=rng.uniform(0.1, 1.0, 7))
-    widths = [3, *[5] * (depth - 1), question.Y.shape[1]]
-    weights = [rng.standard_normal((n, m + 1)) for m, n in pairwise(widths)]
+    weights = [rng.standard_normal((n, m + 1)) for m, n in pairwise([3, *[5] * (depth - 1), question.Y.shape[1]])]
     if skip:
         weights[-1] = rng.standard_normal((2, 9))
     for layer, slopes in enumerate(question.gradient(weights)):

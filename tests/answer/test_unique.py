@@ -51,8 +51,7 @@ def spread(result, seed, tilt=TILT):
     cost = fit + 2 * p.lam * cp.sum(cp.norm(V, axis=1)) + p.lam * cp.sum_squares(b)
     least = cp.Problem(cp.Minimize(cost)).solve(solver="CLARABEL")
     assert least == pytest.approx(result.cost, rel=1e-6)
-    size = float(np.linalg.norm(V.value))
-    c = np.random.default_rng(seed).standard_normal(V.shape) / size
+    c = np.random.default_rng(seed).standard_normal(V.shape) / float(np.linalg.norm(V.value))
     ends = []
     for way in (tilt, -tilt):
         cp.Problem(cp.Minimize(cost / least + way * cp.sum(cp.multiply(c, V)))).solve(solver="CLARABEL")

@@ -1,4 +1,4 @@
-"""covopt and the methods of other papers and packages, raced on twenty-one problems in processor seconds of one thread.
+"""covopt and the methods of other papers and packages, raced on 25 problems in processor seconds of one thread.
 
 Each contender runs in a process of its own and is judged by the shared objective on the networks it had at times in a
 geometric progression; what it costs to judge them is not timed. covopt's times are those of its callback. A rival with
@@ -39,8 +39,8 @@ class Race:
     ours: dict[str, object] = field(default_factory=dict)
 
 
-def _deep_teacher(depth: int) -> Work:
-    return replace(works.teacher(0), depth=depth)
+def _deep(work: Callable[[], Work], depth: int) -> Work:
+    return replace(work(), depth=depth)
 
 
 def _mixture_depth_3(loss: str | None) -> Work:
@@ -127,7 +127,9 @@ RACES = {
     **{f"rivals-digits-200-depth-{L}": Race(partial(works.digits, 200, 1e-3, L), 30.0, DEEP) for L in (3, 4, 6)},
     "rivals-teacher-depth-13": Race(lambda: teachers.teacher(4, 13), 30.0, DEEP),
     "rivals-training": Race(lambda: teachers.teacher(4, 13), 30.0, DEEP, {"by": "train"}),
-    **{f"rivals-teacher-depth-{L}": Race(partial(_deep_teacher, L), 30.0, DEEP) for L in (3, 5)},
+    **{f"rivals-teacher-depth-{L}": Race(partial(_deep, partial(works.teacher, 0), L), 30.0, DEEP) for L in (3, 5)},
+    **{f"rivals-wide-depth-{L}": Race(partial(_deep, works.wide, L), 10.0, DEEP) for L in (3, 4)},
+    **{f"rivals-checkerboard-depth-{L}": Race(partial(_deep, works.checkerboard, L), 10.0, DEEP) for L in (3, 4)},
     **{f"rivals-digits-1797-depth-{L}": Race(partial(works.digits, 1797, 1e-3, L), 10.0, DEEP) for L in (3, 5)},
     "rivals-20000-depth-3": Race(partial(_mixture_depth_3, None), 15.0, MANY),
     "rivals-20000-classes-depth-3": Race(partial(_mixture_depth_3, "cross_entropy"), 15.0, MANY),

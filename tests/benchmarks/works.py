@@ -55,6 +55,21 @@ def teacher(seed: int, inputs: int = 5) -> Work:
     )
 
 
+def wide(rows: int = 100, inputs: int = 2000) -> Work:
+    """More standard normal inputs than rows; two sums of 5 random ReLU neurons, standardised, and noise of 0.1."""
+    rng = np.random.default_rng(3)
+    X, W = rng.standard_normal((rows, inputs)), rng.standard_normal((inputs, 5))
+    Y = np.maximum(X @ W, 0.0) @ rng.standard_normal((5, 2))
+    Y = (Y - np.mean(Y, axis=0)) / np.std(Y, axis=0) + 0.1 * rng.standard_normal((rows, 2))
+    return Work(f"wide-{rows}-of-{inputs}", X, Y, 1e-3, 1.0)
+
+
+def checkerboard(rows: int = 200) -> Work:
+    """Uniform points in a square, and the colour of a board of 16 fields there."""
+    X = np.random.default_rng(7).uniform(-2.0, 2.0, (rows, 2))
+    return Work("checkerboard", X, np.where(np.floor(X).sum(axis=1) % 2 == 0, 1.0, -1.0)[:, None], 1e-4, 1.0)
+
+
 def mixture(rows: int) -> Work:
     """784 inputs: 10 classes of 4 clumps each on a 30-dimensional subspace, and noise in all directions; one-hot.
 

@@ -92,8 +92,7 @@ def test_several_outputs_meet_the_best_direction_found(samples, rank, outputs, s
     X, Lambda = data(samples, rank, outputs, seed, seed % 32)
     activation = Activation(slope)
     # Any target below the maximum: the search then proves (1 + slack) times the best direction it knows.
-    options = BranchOptions(slack=1e-2)
-    answer = branch_and_bound(X, activation, Lambda, target=0.0, time_limit=AMPLE, options=options)
+    answer = branch_and_bound(X, activation, Lambda, target=0.0, time_limit=AMPLE, options=BranchOptions(slack=1e-2))
     found = oracle_values(X, activation, Lambda, answer.directions)
     torch.testing.assert_close(found, answer.values, rtol=1e-9, atol=0.0)
     assert answer.upper_bound <= 1.0101 * float(found[0])

@@ -224,8 +224,7 @@ def test_units(name: str) -> None:
     for kind in [kind for kind in DEEP if kind.applies(plain)]:
         lower = kind.prove(plain, Target()).proof.lower
         for s, t in ((1e-150, 1.0), (1e150, 1.0), (1.0, 1e-150), (1.0, 1e150), (1e-60, 1e60)):
-            scaled = replace(plain, X=s * plain.X, Y=t * plain.Y)
-            value = kind.prove(scaled, Target()).proof.lower / (t / s) ** 0.5
+            value = kind.prove(replace(plain, X=s * plain.X, Y=t * plain.Y), Target()).proof.lower / (t / s) ** 0.5
             if plain.beta == 0.0:
                 assert value == pytest.approx(lower, rel=1e-3)
             else:

@@ -464,8 +464,7 @@ def loop_value(X: Array, Y: Array, depth: int) -> float:
     fan = 0.5 * float(np.linalg.norm(np.cross(spokes, np.roll(spokes, -1, axis=0)), axis=1).sum())
     low, found = float((rises / steps).max()), []
     for lam in np.linspace(low, 8.0 * low, 3000):
-        off = 0.5 * np.sqrt(np.maximum(0.0, (lam * steps) ** 2 - rises**2))
-        inner = clipped_area(Y, off)
+        inner = clipped_area(Y, 0.5 * np.sqrt(np.maximum(0.0, (lam * steps) ** 2 - rises**2)))
         found.append(ratio_bound(lam, depth) + ratio_bound(inner / (fan * lam), depth))
         if inner == 0.0:
             break

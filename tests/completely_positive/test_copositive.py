@@ -154,8 +154,7 @@ def test_what_proves_copositivity() -> None:
     chord[0, 2] = chord[2, 0] = 0.3
     assert copositive.why_copositive(HORN + 0.2 - chord) == "enumeration"
     assert copositive.why_copositive(HORN + 0.1 - 5.0 * chord) is None
-    d = np.array([1.0, 2.0, 0.5, 3.0, 1e-7])
-    assert copositive.why_copositive(copositive.signed(d, HORN < 0)) == "signs"
+    assert copositive.why_copositive(copositive.signed(np.array([1.0, 2.0, 0.5, 3.0, 1e-7]), HORN < 0)) == "signs"
     # One entry below what the signs allow.
     assert copositive.why_copositive(HORN - 1e-3 * np.outer(np.eye(5)[0], np.eye(5)[1]) * 2) is None
     # Half of [[1, -4], [0, 1]] is indefinite, though its lower triangle looks like the identity.

@@ -39,8 +39,7 @@ def test_the_same_seed_gives_the_same_factor() -> None:
 
 def test_polishing_ends_where_the_sets_only_touch() -> None:
     A = bipartite_gram(3, 3)
-    B = search(A, 9, 0, forever())
-    assert residual(A, B) <= 1e-13
+    assert residual(A, search(A, 9, 0, forever())) <= 1e-13
     assert search(A, 8, 0, forever(), factorization.SearchOptions(starts=1)) is None
 
 

@@ -101,8 +101,7 @@ def table(path: Path, text: str) -> Path:
 
 
 def test_csv(tmp_path: Path) -> None:
-    file = table(tmp_path / "a.csv", "\ufeffheight, kind,weight\n1,x,2\n\n3,y,4e-1\n")
-    got = read_data(file, target="kind")
+    got = read_data(table(tmp_path / "a.csv", "\ufeffheight, kind,weight\n1,x,2\n\n3,y,4e-1\n"), target="kind")
     np.testing.assert_array_equal(got.X, [[1.0, 2.0], [3.0, 0.4]])
     assert got.classes == ("x", "y")
 

@@ -78,8 +78,7 @@ def test_the_faces_read_targets_alike(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("loss", "y"), [("cross_entropy", MANY), ("logistic", 3 + THREE % 2)])
 def test_losses_of_classes_take_labels(loss: str, y: np.ndarray, tmp_path: Path) -> None:
-    hot = np.eye(10)[y][:, np.unique(y)]
-    problem = covopt.solve(X, hot, loss=loss, **WHOLE).problem
+    problem = covopt.solve(X, np.eye(10)[y][:, np.unique(y)], loss=loss, **WHOLE).problem
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         labelled = covopt.solve(X, y, loss=loss, **WHOLE)

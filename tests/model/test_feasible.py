@@ -127,8 +127,7 @@ def test_the_span_needs_more_than_pairs() -> None:
     assert message_of(X, Y, bias=0.0).startswith("Y is outside the span of the atoms")
     check_interpolation(make_problem(X, Y, bias=0.0, depth=3))
     check_interpolation(make_problem(X, Y))
-    linear = X @ torch.tensor([1.0, 2.0], dtype=torch.float64) + X.norm(dim=1)
-    check_interpolation(make_problem(X, linear, bias=0.0))
+    check_interpolation(make_problem(X, X @ torch.tensor([1.0, 2.0], dtype=torch.float64) + X.norm(dim=1), bias=0.0))
     check_interpolation(make_problem(X[[0, 1, 3, 4]], Y[[0, 1, 3, 4]], bias=0.0))
 
 
@@ -156,8 +155,7 @@ def test_many_rows_form_no_square_matrix() -> None:
     X, Y = gaussian(20_000, 64, seed=0), gaussian(20_000, 2, seed=1)
     X[10_000:] = -2.0 * X[:10_000]
     assert "span of the atoms" in message_of(X, Y, bias=0.0)
-    linear = X @ gaussian(64, 2, seed=2) + X.norm(dim=1, keepdim=True)
-    check_interpolation(make_problem(X, linear, bias=0.0))
+    check_interpolation(make_problem(X, X @ gaussian(64, 2, seed=2) + X.norm(dim=1, keepdim=True), bias=0.0))
     Y[15_000] = Y[3]
     X[15_000] = X[3]
     Y[15_000, 0] += 1.0

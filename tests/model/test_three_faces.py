@@ -70,8 +70,7 @@ def test_the_three_losses_agree(loss: str | None, bias: float | str) -> None:
         # No other weights with the same representations are lighter: W itself is one example.
         assert by_Z.norm <= covopt.loss_of_weights(X, Y, W, **ask).norm * (1 + 1e-12)
         if (digits := condition(Z, bias, 0.2 if activation != "relu" else 0.0)) < 1e3:
-            pairs = [covopt.covariances_of(z, **how) for z in Z[:-1]]
-            by_K = covopt.loss_of_covariances(X, Y, pairs, Z[-1], **ask)
+            by_K = covopt.loss_of_covariances(X, Y, [covopt.covariances_of(z, **how) for z in Z[:-1]], Z[-1], **ask)
             assert by_K.total == pytest.approx(by_Z.total, rel=max(1e-10, 1e-15 * digits**2))
 
 

@@ -46,8 +46,7 @@ def test_what_it_returns_is_locally_maximal() -> None:
     A slope of 1e-3 h along any of the directions would show; a convex kink may be as near as 1e-4.
     """
     X, Lambda, starts = data(3, 30, 6, 3)
-    oracle = ConvexConcaveOracle(X, Activation(), AscentOptions(steps=200, box_steps=600, gain=1e-12))
-    found = oracle(Lambda, starts)
+    found = ConvexConcaveOracle(X, Activation(), AscentOptions(steps=200, box_steps=600, gain=1e-12))(Lambda, starts)
     g = torch.Generator().manual_seed(0)
     for w, h in zip(found.directions[:10], found.values[:10], strict=True):
         for radius in (1e-5, 1e-6):

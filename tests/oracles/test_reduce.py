@@ -50,8 +50,7 @@ def test_merging_keeps_the_outputs_and_never_costs_more(network, slope: float) -
 
 def test_merging_counts_the_groups() -> None:
     U = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]).double()
-    V = torch.tensor([[1.0], [1.0], [-1.0], [1.0], [9.0]]).double()
-    merged = merge(U, V)
+    merged = merge(U, torch.tensor([[1.0], [1.0], [-1.0], [1.0], [9.0]]).double())
     assert merged.group.tolist() == [0, 1, 0, 2, -1]
     torch.testing.assert_close(merged.outputs.flatten(), torch.tensor([-2.0, 2.0, 1.0]).double())
 

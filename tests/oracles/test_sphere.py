@@ -53,8 +53,7 @@ def brute_force(X: np.ndarray, slope: float, Lambda: np.ndarray) -> float:
         # h at the singular vector is a value of h wherever it lies, so both signs are candidates.
         best = max(best, h(Vh[0]), h(-Vh[0]))
     for row in X[np.linalg.norm(X, axis=1) > 0]:
-        plane = np.linalg.svd(row[None])[2][1:]
-        best = max(best, by_enumeration(X @ plane.T, slope, Lambda))
+        best = max(best, by_enumeration(X @ np.linalg.svd(row[None])[2][1:].T, slope, Lambda))
     return best
 
 
@@ -251,8 +250,7 @@ def test_goes_over_into_the_circle() -> None:
     """Data that are almost of rank two, on either side of the rank rule."""
     flat, Lambda = gaussian(15, 2, seed=0), gaussian(15, 2, seed=1)
     circle = ArrangementOracle(flat, Activation())(Lambda)
-    thick = torch.cat([flat, 1e-8 * gaussian(15, 1, seed=2)], dim=1)
-    sphere = SphereOracle(thick, Activation())(Lambda)
+    sphere = SphereOracle(torch.cat([flat, 1e-8 * gaussian(15, 1, seed=2)], dim=1), Activation())(Lambda)
     assert sphere.upper_bound == pytest.approx(circle.upper_bound, rel=1e-7)
     assert sphere.upper_bound >= circle.upper_bound * (1 - 1e-14)
 

@@ -62,8 +62,7 @@ class _TraceQuotient(torch.autograd.Function):
 
 def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> Float[Tensor, ""]:
     """Return L_r(Z), differentiable in Z, which has to be feasible; for `interpolate` Z_L = Y is the caller's."""
-    pairs = zip(Z, inputs_from(problem, Z), strict=True)
-    norm = torch.stack([trace_quotient(z, Zs, rule) for z, Zs in pairs]).sum()
+    norm = torch.stack([trace_quotient(z, Zs, rule) for z, Zs in zip(Z, inputs_from(problem, Z), strict=True)]).sum()
     return problem.loss_at(Z[-1]) + problem.lam * norm
 
 
@@ -79,8 +78,7 @@ def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -
     where the rank of each Zs_l is locally constant and Z_l has no zeros. For `interpolate` the last entry is the
     penalty's part alone, Z_L = Y being fixed.
     """
-    inputs = inputs_from(problem, Z)
-    parts = [trace_gradients(z, Zs, factorize(Zs, rule)) for z, Zs in zip(Z, inputs, strict=True)]
+    parts = [trace_gradients(z, Zs, factorize(Zs, rule)) for z, Zs in zip(Z, inputs_from(problem, Z), strict=True)]
     gradients = [problem.lam * by_Z for by_Z, _ in parts]
     for layer in range(problem.depth - 1):
         slopes = problem.activation.derivative(Z[layer])

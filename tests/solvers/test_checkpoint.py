@@ -67,8 +67,7 @@ def test_batches_go_on_unbroken(steps: int, directions: int, tmp_path: Path, mon
     monkeypatch.setattr(StreamSolver, "most_passes", 1)
     monkeypatch.setattr(StreamSolver, "turns", 2)  # so that a descent takes several steps of the loop
     X = data(400)[0] * [5.0, *[0.1] * (data(400)[0].shape[1] - 1)]
-    Y = np.abs(X[:, :1]) + X[:, 1:2]
-    problem = make_problem(X, Y, lam=1e-3).double()
+    problem = make_problem(X, np.abs(X[:, :1]) + X[:, 1:2], lam=1e-3).double()
     options = StreamOptions(neurons=12, batch=16, first=1, directions=directions)
     budget = Budget(1e6, max_iterations=2 if directions == 64 else 12)
     whole = run(StreamSolver(problem, options), budget)

@@ -56,6 +56,28 @@ def test_networks_cost_the_same_in_other_units(loss: str, depth: int) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("size", [1e-60, 1.0, 1e60])
+@pytest.mark.parametrize("depth", [2, 4])
+def test_more_inputs_than_samples_are_turned_into_their_span(depth: int, size: float) -> None:
+    """Outputs and costs stay the same, and weights outside the span of the samples only cost."""
+    X, Y = size * gaussian(5, 40, seed=1), gaussian(5, 2, seed=2)
+    X[3] = X[4]
+    problem = make_problem(X, Y, lam=1e-3, depth=depth)
+    units = Units.of(problem).in_span()
+    assert units.problem.X.shape == (5, 5)
+    weights = [gaussian(n, k + 1, seed=k) for k, n in pairwise([5, *[4] * (depth - 1), 2])]
+    outside = units.outward(weights)
+    assert units.cost * evaluate(units.problem, weights).total == pytest.approx(evaluate(problem, outside).total)
+    for mine, theirs in zip(units.inward(outside), weights, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    other = [outside[0] + float(outside[0].abs().max()) * gaussian(4, 41, seed=3), *outside[1:]]
+    least = units.outward(units.inward(other))
+    torch.testing.assert_close(preactivations(problem, least)[-1], preactivations(problem, other)[-1])
+    assert evaluate(problem, least).total < evaluate(problem, other).total
+    for kept in (make_problem(X, Y, depth=depth), make_problem(X[:, :5], Y, lam=1e-3, depth=depth)):
+        assert Units.of(kept).in_span().problem.X.shape == kept.X.shape  # exact fits, and no more inputs than samples
+
+
 @pytest.mark.parametrize(
     ("scale", "options"), [(1e20, {"lam": 1e-3}), (1e20, {"lam": 1e-5}), (1e70, {"lam": 1e60}), (1e-60, {"lam": 1e60})]
 )

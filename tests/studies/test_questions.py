@@ -71,8 +71,7 @@ def test_a_study_of_depths_of_other_data_is_refused(tmp_path: Path) -> None:
     assert covopt.verify(ours).passed
     place = "depths/2" if (ours / "depths/2").is_dir() else "depths/3"
     moved(other / place, ours / place)
-    told = json.loads(record.as_json(depths.load(ours).summary()))
-    forged(states("depth.json", **told))(ours)
+    forged(states("depth.json", **json.loads(record.as_json(depths.load(ours).summary()))))(ours)
     check(ours, "another problem")
 
 
@@ -82,8 +81,7 @@ def test_a_path_that_ends_with_other_data_is_refused(tmp_path: Path) -> None:
     ours = tmp_path / "ours"
     assert covopt.verify(ours).passed
     moved(tmp_path / "other", ours / "end")
-    end = json.loads(record.as_json(paths.load(ours).summary()))["end"]
-    forged(states("path.json", end=end))(ours)
+    forged(states("path.json", end=json.loads(record.as_json(paths.load(ours).summary()))["end"]))(ours)
     check(ours, "The run end in it solves another problem than the path: they differ in Y.")
 
 

@@ -53,8 +53,7 @@ def test_a_forged_tree_is_refused(run: pathlib.Path) -> None:
 
 
 def test_the_relaxation_proves_where_inputs_are_many(tmp_path: pathlib.Path) -> None:
-    rng = np.random.default_rng(9)
-    X, Y = rng.standard_normal((8, 10)), np.eye(2)[np.arange(8) % 2]
+    X, Y = np.random.default_rng(9).standard_normal((8, 10)), np.eye(2)[np.arange(8) % 2]
     result = covopt.solve(X, Y, lam=5e-2, bias=0.0, certify="full", gap=1e-2, time_limit=20)
     assert result.certificate in (Certificate.RELAXATION, Certificate.SIGN_BRANCHING)
     assert 0 <= result.gap <= 5e-2

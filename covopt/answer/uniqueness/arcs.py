@@ -57,8 +57,7 @@ def breaks(plane: Plane) -> list[Break]:
     unique = list({(int(n[0]), int(n[1])): n for n in normals}.values())
     unique.sort(key=_angle)
     if not unique:
-        axes = [(1, 0), (0, 1), (-1, 0), (0, -1)]
-        return [Break(np.array(axis, dtype=object), False) for axis in axes]
+        return [Break(np.array(axis, dtype=object), False) for axis in [(1, 0), (0, 1), (-1, 0), (0, -1)]]
     breaks_and_fillers = []
     for k, n in enumerate(unique):
         breaks_and_fillers.append(Break(n, True))

@@ -145,8 +145,7 @@ class Plane:
         bias, residual = self.residuals(directions, V)
         point = Lambda * Fraction(1, scale)
         total = self.shares @ ((self.kappa * point / self.shares[:, None] - residual) ** 2).sum(axis=1)
-        seen = self.features(directions).T @ Lambda
-        for w, v, pulled in zip(directions, V, seen, strict=True):
+        for w, v, pulled in zip(directions, V, self.features(directions).T @ Lambda, strict=True):
             product = Fraction(math.isqrt((int(w @ w) * int(v @ v)) << (2 * BITS)) + 1, 1 << (2 * BITS))
             total += 2 * self.kappa * (product - Fraction(int(pulled @ v), scale << (self.feature_bits + BITS)))
         return total + self.lam * ((bias - self.beta * self.kappa / self.lam * point.sum(axis=0)) ** 2).sum()

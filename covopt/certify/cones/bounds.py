@@ -165,8 +165,7 @@ class ConeBounds:
         for _ in range(r + 2):
             both = active[:, :, None] & active[:, None]
             system = torch.where(both, Gram, identity) + self.regularisation * identity
-            right = torch.where(active, D, 0.0)
-            theta = torch.linalg.solve_ex(system, right)[0]
+            theta = torch.linalg.solve_ex(system, torch.where(active, D, 0.0))[0]
             theta = torch.where(active, theta, 0.0)
             c = (theta[:, None] @ V)[:, 0]
             missing = D - (V @ c[:, :, None])[:, :, 0]

@@ -215,8 +215,7 @@ def best_with_signs(body: Body, multipliers: Float[np.ndarray, "N m"], neurons: 
     lam = torch.from_numpy(outputs @ multipliers.T)
     active = neurons.values > 1e-7 * neurons.values.max(axis=1, keepdims=True, initial=0.0)
     signs = torch.from_numpy(np.where(active, 1, -1).astype(np.int8))
-    settled = _settled(body, lam, signs, -math.inf, math.inf, 1e-3)
-    return _described(body, lam, settled, len(lam))[0]
+    return _described(body, lam, _settled(body, lam, signs, -math.inf, math.inf, 1e-3), len(lam))[0]
 
 
 def _sides(

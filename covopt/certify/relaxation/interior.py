@@ -235,8 +235,7 @@ def _feasible(able: list[int], problems: Barrier) -> tuple[list[int], Barrier]:
     good = torch.zeros_like(least, dtype=torch.bool)
     for _ in range(30):
         problems.tau = torch.where(good, problems.tau, least + rise)
-        info = torch.linalg.cholesky_ex(problems.slack())[1]
-        good = good | (info == 0)
+        good = good | (torch.linalg.cholesky_ex(problems.slack())[1] == 0)
         if bool(good.all()):
             break
         rise = torch.where(good, rise, 2.0 * rise)

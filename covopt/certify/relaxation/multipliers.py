@@ -154,8 +154,7 @@ def _leaves(ground: Ground, multipliers: Multipliers) -> Iterator[tuple[Tensor, 
     (N, r), last = ground.P.shape, len(multipliers.heights)
     pending = [(torch.zeros(N, dtype=torch.int64), ground.P.new_zeros(0, r), 0)]
     walls = iter(multipliers.walls.double() @ ground.basis.T)
-    both = zip(multipliers.splits.tolist(), multipliers.stages.tolist(), strict=False)
-    for split, stage in both:
+    for split, stage in zip(multipliers.splits.tolist(), multipliers.stages.tolist(), strict=False):
         if not pending or not WALL <= split < N:
             raise ProblemError("The stored multipliers do not form a tree of splits; solve again.")
         states, cuts, made = pending.pop()

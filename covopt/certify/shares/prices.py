@@ -96,18 +96,14 @@ class Instance:
             is_homogeneous=exact and not problem.beta,
         )
 
-    def majorant(self, prices: Prices) -> Float[np.ndarray, "P N"]:
-        """Return the prices, moved to where Z_k . h >= e_k L . sigma(h) for every h of kind k."""
-        multipliers, Z = prices
-        active = self.kinds.active
-        return np.where(active, np.maximum(Z, self.kinds.signs[:, None] * multipliers), np.minimum(Z, 0.0))
-
     def asks(self, cell: Cell, prices: Prices) -> Float[np.ndarray, " J"]:
         """Return (sum_A tau_A pi_A^2)^(1/2) at its worst shares, for each neuron of the dictionary; rounding included.
 
         Then for what lies outside the dictionary's plane, and for the biases.
         """
-        Z = self.majorant(prices)
+        multipliers, Z = prices
+        # Move the prices to where Z_k . h >= e_k L . sigma(h) for every h of kind k.
+        Z = np.where(self.kinds.active, np.maximum(Z, self.kinds.signs[:, None] * multipliers), np.minimum(Z, 0.0))
         size, atoms = np.abs(Z), self.atoms
         steep = np.abs(Z @ atoms.values) + size @ (atoms.missed + CHARGED * atoms.values)
         total = size.sum(axis=1)

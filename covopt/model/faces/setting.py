@@ -73,8 +73,7 @@ class Setting:
         like = next((value for value in (*several, X) if isinstance(value, Tensor)), None)
         inputs = as_matrix(X, "X", None if like is None else like.device)
         dtype = like.dtype if like is not None and like.dtype == torch.float32 else torch.float64
-        is_free = isinstance(bias, str) and bias == FREE
-        biases, beta = (Free(), 1.0) if is_free else (PENALISED, read_beta(bias))
+        biases, beta = (Free(), 1.0) if isinstance(bias, str) and bias == FREE else (PENALISED, read_beta(bias))
         return cls(inputs.to(dtype), biases, beta, Activation.parse(activation), like is not None)
 
     def matrices(self, values: object, name: str) -> list[Matrix]:
@@ -121,8 +120,7 @@ class Setting:
     ) -> tuple[list[Float[Tensor, "*b _ _"]], list[Float[Tensor, "*b N _"]]]:
         """Return the lightest weights of each layer, and the error R_l = Z_l - Zs_{l-1} W_l^T."""
         W, R = [], []
-        values = [self.X, *(self.activation(z) for z in Z[:-1])]
-        for S, z in zip(values, Z, strict=True):
+        for S, z in zip([self.X, *(self.activation(z) for z in Z[:-1])], Z, strict=True):
             W.append(self.biases.lightest(S, z, self.beta, rule))
             R.append(z - self.outputs(S, W[-1]))
         return W, R

@@ -43,6 +43,7 @@ class RandomStarts:
     first: int = 0  # offset of the widths: start 0 has the width `widths[first]`
     narrowest: int = 0  # the least width, whatever the usual one
     widest: float = math.inf  # the largest width, as a multiple of the number of inputs and outputs
+    largest: float = math.inf  # the root mean square of the inputs above which the scale falls in proportion
 
     def width(self, problem: Problem, factor: float) -> int:
         """Return this multiple of the usual width, within the limits."""
@@ -53,7 +54,8 @@ class RandomStarts:
         """Return the start with this number; no hidden layer is wider than `max_width`."""
         width = self.width(problem, self.widths[(number + self.first) % len(self.widths)])
         widths = [min(width, max_width or width)] * (problem.depth - 1)
-        scale = self.scales[number % len(self.scales)] ** (3.0 / problem.depth)
+        size = problem.spread.norm(problem.X) / math.sqrt(problem.samples * (problem.X.shape[1] + 1))
+        scale = self.scales[number % len(self.scales)] ** (3.0 / problem.depth) / max(1.0, size / self.largest)
         mixed = (seed * 1_000_003 + number) % 2**63  # pairs with a smaller number than the factor do not collide
         return initial(problem, widths, mixed, scale)
 
@@ -242,8 +244,9 @@ class Exploration:
 
 FIRST = Exploration(
     # with fewer than 60 neurons, a teacher network of three or five layers ends 2e-5 to 5e-5 higher. Without `widest`
-    # 3,000 rows of 20 inputs cost twice as much after 1 s, and 20,000 of 10 inputs 3 % more after 8 s
-    starts=RandomStarts((1.25,), (0.5,), narrowest=60, widest=3.0),
+    # 3,000 rows of 20 inputs cost twice as much after 1 s, and 20,000 of 10 inputs 3 % more after 8 s; without
+    # `largest`, a checkerboard costs 6 % more after 2 s by four layers
+    starts=RandomStarts((1.25,), (0.5,), narrowest=60, widest=3.0, largest=0.5),
     together=4,
     steps=(1000, 4000),
     rate=0.3,
@@ -280,7 +283,18 @@ FIRST_OF_MORE_LAYERS = replace(
 200 digits end 0.5 % lower at four layers, 1.6 % lower at six and 0.3 % higher at three (2026-11-first-starts.md).
 """
 
-NARROW = RandomStarts((0.6,), (0.5,), narrowest=60, widest=3.0)
+FIRST_OF_FOUR_LAYERS = replace(
+    FIRST_OF_MORE_LAYERS,
+    starts=replace(FIRST.starts, widths=(2.0,)),
+    cycles=(Cycle(500, 4.0), Cycle(650), Cycle(2000)),
+    tuning=FineTuning(600, 0.3, 0.2, single=True, penalties=(1.5, 1.0)),
+)
+"""The same for four layers, where a longer cycle with the higher penalty leads to lower ranks.
+
+With the cycles above, 200 digits end 0.4 % higher after 10 s (six seeds); a checkerboard costs 7 % more after 1.2 s.
+"""
+
+NARROW = replace(FIRST.starts, widths=(0.6,))
 """The first starts of five layers and more: a teacher of 13 layers ends 30 % lower after 10 s, 1 % lower after 60 s.
 
 1,000 digits end 17 % lower at ten layers; at six, 500 digits end 0 to 5 % lower, 1,000 up to 6 % lower or 0.5 % higher.
@@ -301,21 +315,29 @@ def has_falling_penalty(problem: Problem) -> bool:
     return bool(problem.ridge) and problem.lam < usual_penalty(problem)
 
 
+def has_small_lam(problem: Problem) -> bool:
+    """Return True if lam is far below the usual one: first starts of many layers, and wider copies, then gain less."""
+    return problem.lam < 0.08 * usual_penalty(problem)
+
+
 def first_training(problem: Problem, seconds: float, max_width: int | None = None) -> Exploration:
     """Return how first starts are trained: with a falling penalty at four layers and more, if all cycles fit.
 
     From five layers on, copies of lower rank follow, unless `max_width` is below the usual width.
     """
     # With time for twice these steps instead, 1,000 digits and six layers end 10 % higher after 10 s.
-    starts = first_starts(problem)
-    falling = replace(FIRST_OF_MORE_LAYERS, starts=starts)
-    suits = problem.samples >= 50 and has_falling_penalty(problem)
-    if not (suits and falling.fits(problem, seconds)):
-        return replace(FIRST, starts=starts)
-    # At four layers, training a copy of lower rank ends no lower than training the network itself again. If widths are
-    # limited, other starts gain more: with copies, 60 points and five layers of width 4 ended up to 16 % higher.
+    plain = replace(FIRST, starts=first_starts(problem))
+    if problem.samples < 50 or not has_falling_penalty(problem):
+        return plain
+    if problem.depth == 4:
+        falling = replace(FIRST_OF_FOUR_LAYERS, tuning=FIRST.tuning) if has_small_lam(problem) else FIRST_OF_FOUR_LAYERS
+        narrower = replace(falling, starts=plain.starts)
+        return next((training for training in (falling, narrower) if training.fits(problem, seconds)), plain)
+    # If widths are limited, other starts gain more than copies: 60 points and five layers of width 4 ended up to 16 %
+    # higher with them.
     wide = max_width is None or max_width >= usual_width(problem.samples, problem.Y.shape[1])
-    return replace(falling, restarts=2 if problem.depth > 4 and wide else 0)
+    falling = replace(FIRST_OF_MORE_LAYERS, starts=plain.starts, restarts=2 if wide else 0)
+    return falling if falling.fits(problem, seconds) else plain
 
 
 def _at_penalty(problem: Problem, networks: Networks, factor: float, train: Callable[..., Networks]) -> Networks:

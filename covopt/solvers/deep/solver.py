@@ -25,21 +25,20 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
-from covopt.solvers.deep.exploration import Cycle, Exploration, RandomStarts, few_starts, first_training, usual_width
+from covopt.solvers.deep.exploration import Cycle, Exploration, RandomStarts, few_starts, first_training, has_small_lam
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, draws_to_descend, ends_first, from_two_layers, most_ranks
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
-from covopt.solvers.training.exact_fit import usual_penalty
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, descend
 from covopt.solvers.training.simple import simple_networks
 
 AT_FIRST = 6  # starts of a batch at most, where few come at a time
 RANKS = 6  # that are built outer layers first in one step
 # The largest depth at which random starts come before networks that are built outer layers first: in general, and if a
-# start is trained and lam is at least `LEAST_LAM` times `usual_penalty` (docs/notes/2026-11-first-starts.md).
-DEEPEST, DEEPEST_TRAINED, LEAST_LAM = 8, 16, 0.08
+# start is trained and lam is not small (docs/notes/2026-11-first-starts.md).
+DEEPEST, DEEPEST_TRAINED = 8, 16
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
 ELITE = 6  # networks of a batch that are refined, at most
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
@@ -104,7 +103,7 @@ class DeepSolver:
         enough: float = 0.0,
     ) -> None:
         self.problem, self.options = problem, options or DeepOptions()
-        self._seed, self._init, self._max_width, self._enough = seed, init, max_width, enough
+        self._seed, self._init, self._max_width, self.enough = seed, init, max_width, enough
         self._exploration, self._lowest = Exploration(), math.inf
         self._early = 0  # starts that are trained before all others, as `_training` says
         self._training = Exploration()
@@ -125,12 +124,12 @@ class DeepSolver:
             start = [W.to(self.problem.X) for W in self._init]
             self._keep(state, start)
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
-        if state.cost > self._enough and self.options.starts:
+        if state.cost > self.enough and self.options.starts:
             self._training = first_training(self.problem, budget.time_limit, self._max_width)
             seconds, starts, batch = budget.time_limit, self.options.starts, self.options.batch
             if not self._together(budget, 0):
                 self._early = self._training.early(self.problem, seconds, starts, batch, self.hurries)
-                state.skipped = int(self._early > 0 and self.problem.lam < LEAST_LAM * usual_penalty(self.problem))
+                state.skipped = int(self._early > 0 and has_small_lam(self.problem))
             first = self.hurries and self._init is None and not self._early
             state.begins = first and self._training.fits(self.problem, seconds)
             with budget.phase("first networks"):
@@ -155,7 +154,7 @@ class DeepSolver:
 
     def finished(self, state: State) -> Status | None:
         """Return OPTIMAL at a proved minimum, CONVERGED after all starts and a stalled pass, TOLERANCE if slow."""
-        if state.cost <= self._enough:
+        if state.cost <= self.enough:
             return Status.OPTIMAL
         if state.stalled and not (state.pool or state.waiting or state.ranks or self._drawing(state)):
             return Status.CONVERGED
@@ -193,7 +192,7 @@ class DeepSolver:
     def _deepest(self) -> int:
         """The largest depth at which random starts come before networks that are built outer layers first."""
         wide = (self._max_width or math.inf) >= self._training.starts.narrowest
-        trained = self._early and wide and self.problem.lam >= LEAST_LAM * usual_penalty(self.problem)
+        trained = self._early and wide and not has_small_lam(self.problem)
         return DEEPEST_TRAINED if trained else DEEPEST
 
     @property
@@ -287,7 +286,7 @@ class DeepSolver:
 
     def _build(self, state: State, budget: Budget) -> None:
         """Build networks of several ranks, outer layers first; continue if the highest rank is best."""
-        usual = usual_width(self.problem.samples, self.problem.Y.shape[1])
+        usual = RandomStarts().width(self.problem, 1.0)
         width = min(usual, self._max_width or usual)
         networks = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
         networks = [built for built in networks if self._narrow(built.weights)][:3]

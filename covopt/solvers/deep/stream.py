@@ -28,6 +28,7 @@ from torch import Tensor
 
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
+from covopt.model.units import spans_less
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep.exploration import FIRST, FIRST_OF_MORE_LAYERS, first_starts, has_falling_penalty
@@ -81,7 +82,8 @@ def suits_batches(problem: Problem, seconds: float, max_width: int | None = None
         return False
     steps = sum(cycle.steps for cycle in FIRST.cycles)
     width = min(first_starts(problem).width(problem, first_starts(problem).widths[0]), max_width or math.inf)
-    products = work(problem, [int(width)] * (problem.depth - 1))
+    inputs = problem.X[:, : problem.samples] if spans_less(problem) else problem.X  # as many as a step multiplies
+    products = work(replace(problem, X=inputs), [int(width)] * (problem.depth - 1))
     return steps * (FIRST.call + products) > WHOLE * seconds * FIRST.speed
 
 
@@ -115,7 +117,7 @@ class DeepStream:
         enough: float = 0.0,
     ) -> None:
         self.problem, self._starts, self._seed = problem, min(starts, STARTS), seed
-        self._max_width, self._init, self._enough = max_width, init, enough
+        self._max_width, self._init, self.enough = max_width, init, enough
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace = CyclePace()
         self.on_incumbent: OnIncumbent = ignore_incumbent
@@ -168,7 +170,7 @@ class DeepStream:
 
     def finished(self, state: Streamed) -> Status | None:
         """Return OPTIMAL at a proved minimum, CONVERGED when a cycle gained too little."""
-        return Status.OPTIMAL if state.cost <= self._enough else state.ended
+        return Status.OPTIMAL if state.cost <= self.enough else state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Return the line with cost and width, and what comes next; there is no bound."""

@@ -151,8 +151,7 @@ class Alternation:
 
     def _half_budget(self, last: Outcome[State] | None) -> Budget:
         """Return a budget with half of the remaining time and all remaining rounds."""
-        taken = 0 if last is None else last.history[-1].iteration + 1
-        return self.budget.rest(0.5).after(taken)
+        return self.budget.rest(0.5).after(0 if last is None else last.history[-1].iteration + 1)
 
     def _falls_fast(self, outcome: Outcome[State], started: float) -> bool:
         """Return True if the turn's second half lowered the cost so much that proofs can wait."""

@@ -212,8 +212,7 @@ class MultiplierDatafit(LeastSquaresDatafit):
     def _fitted(self, Phi: Tensor, eta: Tensor) -> tuple[Tensor, Tensor] | None:
         problem, alive = self._problem, eta > 0
         root = eta[alive].sqrt()
-        bias = Phi.new_full((len(Phi), 1), problem.bias(1))
-        P = problem.weighted(torch.cat([Phi[:, alive] * root, bias], dim=1))
+        P = problem.weighted(torch.cat([Phi[:, alive] * root, Phi.new_full((len(Phi), 1), problem.bias(1))], dim=1))
         P, Y = problem.spread.condensed(P, problem.weighted(problem.Y))
         scaled = thin(P, RankRule(tikhonov=self._last)).solve(Y)
         outputs = Phi.new_zeros(Phi.shape[1], problem.Y.shape[1])
@@ -341,8 +340,7 @@ class ConvexDatafit(Datafit):
     def _refined(self, Phi: Tensor, mixture: Mixture, tolerance: float, stop: Stop) -> Mixture:
         """Minimise the loss itself over the outputs of the neurons that a model's minimum uses."""
         problem, used = self._problem, mixture.outputs.square().sum(dim=1) > 0.0
-        start = mixture.outputs[used], mixture.bias
-        refined = refine(problem, Phi[:, used], *start, tolerance, stop)
+        refined = refine(problem, Phi[:, used], mixture.outputs[used], mixture.bias, tolerance, stop)
         if refined is None:
             return mixture
         outputs = torch.zeros_like(mixture.outputs)

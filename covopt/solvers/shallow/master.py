@@ -114,8 +114,7 @@ class Master:
         )
         covariance = self._gram[rows][:, rows] - cross.T @ cross
         H = 2.0 * covariance * (q[rows] @ q[rows].T)
-        aim = nonnegative_quadratic(H, gradient[rows], eta[rows], stop)
-        step = aim - eta[rows]
+        step = nonnegative_quadratic(H, gradient[rows], eta[rows], stop) - eta[rows]
         slope, length = float(gradient[rows] @ step), 1.0
         for _ in range(self.halvings):
             trial = eta.clone()
@@ -128,8 +127,7 @@ class Master:
 
     def _evaluate(self, eta: Tensor) -> _Evaluation:
         """Return J(eta) = <T, R> + sum(eta) with R = T - P V, from the support's Gram matrix."""
-        bias = torch.tensor([self._size], device=eta.device)
-        support = torch.cat([(eta > 0).nonzero()[:, 0], bias])
+        support = torch.cat([(eta > 0).nonzero()[:, 0], torch.tensor([self._size], device=eta.device)])
         root = torch.cat([eta[support[:-1]].sqrt(), eta.new_ones(1)])
         gram = root[:, None] * self._gram[support][:, support] * root
         gram.diagonal().add_(1.0)

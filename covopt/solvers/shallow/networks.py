@@ -134,8 +134,7 @@ class NetworkBuilder:
             return network
         reduced = directions @ self._Q.T
         Phi = self.problem.activation(self._X @ reduced.T)
-        mixture = self._fit.solve(Phi, outputs.norm(dim=1), self.tolerance, late)
-        return self.of_mixture(reduced, Phi, mixture)
+        return self.of_mixture(reduced, Phi, self._fit.solve(Phi, outputs.norm(dim=1), self.tolerance, late))
 
     def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Stop) -> Network:
         """Return a network with these neurons that is as good a fit, or `network`."""

@@ -36,8 +36,7 @@ class TwoLayerLoss:
         """Return L, by one pass forward."""
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor]:
-            Phi = self.problem.activation(_preactivations(Xt, U))
-            F = mixture_outputs(Phi, V, b, self.problem.bias(1))
+            F = mixture_outputs(self.problem.activation(_preactivations(Xt, U)), V, b, self.problem.bias(1))
             return ((len(Y) / self.count) * mean_loss(self.problem.loss, F, Y, weight),)
 
         return self.samples.total(part)[0] + self._penalty(U, V, b)

@@ -19,8 +19,8 @@ from covopt.model.spread import ALONE
 from covopt.model.units import Units
 from covopt.model.weights import evaluate
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.interrupts import remember
-from covopt.runtime.loop import Progress, Status, run
+from covopt.runtime.interrupts import interrupted, remember
+from covopt.runtime.loop import After, Progress, Status, run
 from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.exploration import Exploration, usual_width
 from covopt.solvers.deep.frank_wolfe import LayerOptions, LayerRounds
@@ -28,12 +28,12 @@ from covopt.solvers.deep.layers import examine
 from covopt.solvers.deep.penalty_first import PenaltyFirst
 from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.representations import HiddenSolver
-from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
+from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver, State
 from covopt.solvers.deep.starts import lowest_of_random
-from covopt.solvers.deep.stream import DeepStream, descended
+from covopt.solvers.deep.stream import DeepStream, Streamed, descended
 from covopt.solvers.incumbent import Attempt, Incumbent, best_of, cost_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
-from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, in_units, size_in_units, take
+from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, bound_from_data, in_units, size_in_units, take
 from covopt.solvers.stages.two_layers import rounds_memory
 from covopt.solvers.training.exact_fit import explored_problem
 from covopt.solvers.training.homotopy import POLISHING
@@ -71,12 +71,13 @@ class DeepSearch(Stage):
         enough = _enough(incumbent, options, units)
         search = DeepSolver if explored_problem(units.problem) is units.problem else PenaltyFirst
         solver = search(units.problem, self.effort, scaled.seed, init, scaled.max_width, enough)
-        outcome = run(solver, budget, scaled.callback)
+        after = bound_later(incumbent, options, units, solver) if self.effort.starts else None
+        outcome = run(solver, budget, scaled.callback, after=after)
         best = reduced(units.problem, outcome.state.best, budget.overdue)
         incumbent.offer(units.outward(best))
         incumbent.record(units.in_user_units(line) for line in outcome.history)
         incumbent.starts = [units.cost * cost for cost in outcome.state.costs]
-        incumbent.status = outcome.status
+        incumbent.status = Status.OPTIMAL if incumbent.closed(options.gap) else outcome.status
 
     def thriftier(self, phase: str, problem: Problem, options: SolveOptions) -> Thriftier:
         """Explore fewer networks at a time."""
@@ -112,7 +113,7 @@ class Batches(DeepSearch):
         init = scaled.init if together else None
         enough = _enough(incumbent, options, units)
         stream = DeepStream(problem, self.effort.starts, scaled.seed, scaled.max_width, init, enough)
-        outcome = run(stream, budget, scaled.callback)
+        outcome = run(stream, budget, scaled.callback, after=bound_later(incumbent, options, units, stream))
         best, status = outcome.state.best, outcome.status
         if together and status is Status.CONVERGED and not budget.spent():
             best = descended(problem, best, budget)
@@ -351,6 +352,21 @@ class LayersInTurn(Stage):
         simple = cheapest_simple(incumbent.problem)
         if simple is not None:  # zero ends the rounds, and a constant or linear network may cost less
             incumbent.offer(simple)
+
+
+def bound_later(incumbent: Incumbent, options: SolveOptions, units: Units, search: DeepSolver | DeepStream) -> After:
+    """Return what proves the bound after a tenth of the time or at the end of a search, which closes with it."""
+    due, budget = incumbent.problem.spread is ALONE, options.budget
+
+    def after(state: State | Streamed, history: list[Progress], ends: bool) -> None:
+        nonlocal due
+        late = ends or budget.seconds() > 0.1 * budget.time_limit
+        if due and late and state.cost > search.enough and not interrupted():
+            due = False
+            incumbent.prove(bound_from_data(incumbent.problem, options))
+            search.enough = _enough(incumbent, options, units)
+
+    return after
 
 
 def _enough(incumbent: Incumbent, options: SolveOptions, units: Units) -> float:

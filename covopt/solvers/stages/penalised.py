@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,6 +32,8 @@ from covopt.solvers.stages.stage import DataBound, Stage
 from covopt.solvers.stages.training import Train
 from covopt.solvers.stages.two_layers import MiniBatches, Rounds
 
+BRIEFLY = 0.2  # seconds for the bound before the first network
+
 
 def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
     """Return what `solve` does with penalised biases, one stage after the other."""
@@ -41,12 +44,13 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     proving = options.certify != "none"
     examining = proving and problem.depth > 2
     until = 0.85 if examining else 1.0  # the rest of the time is for the examination of the layers
-    bound = [DataBound(until)] if proving else []
     alone, one_input = problem.spread is ALONE, OneInput.applies(problem)
     cases = [OneInputNetwork(until)] if one_input else [Cases(0.7 * until)] if Shares.applies(problem) else []
     cases = cases if alone else []
     has_paths = options.certify in ("auto", "full") and PathNorm.applies(problem) and alone
     paths = [PathBound(until)] if has_paths and not cases else []
+    # the search proves the bound once it has a network; processes have no common clock for that
+    bound = [DataBound(until, BRIEFLY if alone and options.method == "cone" else math.inf)] if proving else []
     if options.method == "cone":
         searching = until * ((0.3 if options.certify == "full" else 0.8) if paths else 1.0)
         stages = [*bound, *cases, *_more_layers(problem, options, searching), *paths]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import ClassVar
 from covopt.certify import proofs
 from covopt.certify.proof import Proof
 from covopt.model.problem import Problem
-from covopt.model.units import Units, unit_of_inputs
+from covopt.model.units import Units, spans_less, unit_of_inputs
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Status
@@ -74,7 +75,7 @@ def in_units(problem: Problem, options: SolveOptions) -> tuple[Units, SolveOptio
 
     The callback gets lines in the units of the data.
     """
-    units, init, callback = Units.of(problem), options.init, options.callback
+    units, init, callback = Units.of(problem).in_span(), options.init, options.callback
     scaled = replace(
         options,
         init=None if init is None else units.inward(init),
@@ -91,17 +92,19 @@ def take(incumbent: Incumbent, units: Units, attempt: Attempt) -> None:
 
 
 def size_in_units(problem: Problem) -> float:
-    """Return the bytes of the copy of the inputs in such units, if it needs one."""
+    """Return the bytes of the copy of the inputs in such units, if it needs one, and of a basis of their span."""
+    if spans_less(problem):
+        return DOUBLE * (4.0 * problem.X.numel() + len(problem.X) ** 2)
     return DOUBLE * problem.X.numel() if unit_of_inputs(problem) != 1.0 else 0.0
 
 
-def bound_from_data(problem: Problem, options: SolveOptions) -> Proof | None:
-    """Prove the bound that needs only the data, unless no proof is asked for."""
+def bound_from_data(problem: Problem, options: SolveOptions, most: float = math.inf) -> Proof | None:
+    """Prove the bound that needs only the data, in at most `most` seconds, unless no proof is asked for."""
     if options.certify == "none":
         return None
     share = 0.05 if problem.depth == 2 else 0.1  # of the time limit
     with options.budget.phase("proof"):
-        return proofs.data_proof(problem, share * options.budget.time_limit)
+        return proofs.data_proof(problem, min(most, share * options.budget.time_limit))
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,10 @@ class DataBound(Stage):
 
     name = "bound"
     why = "A bound from the data alone holds for every network of this depth."
+    most: float = math.inf  # seconds that it takes, at most
 
     def run(self, incumbent: Incumbent, options: SolveOptions) -> None:
         """Prove it, and at two layers that of the network's own dual point."""
-        incumbent.prove(bound_from_data(incumbent.problem, options))
+        incumbent.prove(bound_from_data(incumbent.problem, options, self.most))
         if incumbent.weights:
             incumbent.prove(proofs.network_proof(incumbent.problem, incumbent.weights))

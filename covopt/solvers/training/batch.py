@@ -111,8 +111,7 @@ class Batch:
                 S = torch.baddbmm(problem.bias(layer) * W[layer][:, :, -1:], W[layer][:, :, :-1], S)
             outputs.append(S.mT)
         F = torch.cat(outputs, dim=1)
-        right = F.argmax(dim=2) == problem.Y.argmax(dim=1)
-        return problem.loss_at(F), right.to(F).mean(dim=1)
+        return problem.loss_at(F), (F.argmax(dim=2) == problem.Y.argmax(dim=1)).to(F).mean(dim=1)
 
     def spectra(self, theta: Float[Tensor, "b P"], widths: Sequence[Widths]) -> list[list[Tensor]]:
         """Return the singular values of each row's W_1 ... W_L, falling, in float64."""

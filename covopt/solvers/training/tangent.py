@@ -60,8 +60,7 @@ class Equations(NamedTuple):
 
     def transposed_times(self, y: Float[Tensor, " q"]) -> list[Tensor]:
         """Return J^T y, in the shapes of the weights."""
-        layers = zip(self.B, self.Zs, strict=True)
-        return [(y[: len(B), None] * B).T @ Zs[self.samples[: len(B)]] for B, Zs in layers]
+        return [(y[: len(B), None] * B).T @ Zs[self.samples[: len(B)]] for B, Zs in zip(self.B, self.Zs, strict=True)]
 
 
 class Step(NamedTuple):

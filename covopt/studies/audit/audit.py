@@ -230,8 +230,7 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
             audit.rounded = evaluate(problem, coarse).total, residuals_of(problem, coarse)
     if audit.interrupted:
         options = replace(options, budget=Budget(0.0))
-    proved = audit.reference.lower, audit.reference.certificate
-    layers, grown = examine(problem, weights, end, proved, options)
+    layers, grown = examine(problem, weights, end, (audit.reference.lower, audit.reference.certificate), options)
     for layer, network in zip(layers, grown, strict=True):
         judged = replace(layer, missing=audit.lacks_neuron(layer))
         audit.layers.append(replace(judged, verdict=audit.of_layer(judged)))
@@ -255,9 +254,7 @@ def _improve(audit: Audit, budget: Budget, seed: int) -> None:
         better = train_on_batches(problem, start, budget, seed + 1)[0]
     elif not problem.has_blocks:
         within = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + 1e-3))
-        result = Plan.of(problem, SolveOptions(within, certify="none", seed=seed, init=list(start))).run()
-        better = result.weights
+        better = Plan.of(problem, SolveOptions(within, certify="none", seed=seed, init=list(start))).run().weights
     else:
-        outcome = run(DeepSolver(problem, DeepOptions(starts=1, widening=()), seed, start), budget)
-        better = outcome.state.best
+        better = run(DeepSolver(problem, DeepOptions(starts=1, widening=()), seed, start), budget).state.best
     _offer(audit, better)

@@ -67,7 +67,6 @@ class Audit(Answer, ExaminedNetwork):
 
     def summary(self) -> dict[str, object]:
         """Return the JSON of `covopt validate`; unknown or unproved values are None."""
-        rounded = None if self.rounded is None else dict(zip(("loss", "residuals"), self.rounded, strict=True))
         facts = {
             "loss": self.loss,
             "fit": self.cost.fit,
@@ -90,7 +89,7 @@ class Audit(Answer, ExaminedNetwork):
             "constant": self.constant,
             "hint": self.hint or None,
             "stored": str(self.stored).removeprefix("torch."),
-            "rounded": rounded,
+            "rounded": None if self.rounded is None else dict(zip(("loss", "residuals"), self.rounded, strict=True)),
             "inert": self.inert,
             "residuals": self.residuals,
             "layers": self.layers,

@@ -177,9 +177,8 @@ def _function(s: Summary, problem: Problem, weights: list[Tensor], directory: Pa
     arrays = (read_npz(file)["X"] if file.is_file() else None for file in (directory / AT, directory / ORBITS))
     at, orbits = checked_inputs(problem, *arrays)
     computed = function_of(problem, weights, at=at, orbits=orbits).summary()
-    size = max(1.0, s["norm"])
     for name in {**computed, **stated}:
-        if not _agrees(name, stated.get(name, ...), computed.get(name, ...), rounding, size):
+        if not _agrees(name, stated.get(name, ...), computed.get(name, ...), rounding, max(1.0, s["norm"])):
             yield f"audit.json states another {name} of the network as a function than the network has."
 
 
@@ -192,8 +191,7 @@ def _agrees(name: str, stated: object, computed: object, rounding: float, size: 
     if isinstance(computed, list):
         if not isinstance(stated, list) or len(stated) != len(computed):
             return False
-        numbers = [abs(value) for value in computed if isinstance(value, float)]
-        noise = NOISE * max(numbers, default=0.0)
+        noise = NOISE * max((abs(value) for value in computed if isinstance(value, float)), default=0.0)
         return all(
             _close(a, b, rounding, noise) if isinstance(b, float) else _agrees(name, a, b, rounding, size)
             for a, b in zip(stated, computed, strict=True)

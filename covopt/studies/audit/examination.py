@@ -97,8 +97,7 @@ def examine(
     blocks = [_block(problem, end, layer, proved, options, many) for layer in reversed(layers)][::-1]
     audits = []
     for layer, escape, network, (gap, certificate, solved) in zip(layers, escapes, networks, blocks, strict=True):
-        value = None if escape is None else escape.value
-        facts = report(problem, weights, layer, None, Certificate.NONE, value)
+        facts = report(problem, weights, layer, None, Certificate.NONE, None if escape is None else escape.value)
         facts = replace(facts, gap=gap, gap_certificate=certificate)
         grown = None if network is None or many else evaluate(problem, network).total
         merging, off = mergeable(weights, layer), unbalanced(problem, weights, layer)
@@ -144,8 +143,7 @@ def _block(
     if problem.depth > 2:
         lower, certificate = None, Certificate.NONE
         if problem.has_blocks and not (budget.spent() or many):
-            share = budget.rest(1.0 / layer)
-            block = solve_block(problem, weights, layer, replace(options, budget=share))
+            block = solve_block(problem, weights, layer, replace(options, budget=budget.rest(1.0 / layer)))
             # A block that Ctrl-C ended was not solved, so that its loss says nothing.
             solved = None if interrupted() else evaluate(problem, block.weights).total
             if block.proof is not None:

@@ -187,8 +187,7 @@ def _off_kinks(
         return passage, 0, regular
     distance = 1e-6 * (float(X.abs().max()) or 1.0)
     step = torch.randn(X.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(X.device)
-    aside = torch.where(regular[:, None], X, X + distance * step)
-    beside = Passage(weights, aside, problem.beta, problem.activation)
+    beside = Passage(weights, torch.where(regular[:, None], X, X + distance * step), problem.beta, problem.activation)
     return beside, int((~regular).sum()), beside.regular()
 
 

@@ -45,8 +45,7 @@ def network_of(net: object, beta: float, X: object = None) -> Given:
     else:
         is_module = isinstance(net, torch.nn.Module) and X is not None
         network = as_network(net, beta, as_matrix(X, "X", None) if is_module else None)
-    weights = [torch.as_tensor(W, dtype=torch.float64) for W in network.weights]
-    return Given(weights, network.slope, network.stored)
+    return Given([torch.as_tensor(W, dtype=torch.float64) for W in network.weights], network.slope, network.stored)
 
 
 def amount_of_bias(bias: float | str, decay: str) -> float | str:

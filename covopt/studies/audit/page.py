@@ -53,10 +53,9 @@ def _curves(layers: list[Summary], key: str) -> list[list[tuple[int, float]]]:
     """Return the curve of the i-th singular value over the layers for each i, without noise."""
     values = [layer[key] or [] for layer in layers]
     largest = max((s for spectrum in values for s in spectrum), default=0.0)
-    most = max((len(spectrum) for spectrum in values), default=0)
     curves = [
         [(layer["layer"], spectrum[i]) for layer, spectrum in zip(layers, values, strict=True) if i < len(spectrum)]
-        for i in range(most)
+        for i in range(max((len(spectrum) for spectrum in values), default=0))
     ]
     visible = [[(layer, s) for layer, s in curve if s > 1e-8 * largest] for curve in curves]
     return [curve for curve in visible if curve]
@@ -65,8 +64,7 @@ def _curves(layers: list[Summary], key: str) -> list[list[tuple[int, float]]]:
 def _draw(axes: Axes, curves: list[list[tuple[int, float]]]) -> None:
     for number, curve in enumerate(curves):
         layers, values = zip(*curve, strict=True)
-        fading = 1.0 - 0.07 * number
-        axes.plot(layers, values, "o-", color=COST_COLOR, alpha=fading, markersize=3.0, linewidth=1.0)
+        axes.plot(layers, values, "o-", color=COST_COLOR, alpha=1.0 - 0.07 * number, markersize=3.0, linewidth=1.0)
     log_scale(axes, np.array([value for curve in curves for _, value in curve]))
     count_along(axes.xaxis)
 

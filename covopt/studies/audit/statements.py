@@ -149,8 +149,7 @@ def _kernel_curvature(network: Network) -> tuple[float, float]:
         raise Void("the Jacobian is 0 at all samples")
     V, _, Uh = torch.linalg.svd(network.J[0], full_matrices=False)
     along, total = Uh[:, 0], torch.zeros_like(Uh[:, 0, 0])
-    slopes = [*network.D, torch.ones_like(network.Z[-1])]
-    for A, D, J in zip(network.A, slopes, network.J[1:], strict=True):
+    for A, D, J in zip(network.A, [*network.D, torch.ones_like(network.Z[-1])], network.J[1:], strict=True):
         total += along.square().sum(dim=1) * torch.einsum("nof,no->nf", J, V[:, :, 0]).square().sum(dim=1)
         along = D * (along @ A.T)
     log_ratios = total.log() - (2.0 - 2.0 / network.depth) * network.logs[:, 0]

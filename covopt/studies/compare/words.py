@@ -21,8 +21,7 @@ def answer(s: Summary) -> str:
 
 def pairs(s: Summary) -> Pairs:
     """Return a comparison as labelled lines, one for each method."""
-    best = next(m for m in s["methods"] if m["method"] == s["method"])
-    lines = [("problem", headline(best))]
+    lines = [("problem", headline(next(m for m in s["methods"] if m["method"] == s["method"])))]
     for m in s["methods"]:
         if "cost" not in m:
             lines.append((m["method"], m["reason"]))

@@ -34,8 +34,7 @@ UNCHECKED = "status seconds version seed data scale targets shuffle refused star
 
 def directories_of(directory: Path) -> dict[int, str]:
     """Return the directory of the run of each depth, ascending."""
-    summary = record.read_summary(directory / record.SOLUTION)
-    names = {int(str(summary["depth"])): record.SOLUTION}
+    names = {int(str(record.read_summary(directory / record.SOLUTION)["depth"])): record.SOLUTION}
     subdirectory = directory / "depths"
     for path in sorted(subdirectory.iterdir()) if subdirectory.is_dir() else []:
         names[int(path.name)] = f"depths/{path.name}"

@@ -170,8 +170,7 @@ class Depths(Drawn):
         if self.path is None:
             return None
         excluded = [L for L, r in self.results.items() if self.path.bound(L) > r.cost]
-        later = [L for L in self.results if not excluded or max(excluded) < L]
-        return min(later, default=None)
+        return min((L for L in self.results if not excluded or max(excluded) < L), default=None)
 
     def network(self, depth: int) -> list[Tensor]:
         """Return W_1 ... W_L of the network of lowest cost found at this depth.

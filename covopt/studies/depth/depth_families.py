@@ -184,8 +184,7 @@ def _directions(problem: Problem, seed: int) -> list[Float[Tensor, " n"]]:
     the inputs, if these exist.
     """
     X, Y = (values - values.mean(dim=0) for values in (problem.X, problem.Y))
-    generator = torch.Generator().manual_seed(seed)
-    directions = [torch.randn(X.shape[1], generator=generator, dtype=torch.float64).to(X)]
+    directions = [torch.randn(X.shape[1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(X)]
     if bool(X.any()) and bool(Y.any()):
         first = torch.linalg.svd(Y, full_matrices=False)
         # On a GPU there is no driver for matrices of deficient rank.

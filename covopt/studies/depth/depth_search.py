@@ -93,8 +93,7 @@ class DepthSearch(Continuation[int, Result]):
         for depth, turn in self.budget.part(part).turns([depth for depth in depths if depth not in done]):
             if interrupted() and self.best:
                 break
-            own = list(init) if init is not None and len(init) == depth else None
-            self._first(depth, turn.remaining(), own)
+            self._first(depth, turn.remaining(), list(init) if init is not None and len(init) == depth else None)
         if len(self.refused) == len(self.problems):
             raise InfeasibleError(next(iter(self.refused.values())))
 
@@ -142,8 +141,7 @@ class DepthSearch(Continuation[int, Result]):
         units = Units.of(self.problems[high])
         networks, problem = [units.inward(weights)], units.problem
         for depth in range(high - 1, low - 1, -1):
-            shallow = explored_problem(at_depth(problem, depth))
-            networks = shortened(problem, networks[0], shallow)
+            networks = shortened(problem, networks[0], explored_problem(at_depth(problem, depth)))
             problem = at_depth(problem, depth)
             if not networks:
                 return []
@@ -277,14 +275,13 @@ def improved(result: Result, weights: Sequence[Tensor], seconds: float) -> Resul
 
 def answered(problem: Problem, weights: Weights, options: Mapping[str, object], seconds: float) -> Result:
     """Return a network as the result at its depth after these seconds, with the bound that needs no time."""
-    status = Status.INTERRUPTED if interrupted() else Status.TIME_LIMIT
     result = Result(
         problem=problem,
         method="cone",
         certify=str(options["certify"]),
         seed=int(str(options["seed"])),
         target=float(str(options["gap"])),
-        status=status,
+        status=Status.INTERRUPTED if interrupted() else Status.TIME_LIMIT,
     )
     if result.certify != "none":
         proof = proofs.spectral_proof(problem, 0.0)

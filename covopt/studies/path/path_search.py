@@ -91,8 +91,7 @@ def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
     if problem.depth == 2 and len(points):
         problem = replace(problem, X=problem.X.cpu(), Y=problem.Y.cpu())
         networks = [([W.cpu() for W in p.weights], p.cost.norm) for p in points]
-        outputs = [(preactivations(problem, weights)[-1], norm) for weights, norm in networks]
-        lines += mixed_lines(problem, outputs)
+        lines += mixed_lines(problem, [(preactivations(problem, weights)[-1], norm) for weights, norm in networks])
         duals = [(p.lam, DualPoint.of(p.proof), str(p.certificate)) for p in points]
         proved += mixed_bounds(problem, [(lam, dual, kind) for lam, dual, kind in duals if dual is not None])
     return Envelope.of(lines, proved)

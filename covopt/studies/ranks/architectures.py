@@ -128,8 +128,7 @@ class Normalised(Architecture):
                 self._continue(problem, [(U[:, :r] * s[:r]) @ Vt[:r], *above], layer, state, problem.samples)[-1][0]
                 for r in range(most)
             )
-            enough = (r for r, F in enumerate(fits) if float(problem.loss_at(F)) <= allowed)
-            least.append(next(enough, most))
+            least.append(next((r for r, F in enumerate(fits) if float(problem.loss_at(F)) <= allowed), most))
         return least
 
     def total_ranks(self, problem: Problem, weights: Weights) -> list[int]:

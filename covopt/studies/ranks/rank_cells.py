@@ -108,8 +108,7 @@ def cell_of(
     steps, diverged, course = network.steps, network.diverged, network.course
     layers = []
     if not diverged:
-        decay = setting.decay(steps)
-        training = {"batch_size": setting.batch_size, "decay": decay, "steps": steps, "start": first}
+        training = {"batch_size": setting.batch_size, "decay": setting.decay(steps), "steps": steps, "start": first}
         present = without_what_is_gone(weights, first)
         try:
             layers = audit_ranks(

@@ -232,8 +232,7 @@ class _Group:
             if not self._diverged[row]:
                 self._at[row], self._final[row] = self._sgd.x[place], self.steps
         weights = [self._batch.unpack(x, widths) for x, widths in zip(self._at, self._widths, strict=True)]
-        states = zip(weights, self._final, self._diverged, self.courses, strict=True)
-        return [Descended(*state) for state in states]
+        return [Descended(*state) for state in zip(weights, self._final, self._diverged, self.courses, strict=True)]
 
     def advance(self, budget: Budget) -> None:
         """Take a round of steps."""

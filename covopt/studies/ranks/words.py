@@ -21,8 +21,7 @@ HEADS = {"batch_size": "batch", "rate": "rate", "lam": "lam", "momentum": "momen
 
 def title(s: Summary) -> str:
     """Return the problem in a few words."""
-    strengths = listed(f"{lam:g}" for lam in dict.fromkeys(cell["lam"] for cell in s["cells"]))
-    return headline({**s, "lam": strengths})
+    return headline({**s, "lam": listed(f"{lam:g}" for lam in dict.fromkeys(cell["lam"] for cell in s["cells"]))})
 
 
 def groups(s: Summary) -> list[list[Summary]]:

@@ -55,8 +55,7 @@ def exchanged(
     if len(weights[place - 1]) < 2:
         return []
     smallest = _sizes(weights, place).argsort(stable=True)[:EXCHANGED]
-    dropped = _dropped(weights, place, smallest[seed % len(smallest)])
-    grown = _with_missing(problem, dropped, widths, seed, layer)
+    grown = _with_missing(problem, _dropped(weights, place, smallest[seed % len(smallest)]), widths, seed, layer)
     return [] if grown is None else [_split(grown, widths, seed)]
 
 
@@ -122,8 +121,7 @@ def _without(problem: Problem, weights: Weights, widths: Sequence[int], rule: Ca
     current = list(weights)
     for layer in range(problem.depth - 1, 0, -1):
         while len(current[layer - 1]) > widths[layer - 1]:
-            excess = len(current[layer - 1]) - widths[layer - 1]
-            current = rule(problem, current, layer, excess)
+            current = rule(problem, current, layer, len(current[layer - 1]) - widths[layer - 1])
     return current
 
 

@@ -504,9 +504,20 @@ def test_a_start_is_trained_first_up_to_sixteen_layers_unless_lam_or_width_is_sm
 def test_a_first_start_of_many_layers_or_few_inputs_is_narrow() -> None:
     X, Y = gaussian(1000, 40, seed=0), gaussian(1000, 2, seed=1)
     every = [first_training(make_problem(X, Y, lam=1e-3, depth=L), 60.0).starts for L in (3, 4, 5, 13)]
-    for inputs, widths in {40: [119, 119, 60, 60], 5: [60, 60, 60, 60]}.items():
+    for inputs, widths in {40: [119, 126, 60, 60], 5: [60, 60, 60, 60]}.items():
         problem = make_problem(X[:, :inputs], Y, lam=1e-3)
         assert [starts.width(problem, starts.widths[0]) for starts in every] == widths
+    problem = make_problem(X, Y, lam=1e-3, depth=3)
+    small, large = (every[0].draw(replace(problem, X=size * X), 0, seed=0)[0] for size in (0.1, 10.0))
+    torch.testing.assert_close(large, small / (10.0 / 0.5 * (X.square().sum() / X.new_tensor(41_000.0)).sqrt()))
+
+
+def test_four_layers_are_trained_wider_where_time_allows_and_gentler_where_lam_is_small() -> None:
+    problem = make_problem(gaussian(300, 50, seed=0), gaussian(300, 2, seed=1), lam=1e-3, depth=4)
+    wide, narrow = (first_training(problem, seconds) for seconds in (30.0, 3.0))
+    gentle = first_training(replace(problem, lam=1e-5), 30.0)
+    assert (wide.starts.widths, narrow.starts.widths, wide.cycles) == ((2.0,), (1.25,), narrow.cycles)
+    assert (wide.tuning.penalties, gentle.tuning.penalties) == ((1.5, 1.0), (1.0,))
 
 
 @settings(max_examples=10, deadline=None)

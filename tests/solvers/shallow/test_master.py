@@ -225,5 +225,4 @@ def test_classes_of_far_curvatures_end_at_the_bound() -> None:
     """Quadratic models alone need hundreds of rounds here: 6 % above the minimum after 40."""
     X, Y = 1e4 * np.random.default_rng(723).standard_normal((6, 2)), np.eye(3)[[2, 1, 0, 1, 2, 2]]
     budget = {"max_iterations": 40, "time_limit": 60.0}
-    result = covopt.solve(X, Y, lam=1e-4, loss="cross_entropy", bias=1e-3, **budget)
-    assert result.status is covopt.Status.OPTIMAL
+    assert covopt.solve(X, Y, lam=1e-4, loss="cross_entropy", bias=1e-3, **budget).status is covopt.Status.OPTIMAL

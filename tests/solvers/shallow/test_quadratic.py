@@ -59,5 +59,4 @@ def test_never_worse_than_the_start() -> None:
     for seed in range(50):
         H, g, start = programme(seed, 30, 8)
         for pivots in (0, 1, 25):
-            x = nonnegative_quadratic(H, g, start, pivots=pivots)
-            assert value(H, g, start, x) <= 1e-12
+            assert value(H, g, start, nonnegative_quadratic(H, g, start, pivots=pivots)) <= 1e-12

@@ -200,8 +200,7 @@ def test_the_leading_directions_are_those_of_the_singular_vectors() -> None:
     start = torch.randn(6, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     found = leading_directions(Samples(X, problem.Y, chunk=77, beta=0.7), start)
     torch.testing.assert_close(found @ found.T, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-13)
-    Xt = torch.cat([X, torch.full((300, 1), 0.7, dtype=torch.float64)], dim=1)
-    expected = torch.linalg.svd(Xt)[2][:3]
+    expected = torch.linalg.svd(torch.cat([X, torch.full((300, 1), 0.7, dtype=torch.float64)], dim=1))[2][:3]
     # The fourth singular value is below 0.03 of the third, and two turns take its fourth power.
     assert float((expected @ found.T @ found - expected).norm()) < 1e-4
     nothing = leading_directions(Samples(0.0 * X, problem.Y, beta=0.0), start)

@@ -91,8 +91,7 @@ def test_a_batch_trains_as_its_networks_do_alone(depth: int, activation: str) ->
 def test_steps_of_muon_are_nearly_orthogonal(shape: tuple[int, int, int]) -> None:
     """The singular vectors are those of the momentum, and all singular values are near 1."""
     G = gaussian(*shape, seed=3)
-    start = G.flatten()[None]
-    muon = Muon(lambda x: (x.sum(dim=1), x), start, AdamOptions(), lambda x: [x.view(1, *shape)])
+    muon = Muon(lambda x: (x.sum(dim=1), x), G.flatten()[None], AdamOptions(), lambda x: [x.view(1, *shape)])
     U, _, Vt = torch.linalg.svd(G, full_matrices=False)
     rotated = U.mT @ muon._orthogonal(G) @ Vt.mT
     sizes = rotated.diagonal(dim1=1, dim2=2)

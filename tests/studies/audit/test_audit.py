@@ -141,8 +141,7 @@ def test_an_audit_without_time_decides_nothing(tmp_path: Path, monkeypatch: pyte
     assert (audit.finding, audit.stationary, str(audit.status)) == (None, None, "time_limit")
     assert audit.verdict.startswith("Not decided: further training reached its limit; give more time. So far")
     assert "further training gained nothing before its time limit" in str(audit)
-    summary = stored_and_read(audit, tmp_path / "run")
-    assert summary["layers"][0]["cut"] is True
+    assert stored_and_read(audit, tmp_path / "run")["layers"][0]["cut"] is True
     assert str(covopt.validate(net, X, Y, lam=0.02, time_limit=2, certify="none").finding) == "untrained"
 
 

@@ -39,8 +39,7 @@ def drawn(widths: list[int], seed: int, scale: float = 1.0) -> list[Matrix]:
 
 def asked(weights: list[Matrix], X: Matrix, **options: Any) -> Problem:
     """A regularised question that such a network answers, badly."""
-    given = {"lam": 0.1, "depth": len(weights)} | options
-    return make_problem(X, np.zeros((len(X), len(weights[-1]))), **given)
+    return make_problem(X, np.zeros((len(X), len(weights[-1]))), **{"lam": 0.1, "depth": len(weights)} | options)
 
 
 def answer(weights: list[Tensor], x: Tensor, beta: float, sigma: Callable[[Tensor], Tensor]) -> Tensor:
@@ -206,8 +205,7 @@ def test_what_each_layer_does_in_closed_form() -> None:
 
 
 def test_dimensions_are_those_of_the_balanced_network() -> None:
-    weights = without_bias([np.diag([1.0, 1e-3]) * 100.0, np.diag([1.0, 1e-3]) / 100.0])
-    found = looked_at(weights, np.eye(2), bias=0.0)
+    found = looked_at(without_bias([np.diag([1.0, 1e-3]) * 100.0, np.diag([1.0, 1e-3]) / 100.0]), np.eye(2), bias=0.0)
     assert [layer.dimension for layer in found.layers] == [1, 1]
     assert found.layers[1].singular_values == pytest.approx([1e-2, 1e-5])
 
@@ -300,8 +298,7 @@ def test_the_noise_of_a_rank_does_not_count() -> None:
     """Of rank 1 in other coordinates in each of 50 layers: 10^-17 to the power 2/50 is 0.2."""
     rng, depth = np.random.default_rng(0), 50
     u = [np.abs(v) / np.linalg.norm(v) for v in rng.standard_normal((depth + 1, 6))]
-    weights = without_bias([np.outer(b, a) for a, b in pairwise(u)])
-    found = looked_at(weights, np.abs(rng.standard_normal((5, 6))))
+    found = looked_at(without_bias([np.outer(b, a) for a, b in pairwise(u)]), np.abs(rng.standard_normal((5, 6))))
     assert (found.lower, found.share) == (pytest.approx(depth, rel=1e-9), pytest.approx(1.0, rel=1e-9))
     assert found.share <= 1.0
     assert (found.jacobian_rank, found.bottleneck.k) == ({1: 5}, 1)

@@ -27,8 +27,7 @@ def question(depth: int = 3, *, samples: int = 60, bias: float | str = 1.0) -> t
     """Inputs of rank 3 in 4 columns, and a network of which one neuron of each hidden layer is dead."""
     X, Y = gaussian(samples, 4, seed=1), gaussian(samples, 2, seed=2)
     X[:, 3] = X[:, 1]
-    widths = [4, *[6] * (depth - 1), 2]
-    weights = [0.5 * gaussian(n, below + 1, seed=10 + below + n) for below, n in pairwise(widths)]
+    weights = [0.5 * gaussian(n, below + 1, seed=10 + below + n) for below, n in pairwise([4, *[6] * (depth - 1), 2])]
     for W in weights[:-1]:
         W[0] = 0.0
     return make_problem(X, Y, lam=0.05, depth=depth, bias=bias, free=True), weights

@@ -31,8 +31,7 @@ def audit(weights: list[Matrix], X: Matrix, **options: Any) -> FunctionAudit:
 
 
 def sides(weights: list[Matrix], X: Matrix, **options: Any) -> dict[str, tuple[float | None, float | None, str]]:
-    statements = audit(weights, X, **options).statements
-    return {s.source: (s.smaller, s.larger, s.reason) for s in statements}
+    return {s.source: (s.smaller, s.larger, s.reason) for s in audit(weights, X, **options).statements}
 
 
 def narrow(rng: np.random.Generator, depth: int, k: int, noise: float, stretch: float) -> list[Matrix]:

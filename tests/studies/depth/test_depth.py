@@ -117,8 +117,7 @@ def test_constants_come_from_the_cheapest_levels(depth: int, least: float) -> No
 @pytest.mark.parametrize("beta", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("size", [0.1, 1.0, 30.0])
 def test_a_constant_of_two_layers_is_the_cheapest_of_a_grid(size: float, beta: float) -> None:
-    X = gaussian(4, 3, seed=0)
-    problem = make_problem(X, torch.full((4, 1), size, dtype=torch.float64), bias=beta)
+    problem = make_problem(gaussian(4, 3, seed=0), torch.full((4, 1), size, dtype=torch.float64), bias=beta)
     found = min(evaluate(problem, weights).norm for weights in simple_networks(problem, linear=False))
     z = torch.linspace(0.0, 2.0 * math.sqrt(size * beta), 20_001, dtype=torch.float64).square()
     assert found == pytest.approx(float((z / beta**2 + size**2 / (z + beta**2)).min()), rel=1e-6)

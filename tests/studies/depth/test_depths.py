@@ -282,8 +282,7 @@ def test_costs_without_an_expansion_are_flagged() -> None:
 
 def test_fits_are_split_where_the_dimension_changes() -> None:
     depths = list(range(2, 12))
-    dimensions = [3, 3, 2, 2, 2, 2, 2, 1, 1, 1]
-    fits = expansions(depths, [closed(LINEAR, L) for L in depths], dimensions)
+    fits = expansions(depths, [closed(LINEAR, L) for L in depths], [3, 3, 2, 2, 2, 2, 2, 1, 1, 1])
     assert [(fit.first, fit.last, fit.R0) for fit in fits] == [(4, 8, 2)]
     narrow = expansions(depths, [closed(LINEAR, L) for L in depths], [1] * 10, None, (1.0, 1.5))[0]
     assert all(1.0 <= value <= 1.5 for value in narrow.R1)

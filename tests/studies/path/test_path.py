@@ -160,8 +160,7 @@ def test_lam_max_where_a_bias_alone_is_best_at_every_lam(loss: str, activation: 
 
 
 def test_the_gap_of_zero_targets_is_zero() -> None:
-    path = covopt.path(np.eye(3), np.zeros(3), points=3, time_limit=2.0)
-    assert path.largest_gap == 0.0
+    assert covopt.path(np.eye(3), np.zeros(3), points=3, time_limit=2.0).largest_gap == 0.0
 
 
 def test_lam_max_is_not_where_steps_run_out() -> None:
@@ -220,8 +219,7 @@ def test_dual_points_between_two_bound_what_is_solved_there(loss: str) -> None:
     targets = np.hstack([Y > 0, Y <= 0]).astype(float) if loss == "cross_entropy" else Y
     options = {"loss": loss, "gap": 1e-7, "time_limit": 10}
     solved = [covopt.solve(X, targets, lam=lam, **options) for lam in (0.02, 0.008)]
-    points = [(r.problem.lam, r.dual, "exact") for r in solved if r.dual]
-    found = list(mixed_bounds(solved[0].problem, points))
+    found = list(mixed_bounds(solved[0].problem, [(r.problem.lam, r.dual, "exact") for r in solved if r.dual]))
     assert len(found) == 7
     for lam, lower, _ in found[::3]:
         cost = covopt.solve(X, targets, lam=lam, **options).cost

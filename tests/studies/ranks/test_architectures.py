@@ -46,8 +46,7 @@ class Module(nn.Module):
         return self.linear[-1](X) + self.bias
 
     def weights(self) -> list[Tensor]:
-        shifts = [*(norm.bias for norm in self.norms), self.bias]
-        pairs = zip(self.linear, shifts, strict=True)
+        pairs = zip(self.linear, [*(norm.bias for norm in self.norms), self.bias], strict=True)
         return [torch.cat([layer.weight, shift[:, None]], dim=1).detach() for layer, shift in pairs]
 
 

@@ -106,8 +106,7 @@ def test_adamw_breaks_the_window() -> None:
     for seed in range(10):
         net, path, _ = run(lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1), 1, 5, seed)
         for W, start in zip(net[:-1], path[0], strict=False):
-            step = W - (1.0 - 0.01 * 0.1) ** 5 * start
-            broken += int(torch.linalg.matrix_rank(step)) > 5
+            broken += int(torch.linalg.matrix_rank(W - (1.0 - 0.01 * 0.1) ** 5 * start)) > 5
     assert broken == 20
 
 
@@ -257,8 +256,7 @@ def test_a_network_that_diverges_leaves_the_others_alone() -> None:
     assert found[1].steps < 300
     assert all(bool(torch.isfinite(W).all()) for W in found[1].weights)
     for i in (0, 2):
-        alone = train_sgd(problem, [starts[i]], [options[i]])[0][0]
-        for W, V in zip(found[i].weights, alone.weights, strict=True):
+        for W, V in zip(found[i].weights, train_sgd(problem, [starts[i]], [options[i]])[0][0].weights, strict=True):
             torch.testing.assert_close(W, V, rtol=1e-10, atol=1e-12)
 
 
@@ -284,8 +282,7 @@ def test_the_records_are_those_of_the_weights() -> None:
 def test_what_time_ends_comes_back_unfinished() -> None:
     problem = small()
     options = [Setting(4, 0.01, 0.01, 10**7), Setting(2, 0.01, 0.01, 3)]
-    starts = [he_start(problem, [4, 4], 0)] * 2
-    (long, short), status = train_sgd(problem, starts, options, budget=Budget(0.3))
+    (long, short), status = train_sgd(problem, [he_start(problem, [4, 4], 0)] * 2, options, budget=Budget(0.3))
     assert status is Status.TIME_LIMIT
     assert short.steps == 3
     assert long.steps is not None

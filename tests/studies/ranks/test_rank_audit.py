@@ -34,8 +34,7 @@ def network(seed: int, samples: int = 8, lam: float | None = None) -> tuple[Prob
     activation = ("relu", "leaky:0.3", "linear")[seed % 5 % 3]
     bias = (1.0, 0.0, 0.3)[seed % 7 % 3]
     problem = make_problem(X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation)
-    pairs = pairwise(widths)
-    return problem, [torch.randn(m, n + 1, dtype=torch.float64) / n**0.5 for n, m in pairs]
+    return problem, [torch.randn(m, n + 1, dtype=torch.float64) / n**0.5 for n, m in pairwise(widths)]
 
 
 def batch_gradients(problem: Problem, weights: list[Tensor], rows: Tensor | tuple[int, ...]) -> list[Tensor]:
@@ -192,8 +191,7 @@ def test_an_audit_of_one_network() -> None:
 def test_sums_of_gradients_have_the_rank_of_what_they_share() -> None:
     """In the first layer that of the inputs with their bias, in the last of cross-entropy the classes less one."""
     X = torch.cat([gaussian(9, 2, seed=0), torch.zeros(9, 3, dtype=torch.float64)], dim=1)
-    Y = torch.eye(3, dtype=torch.float64)[torch.arange(9) % 3]
-    problem = make_problem(X, Y, lam=0.1, loss="cross_entropy")
+    problem = make_problem(X, torch.eye(3, dtype=torch.float64)[torch.arange(9) % 3], lam=0.1, loss="cross_entropy")
     weights = [gaussian(7, 6, seed=1), gaussian(3, 8, seed=2)]
     assert total_ranks(problem, weights) == [3, 2]
     whole = [G - 0.2 * W for G, W in zip(batch_gradients(problem, weights, tuple(range(9))), weights, strict=True)]

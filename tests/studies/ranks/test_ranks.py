@@ -95,8 +95,7 @@ def test_a_network_given_with_its_start_is_audited_as_the_one_that_was_trained(t
     np.savez(tmp_path / "data.npz", X=X, Y=Y)
     asked = ["--lam", "0.02", "--loss", "cross_entropy", "--batch-size", "4", "--rate", "0.1", "--steps", "300"]
     files = ["--net", str(tmp_path / "net.npz"), "--start", str(tmp_path / "start.npz"), "--reference", "0", "--json"]
-    out = ["--out", str(tmp_path / "run")]
-    code, answer, _ = run("ranks", str(tmp_path / "data.npz"), *asked, *files, *out)
+    code, answer, _ = run("ranks", str(tmp_path / "data.npz"), *asked, *files, "--out", str(tmp_path / "run"))
     assert code == 0
     cell, expected = json.loads(answer)["cells"][0], json.loads(json.dumps(trained.summary(None)))
     assert cell["layers"] == expected["layers"]

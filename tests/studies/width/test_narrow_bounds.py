@@ -33,8 +33,7 @@ def test_runs_are_the_best_of_all(pieces: int, columns: int) -> None:
     rng = np.random.default_rng(pieces)
     x, T = rng.standard_normal(8), rng.standard_normal((8, columns))
     order = np.argsort(x)
-    cuts = itertools.combinations(range(1, 8), pieces - 1)
-    runs = ([0, *cut, 8] for cut in cuts)
+    runs = ([0, *cut, 8] for cut in itertools.combinations(range(1, 8), pieces - 1))
     best = min(sum(affine_residual(x[order][a:b], T[order][a:b]) for a, b in itertools.pairwise(run)) for run in runs)
     found = least_squares(x, T, pieces)[-1]
     assert found == pytest.approx(best, rel=1e-9)
