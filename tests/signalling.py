@@ -191,6 +191,6 @@ def started(words: list[str], processes: int) -> list[subprocess.Popen[str]]:
 
 
 def has_joined(process: subprocess.Popen[str]) -> bool:
-    """Whether it is in its group, whose work has threads then, those of its connections come earlier; for Linux."""
+    """Whether it is in its group; the threads of a group's work begin then, those of its connections before. Linux."""
     threads = Path(f"/proc/{process.pid}/task").glob("*/comm")
     return any("gloo_runloop" in thread.read_text() for thread in threads)

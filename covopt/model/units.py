@@ -60,10 +60,11 @@ class Units:
         return Units(s, c, cost, scaled)
 
     def in_span(self) -> Units:
-        """Return the same units with inputs X' = X Q in an orthonormal basis of their span, if they outnumber samples.
+        """Return the same units with inputs X' = X Q, if there are more inputs than samples; N columns are left.
 
-        Then W_1 = W'_1 Q^T: outputs and costs stay, and a step takes as long as if there were N inputs. What W_1 has
-        outside the span changes no output, and costs. Rounding moves a sample by its norm times eps, as products do.
+        Q (d, N) is an orthonormal basis of the span of the samples, and W_1 = W'_1 Q^T. Outputs and costs stay the
+        same, because the part of W_1 outside the span changes no output and only costs. Rounding changes a sample by
+        its norm times eps, as a product with it does.
         """
         if not spans_less(self.problem):
             return self
@@ -102,7 +103,7 @@ def unit_of_inputs(problem: Problem) -> float:
 
 
 def spans_less(problem: Problem) -> bool:
-    """Return True if a basis of the span of the samples is smaller than the inputs', and is there in about a second.
+    """Return True if there are more inputs than samples, and a basis of their span takes about a second at most.
 
     Exact fits keep their inputs: whether they exist may depend on the smallest ones.
     """

@@ -355,7 +355,7 @@ class LayersInTurn(Stage):
 
 
 def bound_later(incumbent: Incumbent, options: SolveOptions, units: Units, search: DeepSolver | DeepStream) -> After:
-    """Return what proves the bound after a tenth of the time or at the end of a search, which closes with it."""
+    """Return a hook that proves the bound once, after a tenth of the time or at the end, and tells the search."""
     due, budget = incumbent.problem.spread is ALONE, options.budget
 
     def after(state: State | Streamed, history: list[Progress], ends: bool) -> None:

@@ -49,7 +49,7 @@ def penalised_stages(problem: Problem, options: SolveOptions) -> Sequence[Stage]
     cases = cases if alone else []
     has_paths = options.certify in ("auto", "full") and PathNorm.applies(problem) and alone
     paths = [PathBound(until)] if has_paths and not cases else []
-    # the search proves the bound once it has a network; processes have no common clock for that
+    # The search improves the bound later. Processes that share rows have no common clock for that.
     bound = [DataBound(until, BRIEFLY if alone and options.method == "cone" else math.inf)] if proving else []
     if options.method == "cone":
         searching = until * ((0.3 if options.certify == "full" else 0.8) if paths else 1.0)
