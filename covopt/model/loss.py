@@ -310,3 +310,15 @@ def mean_gradient(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> Man
     """Return the gradient of `mean_loss`, of the shape of F."""
     gradients = loss.gradients(F, Y)
     return gradients / len(Y) if weight is None else gradients * (weight / len(Y))[:, None]
+
+
+def hessians(loss: Loss, F: Outputs, Y: Targets) -> Float[Tensor, "N m m"]:
+    """Return the second derivatives of c in the outputs of each sample; diagonal if the loss is separable."""
+    if type(loss) is not CrossEntropy:
+        return torch.diag_embed(loss.curvatures(F, Y))
+    p = torch.softmax(F, dim=1)
+    # 1 - p is the sum over the other classes: the subtraction would cancel if p is close to 1.
+    complement = p @ (1.0 - torch.eye(p.shape[1], dtype=p.dtype, device=p.device))
+    curvature = -p[:, :, None] * p[:, None, :]
+    curvature.diagonal(dim1=1, dim2=2).copy_(p * complement)
+    return curvature

@@ -16,7 +16,17 @@ from torch import Tensor
 from covopt.data.coding import Coding, labels_of
 from covopt.model.activation import Activation
 from covopt.model.biases import PENALISED, Biases, Free, FreeWithSkip, read_amount, read_biases, with_bias
-from covopt.model.loss import Likelihood, Loss, ManyOutputs, Outputs, Weight, mean_gradient, mean_loss, parse_loss
+from covopt.model.loss import (
+    Likelihood,
+    Loss,
+    ManyOutputs,
+    Outputs,
+    Weight,
+    hessians,
+    mean_gradient,
+    mean_loss,
+    parse_loss,
+)
 from covopt.model.reading import as_matrix, as_weights, of_mean_one, parse_device
 from covopt.model.scalars import read_depth, read_strength
 from covopt.model.spread import ALONE, Alone
@@ -87,6 +97,10 @@ class Problem:
         """Return grad C(F), in the shape of F."""
         slopes = mean_gradient(self.loss, F, self.Y, self.weight)
         return slopes if self.spread is ALONE else slopes * (len(self.Y) / self.samples)
+
+    def hessians_at(self, F: Outputs) -> Float[Tensor, "N nL nL"]:
+        """Return the second derivatives of C in the outputs of each sample."""
+        return self.shares.to(F)[:, None, None] * hessians(self.loss, F, self.Y)
 
     def multiplier_at(self, F: Outputs) -> Outputs | None:
         """Return -grad C(F) / (2 lam), the dual point of outputs F; None for exact fits, whose outputs tell none."""

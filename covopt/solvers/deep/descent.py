@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -14,11 +14,13 @@ from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, inputs_of
 from covopt.runtime.loop import Budget, Stop
+from covopt.solvers.deep.corrective import CorrectiveRounds
 from covopt.solvers.deep.exploration import Exploration
 from covopt.solvers.deep.pruning import balanced, reduced, widened
 from covopt.solvers.training.batch import KERNELS, work
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOptions, descend
+from covopt.solvers.training.kinks import suits
 from covopt.solvers.training.tangent import exact_fit, gauss_newton, nearby_fit
 
 Networks = list[list[Tensor]]
@@ -34,9 +36,13 @@ class Descent:
     deepened_first = False  # True if deepened networks descend before random starts are drawn
     widens = True  # True if copies with more neurons descend besides
     moves_in_turn = True  # True if the layers of the best network move in turn
+    rounds = CorrectiveRounds()  # of small networks
+    promising = 1e-3  # networks that cost more than the best by this part are left out
+    rounds_share = 1.0  # the maximum time of the rounds from a network, relative to that before
+    newton_work = 1e7  # the maximum number of multiplications in one of their steps, for each second of the time limit
 
     def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
-        self.problem, self._widest = problem, widest
+        self.problem, self._widest, self._seed = problem, widest, seed
         self.generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self.on_fit: Callable[[list[Tensor]], None] = lambda _: None  # receives the exact fits of an unfinished descent
 
@@ -107,6 +113,18 @@ class Descent:
     def fine_tuned(self, exploration: Exploration, networks: Networks, budget: Budget) -> Networks:
         """Return what Adam makes of these networks, where L-BFGS stops at kinks."""
         return exploration.fine_tune(self.problem, networks, budget)
+
+    def corrected(self, networks: Networks, cost: float, budget: Budget) -> Iterator[list[Tensor]]:
+        """Yield these networks, and lower ones near those that are small and cost about `cost`."""
+        for weights in networks:
+            yield weights
+            if budget.spent() or not self.cost(weights) < (1.0 + self.promising) * cost:
+                continue
+            smaller = reduced(self.problem, weights, budget.pace())
+            if suits(self.problem, smaller, self.newton_work * budget.time_limit):
+                limit = min(budget.time_limit, (1.0 + self.rounds_share) * budget.seconds())
+                stop = replace(budget, time_limit=limit).pace()
+                yield from self.rounds.lowered(self.problem, smaller, self._widest, self._seed, stop)
 
     def completed(self, weights: list[Tensor]) -> list[Tensor]:
         """Return an explored network as one of the problem."""

@@ -34,7 +34,8 @@ from covopt.model.weights import Weights, check_weights, evaluate, preactivation
 from covopt.runtime.loop import Budget, Progress, Status, run
 from covopt.solvers.deep.pruning import parts, with_parts
 from covopt.solvers.incumbent import cost_of
-from covopt.solvers.shallow.solver import EFFORTS, Effort, PlainRounds
+from covopt.solvers.shallow.plain import PlainRounds
+from covopt.solvers.shallow.solver import EFFORTS, Effort
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 
 QUICK = EFFORTS[0]

@@ -36,6 +36,7 @@ from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Stop
+from covopt.solvers.deep.corrective import local_maxima, starting_directions
 from covopt.solvers.deep.descent import descent_for
 
 ROWS = 2048  # rows of the first search on many samples
@@ -110,15 +111,10 @@ def strongest_neuron(
         w, b, value = best_free
         output = normalize(M.T @ problem.activation(S @ w + b), dim=0)
         return Found(value, torch.cat([w, w.new_tensor([b])]), output)
-    factor = thin(Zs)
-    Q = factor.V.T[factor.significant > 0]
-    if not M.shape[1] or not len(Q):  # no neurons above, or no inputs at all
-        return None
-    search = ConvexConcaveOracle(Zs @ Q.T, problem.activation, AscentOptions())
-    answer = search(M, _starting_directions(weights[layer - 1] @ Q.T, starts, seed), stop=stop)
+    answer = local_maxima(problem, Zs, M, weights[layer - 1], starts, seed, stop)
     if not len(answer.directions):
         return None
-    direction = normalize(answer.directions[0] @ Q, dim=0)
+    direction = answer.directions[0]
     value = float(oracle_values(Zs, problem.activation, M, direction[None])[0])
     output = normalize(M.T @ problem.activation(Zs @ direction), dim=0)
     return Found(value, direction, output)
@@ -143,13 +139,6 @@ def find_missing_neuron(
         return [cost.total if problem.allows(cost.residual) else math.inf for cost in tried]
 
     return _in_best_size(problem, weights, layer, neuron, costs, cut)
-
-
-def _starting_directions(own: Float[Tensor, "n r"], count: int, seed: int) -> Float[Tensor, "k r"]:
-    """Return the directions of a layer's neurons that are not zero, and `count` random ones."""
-    generator = torch.Generator(device=own.device).manual_seed(seed)
-    drawn = torch.randn(count, own.shape[1], generator=generator, dtype=own.dtype, device=own.device)
-    return torch.cat([own[own.norm(dim=1) > 0], drawn])
 
 
 def _in_best_size(
@@ -233,7 +222,7 @@ class _ManySamples:
         if not len(weights[layer]) or not len(Q):
             return None
         M, Zs = duals(few, weights, share)[layer], inputs_of(few, weights, layer) @ Q.T
-        starts = normalize(_starting_directions(weights[layer - 1] @ Q.T, 200, seed), dim=1)
+        starts = normalize(starting_directions(weights[layer - 1] @ Q.T, 200, seed), dim=1)
         starts = starts[oracle_values(Zs, problem.activation, M, starts).argsort(descending=True)[:most]]
         briefly = AscentOptions(steps=8, box_steps=40, finishing=2)
         answer = ConvexConcaveOracle(Zs, problem.activation, briefly)(M, starts)

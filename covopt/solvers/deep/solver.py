@@ -13,7 +13,7 @@ drops neurons. Every step is confirmed by evaluating the loss. No bound is prove
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -254,7 +254,7 @@ class DeepSolver:
         for weights in networks:
             fitted = self._descents.completed(weights)
             state.costs.append(self._descents.cost(fitted))
-            self._keep(state, fitted)
+            self._keep_all(state, [fitted], budget)
         self._lowest = min(self._lowest, *values)
         worst = (1.0 + promising) * self._lowest
         ranked = sorted(zip(numbers, values, networks, strict=True), key=lambda start: start[1])[:elite]
@@ -308,7 +308,7 @@ class DeepSolver:
         refined = self._descents.descend(list(state.pool.values()), REFINING, budget)
         for k, weights in zip(state.pool, refined, strict=True):
             state.costs[k] = min(state.costs[k], self._descents.cost(weights))
-            self._keep(state, weights)
+            self._keep_all(state, [weights], budget)
         state.due = state.due or state.cost < before
         state.pool = {}
 
@@ -318,13 +318,13 @@ class DeepSolver:
         self._keep(state, reduced(self.problem, state.best, budget.pace()), at_most=True)
         if self._early and state.in_vain < self._training.restarts:
             generator, smooth = self._descents.generator, self._descents.smooth
-            self._keep(state, self._training.restart(smooth, state.best, generator, budget))
+            self._keep_all(state, [self._training.restart(smooth, state.best, generator, budget)], budget)
             state.in_vain = 0 if self._fell(before, state.cost, LARGE_GAIN) else state.in_vain + 1
             return
         if self._early and self._train_wider(state, budget):
             return
         copies = [state.best] if self._early else self._descents.with_wider(state.best, self.options.widening)
-        self._keep_all(state, self._descents.descend(copies, POLISHING, budget))
+        self._keep_all(state, self._descents.descend(copies, POLISHING, budget), budget)
         if not (budget.spent() or self._early):
             copies = self._descents.with_wider(state.best, self.options.widening)
             self._keep_all(state, self._descents.fine_tuned(self._exploration, copies, budget))
@@ -347,7 +347,7 @@ class DeepSolver:
         before, (own, *wider) = state.cost, self._descents.with_wider(state.best, self.options.widening)
         for copy in wider[::-1][state.skipped :] or [own]:
             trained = self._descents.fine_tuned(self._training, [copy], budget)
-            self._keep_all(state, [reduced(self.problem, weights, budget.pace()) for weights in trained])
+            self._keep_all(state, [reduced(self.problem, W, budget.pace()) for W in trained], budget)
             if self._fell(before, state.cost, LARGE_GAIN):
                 return True
             state.skipped = max(0, len(wider) - 1)
@@ -380,8 +380,9 @@ class DeepSolver:
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
 
-    def _keep_all(self, state: State, networks: Iterable[list[Tensor]]) -> None:
-        for weights in networks:
+    def _keep_all(self, state: State, networks: list[list[Tensor]], budget: Budget | None = None) -> None:
+        """Keep these networks, and with a budget small ones near them that cost less."""
+        for weights in networks if budget is None else self._descents.corrected(networks, state.cost, budget):
             self._keep(state, weights)
 
     @staticmethod

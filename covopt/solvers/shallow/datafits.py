@@ -30,7 +30,7 @@ from covopt.model.problem import Problem
 from covopt.runtime.loop import Stop
 from covopt.solvers.checkpoint import Facts
 from covopt.solvers.shallow.master import Master, Mixture
-from covopt.solvers.shallow.newton import hessians, refine
+from covopt.solvers.shallow.newton import refine
 from covopt.solvers.shallow.sliding import Eliminated, Joint
 
 
@@ -316,7 +316,7 @@ class ConvexDatafit(Datafit):
 
     def curvature(self, F: Tensor) -> float:
         problem = self._problem
-        diagonal = hessians(problem, F).diagonal(dim1=1, dim2=2)
+        diagonal = problem.hessians_at(F).diagonal(dim1=1, dim2=2)
         mean = problem.spread.sum(lambda rows: rows.mean() * (len(rows) / problem.samples), diagonal)
         return float(mean) / (2.0 * problem.lam)
 

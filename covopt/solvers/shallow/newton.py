@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Stop
 
@@ -84,19 +83,6 @@ def _cost(problem: Problem, P: Tensor, x: Tensor, n: int) -> float:
     return float(problem.loss_at(P @ x) + problem.lam * penalty)
 
 
-def hessians(problem: Problem, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m m"]:
-    """Return H_i, the Hessian of C in the outputs of sample i; diagonal if the loss is separable."""
-    shares = problem.shares.to(F)[:, None, None]
-    if type(problem.loss) is not CrossEntropy:
-        return shares * torch.diag_embed(problem.loss.curvatures(F, problem.Y))
-    p = torch.softmax(F, dim=1)
-    # 1 - p is the sum over the other classes: the subtraction would cancel if p is close to 1.
-    complement = p @ (1.0 - torch.eye(p.shape[1], dtype=p.dtype, device=p.device))
-    curvature = -p[:, :, None] * p[:, None, :]
-    curvature.diagonal(dim1=1, dim2=2).copy_(p * complement)
-    return shares * curvature
-
-
 def derivatives(
     problem: Problem, P: Float[Tensor, "N r"], x: Float[Tensor, "r m"], n: int
 ) -> tuple[Float[Tensor, "r m"], Float[Tensor, "rm rm"]]:
@@ -106,7 +92,7 @@ def derivatives(
     identity = torch.eye(m, dtype=x.dtype, device=x.device)
     H, slopes = problem.spread.sums(
         lambda P, H_i, G: (torch.einsum("ia,icd,ib->acbd", P, H_i, P), P.T @ G),
-        *(P, hessians(problem, F), problem.gradient_at(F)),
+        *(P, problem.hessians_at(F), problem.gradient_at(F)),
     )
     lengths = x[:n].norm(dim=1, keepdim=True)
     unit = x[:n] / lengths

@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.dual import dual_bound
 from covopt.linalg.narrow import times_narrow
 from covopt.linalg.psd import row_space
 from covopt.model.problem import Problem
@@ -29,7 +28,7 @@ from covopt.oracles.neurons import merge
 from covopt.oracles.oracle import Answer, Oracle, Wrap
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from covopt.runtime.interrupts import interrupted
-from covopt.runtime.loop import Budget, OnIncumbent, Progress, Stop, ignore_incumbent
+from covopt.runtime.loop import Budget, OnIncumbent, Stop, ignore_incumbent
 from covopt.solvers.checkpoint import Facts
 from covopt.solvers.shallow.datafits import make_datafit, mixture_outputs
 from covopt.solvers.shallow.master import Mixture
@@ -37,6 +36,7 @@ from covopt.solvers.shallow.networks import ExactNetworks, Network, NetworkBuild
 from covopt.solvers.shallow.rounds import Rounds, ShallowOptions, State, largest_value, violation_of
 from covopt.solvers.shallow.sliding import SlideOptions, slide
 from covopt.solvers.shallow.starts import FEWEST_FIRST, Starts, first_neurons
+from covopt.solvers.training.kinks import NewtonAtKinks, suits
 
 Bound = Callable[[Float[Tensor, "N m"], float], float | None]
 
@@ -71,6 +71,7 @@ class ShallowSolver(Rounds):
     """
 
     efforts: tuple[Effort, ...] = EFFORTS  # of its searches, the first of the first round
+    newton_work = 1e8  # multiplications of a Newton step at most; wine as classes and teachers take 1e7
     first_weight = 0.5  # a first descent begins with this multiple of the weights of the first master
     more_neurons = 3.2
     """With the squared error, and for exact fits, a first descent has at most this many times the neurons of the first
@@ -212,16 +213,21 @@ class ShallowSolver(Rounds):
         best = self._better_of(network, last)
         slides = self._searching and len(directions) and self._unsettled(last)
         smoothing_stage = last.smoothing_stage if last is not None else int(self._fit.has_multiplier)
+        moved = None
         if slides:
             slow, before = max(self.least_gain, self.window_share * (self.options.tol or 0.0)), mixture.value
             if last is not None and not len(last.directions):
                 directions, mixture = self._spread(directions, mixture)
             with budget.phase("descent"):
-                directions, mixture = self._slide(directions, mixture, slow, smoothing_stage, budget)
+                moved = directions, mixture = self._slide(directions, mixture, slow, smoothing_stage, budget)
             smoothing_stage += before - mixture.value < self.smoothing_gain * mixture.value
+        elif self._searching and len(directions):
+            with budget.phase("descent"):
+                moved = self._settle(directions, mixture, budget)
+        if moved is not None:
+            directions, mixture = moved
             Phi = self.problem.activation(self._X @ directions.T)
-            moved = self._networks.of_mixture(directions, Phi, mixture)
-            best = moved if moved.cost < best.cost else best
+            best = min(best, self._networks.of_mixture(directions, Phi, mixture), key=lambda network: network.cost)
         ends = budget.remaining() < self.last_part * budget.time_limit
         if (slides or ends) and not math.isfinite(network.cost):
             with budget.phase("descent"):
@@ -282,11 +288,24 @@ class ShallowSolver(Rounds):
     ) -> tuple[Tensor, Mixture]:
         """Move all neurons together, until a window of the descent gains less than `slow`."""
         options = SlideOptions(kinks=SlideOptions().kinks[smoothing_stage:], slow=slow)
-        unmoved, objective, outputs = (directions, mixture), self._fit.objective(self._X), mixture.outputs
-        descent = slide(objective, directions, outputs, mixture.bias, budget.pace(), options)
+        descent = slide(self._fit.objective(self._X), directions, mixture.outputs, mixture.bias, budget.pace(), options)
         U, V, b = next(descent)
         for U, V, b in descent:
             self._offer_incumbent(U, V, b)
+        return self._mixture_of(U, V, b) or (directions, mixture)
+
+    def _settle(self, directions: Tensor, mixture: Mixture, budget: Budget) -> tuple[Tensor, Mixture] | None:
+        """Move all neurons by Newton steps that hold them on kinks; None if that takes too long."""
+        weights = self._networks.of_rows(directions, mixture.outputs, mixture.bias).weights()
+        if not suits(self.problem, weights, self.newton_work):
+            return None
+        W1, W2 = NewtonAtKinks().settled(self.problem, weights, budget.pace()).weights
+        U, V, b = self.inward(W1), W2[:, :-1].T, W2[:, -1]
+        self._offer_incumbent(U, V, b)
+        return self._mixture_of(U, V, b)
+
+    def _mixture_of(self, U: Tensor, V: Tensor, b: Tensor) -> tuple[Tensor, Mixture] | None:
+        """Return directions and mixture of a network in the row-space basis; None if they leave float64."""
         lengths = U.norm(dim=1, keepdim=True)
         alive = lengths[:, 0] > 0
         directions, outputs = U[alive] / lengths[alive], V[alive] * lengths[alive]
@@ -295,8 +314,8 @@ class ShallowSolver(Rounds):
         sizes = outputs.norm(dim=1)
         total = float(value + 2.0 * sizes.sum() + b.square().sum())
         lost = self.problem.spread.largest(float(not torch.isfinite(gradient).all()))
-        if lost or not math.isfinite(total):  # beyond float64: as if not moved
-            return unmoved
+        if lost or not math.isfinite(total):
+            return None
         moved = Mixture(sizes, outputs, b, -0.5 * gradient, total)
         self._fit.update(F, moved)
         return directions, moved
@@ -362,22 +381,6 @@ class ShallowSolver(Rounds):
         small = self._stall_threshold()
         no_gain = violation_of(state.answer) <= small and fall <= small
         state.stalled = last.stalled + 1 if full and no_gain and self._fit.settled else 0
-
-
-class PlainRounds(ShallowSolver):
-    """The rounds of Frank-Wolfe alone: no weight descends between them."""
-
-    def progress(self, state: State, iteration: int, seconds: float) -> Progress:
-        """Return the line with the gap; it is no proved one, because the search may have missed a neuron."""
-        line = super().progress(state, iteration, seconds)
-        return replace(line, gaps=(max(0.0, self.gap(state) / line.cost),) if 0.0 < line.cost < math.inf else ())
-
-    def gap(self, state: State) -> float:
-        """Return the cost less the bound that the dual point would prove if the search had found the maximum of h."""
-        return self.cost(state) - dual_bound(self._original, self.dual(state), largest_value(state.answer)).lower
-
-    def _unsettled(self, last: State | None) -> bool:
-        return False
 
 
 def _fall(before: float, now: float) -> float:

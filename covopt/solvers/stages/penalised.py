@@ -14,7 +14,7 @@ from covopt.model.spread import ALONE
 from covopt.solvers.deep.solver import DeepOptions
 from covopt.solvers.deep.stream import suits_batches
 from covopt.solvers.options import SolveOptions
-from covopt.solvers.shallow.solver import PlainRounds
+from covopt.solvers.shallow.plain import PlainRounds
 from covopt.solvers.shallow.stream import StreamOptions, suits_streaming
 from covopt.solvers.stages.more_layers import (
     DRAWS,

@@ -51,6 +51,14 @@ class Equations(NamedTuple):
             K[: len(B), : len(B)].addcmul_(B @ B.T, (Zs @ Zs.T)[rows][:, rows])
         return K
 
+    def rows(self) -> Float[Tensor, "q P"]:
+        """Return J."""
+        q, blocks = len(self.errors), list[Tensor]()
+        for B, Zs in zip(self.B, self.Zs, strict=True):
+            block = (B[:, :, None] * Zs[self.samples[: len(B)]][:, None]).flatten(1)
+            blocks.append(torch.nn.functional.pad(block, (0, 0, 0, q - len(B))))
+        return torch.cat(blocks, dim=1)
+
     def times(self, weights: Weights) -> Float[Tensor, " q"]:
         """Return J x, for x of the shapes of the weights."""
         product = torch.zeros_like(self.errors)
@@ -156,21 +164,27 @@ def near_kinks(problem: Problem, weights: Weights, near: float) -> Kinks:
     return [z.abs() <= near * z.square().mean().sqrt() if z.numel() else z > 0.0 for z in Z]
 
 
-def linearised(problem: Problem, weights: Weights, kinks: Kinks) -> Equations:
-    """Return the equations for the outputs and for the pre-activations at kinks, linearised at the network."""
+def linearised(
+    problem: Problem, weights: Weights, kinks: Kinks, slopes: Sequence[Float[Tensor, "N _"]] | None = None
+) -> Equations:
+    """Return the equations for the outputs and for the pre-activations at kinks, linearised at the network.
+
+    `slopes` are those of sigma at Z_1 ... Z_{L-1}, sigma'(Z_l) by default.
+    """
     Z = preactivations(problem, weights)
+    slopes = slopes or [problem.activation.derivative(z) for z in Z[:-1]]
     N, m = Z[-1].shape
     samples, B = torch.arange(N, device=Z[-1].device).repeat_interleave(m), torch.eye(m).to(Z[-1]).repeat(N, 1)
-    slopes, errors = [B], [(problem.Y - Z[-1]).flatten()]
+    derivatives, errors = [B], [(problem.Y - Z[-1]).flatten()]
     for layer in range(problem.depth - 1, 0, -1):
         z, (held, neurons) = Z[layer - 1], kinks[layer - 1].nonzero(as_tuple=True)
-        B = (B @ weights[layer][:, :-1]) * problem.activation.derivative(z[samples])
+        B = (B @ weights[layer][:, :-1]) * slopes[layer - 1][samples]
         B = torch.cat([B, torch.eye(z.shape[1]).to(z)[neurons]])
         samples = torch.cat([samples, held])
-        slopes.append(B)
+        derivatives.append(B)
         errors.append(-z[held, neurons])
     Zs = [problem.Xt, *(problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1))]
-    return Equations(samples, slopes[::-1], Zs, torch.cat(errors))
+    return Equations(samples, derivatives[::-1], Zs, torch.cat(errors))
 
 
 def restored(

@@ -285,7 +285,7 @@ def test_small_problems_train_a_start_first_too(depth: int) -> None:
 
 
 def test_with_a_small_penalty_copies_get_fewer_new_neurons() -> None:
-    """Twice the neurons, as strong as the old ones, gain 1.5 % here, and half as many, half as strong, 14 %."""
+    """Half as many neurons, half as strong as the old ones, gain 6.6 % here."""
     X, budget = np.random.default_rng(7).uniform(-2.0, 2.0, (60, 2)), Budget(60.0)
     Y = np.where(np.floor(X).sum(axis=1) % 2 == 0, 1.0, -1.0)[:, None]  # a checkerboard
     solver, other = (DeepSolver(make_problem(X, Y, lam=lam, depth=3)) for lam in (1e-4, 1e-3))
@@ -294,7 +294,7 @@ def test_with_a_small_penalty_copies_get_fewer_new_neurons() -> None:
     while not state.costs:
         state = solver.step(state, budget)
     before, lowest = state.cost, replace(state, cost=0.0, skipped=0)
-    assert (solver._train_wider(state, budget), state.cost < 0.92 * before) == (True, True)
+    assert (solver._train_wider(state, budget), state.cost < 0.95 * before) == (True, True)
     assert (solver._train_wider(lowest, budget), lowest.skipped) == (False, 1)
 
 
