@@ -20,7 +20,7 @@ from covopt.solvers.deep.pruning import balanced, reduced, widened
 from covopt.solvers.training.batch import KERNELS, work
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.solvers.training.homotopy import POLISHING, SHIFTING, HomotopyOptions, descend
-from covopt.solvers.training.kinks import suits
+from covopt.solvers.training.kinks import NewtonAtKinks, suits
 from covopt.solvers.training.tangent import exact_fit, gauss_newton, nearby_fit
 
 Networks = list[list[Tensor]]
@@ -39,7 +39,8 @@ class Descent:
     rounds = CorrectiveRounds()  # of small networks
     promising = 1e-3  # networks that cost more than the best by this part are left out
     rounds_share = 1.0  # the maximum time of the rounds from a network, relative to that before
-    newton_work = 1e7  # the maximum number of multiplications in one of their steps, for each second of the time limit
+    # the maximum number of multiplications in one of their steps, for each second of the time limit, and at all
+    newton_work, most_work = 1e7, 3e9
 
     def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
         self.problem, self._widest, self._seed = problem, widest, seed
@@ -57,7 +58,7 @@ class Descent:
 
     def at_fixed_widths(self, weights: list[Tensor], stop: Stop) -> list[Tensor]:
         """Descend from a network that gets no neurons besides."""
-        return descend(self.problem, [weights], POLISHING, stop)[0]
+        return self._settled(descend(self.problem, [weights], POLISHING, stop)[0], stop)
 
     def briefly(self, starts: Networks, generator: torch.Generator, stop: Stop) -> Networks:
         """Return what short descents make of these and of a few random networks; nothing for large ones."""
@@ -78,8 +79,9 @@ class Descent:
 
         Training ends near kinks, z_i = 0 for some samples, about which Adam hovers: the gradient there is large, and
         yet little is to be gained. So what is left is measured and not read off the gradient: L-BFGS on the loss
-        itself, kinks and all, begun again without its memory until that gains nothing. Descents through rounded kinks
-        (homotopy.py) would end lower, but elsewhere: they leave local minima, which training does not.
+        itself, kinks and all, begun again without its memory until that gains nothing; then, on small networks, Newton
+        steps that stay on kinks. Descents through rounded kinks (homotopy.py) would end lower, but elsewhere: they
+        leave local minima, which training does not.
 
         Return networks, each at no higher cost than its start (without a gain the start itself, bit for bit), and
         whether the descent stalled before it was stopped.
@@ -100,7 +102,7 @@ class Descent:
                     current[k], costs[k] = weights, cost
             going = falling
             stalled = not going
-        return current, stalled and not stop()
+        return [self._settled(weights, stop) for weights in current], stalled and not stop()
 
     def with_wider(self, weights: list[Tensor], widening: Sequence[tuple[float, float]]) -> Networks:
         """Return the network, and a copy for each part of its widths and strength; exact fits widen by themselves."""
@@ -121,7 +123,7 @@ class Descent:
             if budget.spent() or not self.cost(weights) < (1.0 + self.promising) * cost:
                 continue
             smaller = reduced(self.problem, weights, budget.pace())
-            if suits(self.problem, smaller, self.newton_work * budget.time_limit):
+            if suits(self.problem, smaller, min(self.newton_work * budget.time_limit, self.most_work)):
                 limit = min(budget.time_limit, (1.0 + self.rounds_share) * budget.seconds())
                 stop = replace(budget, time_limit=limit).pace()
                 yield from self.rounds.lowered(self.problem, smaller, self._widest, self._seed, stop)
@@ -142,6 +144,14 @@ class Descent:
     def refitted(self, weights: list[Tensor]) -> list[Tensor]:
         """Return a network that got a neuron, with outputs for it."""
         return weights
+
+    def _settled(self, weights: list[Tensor], stop: Stop) -> list[Tensor]:
+        """Return the network after Newton steps that hold neurons on kinks, if these take little time."""
+        work = 1e9  # multiplications of a step, at most: a tenth of a second
+        if stop() or not suits(self.problem, weights, work):
+            return weights
+        settled = NewtonAtKinks().settled(self.problem, weights, stop)
+        return settled.weights if settled.cost < self.cost(weights) else weights
 
     def _total(self, weights: Weights) -> float:
         return evaluate(self.problem, weights).total

@@ -65,10 +65,10 @@ class NewtonAtKinks:
     slow: float = 1e-13  # a step that lowers the cost by less than this, relative, is the last
 
     def settled(self, problem: Problem, weights: Weights, stop: Stop) -> Settled:
-        """Descend from a network of a problem that `suits`; the cost never rises."""
+        """Descend from a network of a problem that `suits`; the cost never rises, and empty layers stay empty."""
         point = last = _Point.of(problem, list(weights), None)
         cost, damping = evaluate(problem, weights).total, 0.0
-        for _ in range(self.steps):
+        for _ in range(self.steps if min(map(len, weights)) else 0):
             if stop():
                 break
             before = cost

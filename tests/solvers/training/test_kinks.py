@@ -117,6 +117,8 @@ def test_degenerate_networks_are_left_alone_or_lowered(scale: float) -> None:
         settled = NewtonAtKinks(steps=5).settled(flat, network, never)
         assert settled.cost <= evaluate(flat, network).total
     assert NewtonAtKinks().settled(problem, weights, lambda: True).weights == weights
+    empty = [weights[0][:0], weights[1][:, -1:], weights[2]]
+    assert NewtonAtKinks().settled(problem, empty, never).weights == empty
 
 
 def test_it_suits_penalised_losses_of_little_work() -> None:
