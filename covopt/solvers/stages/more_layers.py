@@ -143,7 +143,7 @@ class Cases(Stage):
 
     The programme of a case describes a network near the minimum. A descent from that of the first case alone ends at
     the lowest cost known on 21 of 24 random sets of 2 to 5 samples (docs/notes/2026-11-shares.md); the best of random
-    starts descend beside it.
+    starts descend before it.
     """
 
     name = "cases"
@@ -161,37 +161,32 @@ class Cases(Stage):
         """Descend from the networks of cases, by the method cone, and prove the cost of the best one up to the gap."""
         budget = options.budget
         cases = min(self.cases, budget.max_iterations) if options.certify in ("auto", "full") else 1
-        target = Target(
-            cost=incumbent.cost,
-            gap=options.gap,
-            worth=0.0 if options.certify == "full" else self.worth,
-            steps=cases,
-            stop=budget.spent,
-            meet=self._descended(incumbent, options) if options.method == "cone" else lambda _: incumbent.cost,
-        )
         with budget.phase("cases"):
+            meet = self._begun(incumbent, options) if options.method == "cone" else lambda _: incumbent.cost
+            worth = 0.0 if options.certify == "full" else self.worth
+            target = Target(
+                cost=incumbent.cost, gap=options.gap, worth=worth, steps=cases, stop=budget.spent, meet=meet
+            )
             proved = Shares.prove(incumbent.problem.to(torch.device("cpu")), target)
         incumbent.prove(None if proved is None or options.certify == "none" else proved.proof)
         incumbent.status = Status.OPTIMAL if incumbent.closed(options.gap) else incumbent.status
 
-    def _descended(self, incumbent: Incumbent, options: SolveOptions) -> Callable[[list[Tensor]], float]:
-        """Return a descent from a network, which offers its end if that is narrow enough and returns the cost."""
+    def _begun(self, incumbent: Incumbent, options: SolveOptions) -> Callable[[list[Tensor]], float]:
+        """Offer the best of random starts; return a descent from a network, which offers its end, too."""
         units, scaled = in_units(incumbent.problem, options)
         problem, budget = units.problem, options.budget
         descents = descent_for(problem, scaled.seed, scaled.max_width)
-        draws = min(options.starts or DRAWS_TOGETHER, DRAWS_TOGETHER)
 
-        def meet(weights: list[Tensor]) -> float:
-            nonlocal draws
-            starts = [[W.to(problem.X) for W in units.inward(weights)]]
-            if draws:
-                stop = budget.rest(self.drawing).pace()
-                starts += lowest_of_random(problem, draws, scaled.seed, scaled.max_width, stop)
-                draws = 0  # only beside the first case
-            best = reduced(problem, min(descents.descend(starts, POLISHING, budget), key=descents.cost), budget.overdue)
+        def descended(starts: list[list[Tensor]]) -> float:
+            ends = descents.descend(starts, POLISHING, budget)
+            networks = descents.corrected(ends, min(map(descents.cost, ends)), budget)
+            best = reduced(problem, min(networks, key=descents.cost), budget.overdue)
             return offered(incumbent, options, units.outward(best), "bounding the minimum by a tree of cases")
 
-        return meet
+        draws = min(options.starts or DRAWS_TOGETHER, DRAWS_TOGETHER)
+        stop = budget.rest(self.drawing).pace()
+        descended(lowest_of_random(problem, draws, scaled.seed, scaled.max_width, stop))
+        return lambda weights: descended([[W.to(problem.X) for W in units.inward(weights)]])
 
 
 def offered(incumbent: Incumbent, options: SolveOptions, network: list[Tensor], phase: str) -> float:
