@@ -7,9 +7,9 @@ sigma(Zs_{l-1} w)| <= 1 for all unit w (missing_neuron.py). Each round
 * searches one hidden layer after the other, from the first, for all local maxima of h_l above 1,
 * adds them as neurons, settles the network again, and merges the neurons that became alike.
 
-A neuron moves the pre-activations above it off their kinks, so that adding it raises the loss at first; only once all
-weights have moved is the loss lower. On teachers with three and five layers, 100 samples, the rounds come from ends of
-training to the same cost within 1e-6, 5e-5 below where these descents end, and to h_l <= 1 + 1e-8 in all layers.
+A new neuron moves the pre-activations above it off their kinks, so that the loss rises at first. It is lower only after
+all weights have moved. On teachers with three and five layers (100 samples) the rounds lower the cost of trained
+networks by 5e-5, relative; different seeds then agree within 1e-5, and the search finds no h_l above 1 + 1e-5.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CorrectiveRounds:
             yield settled.weights
 
     def _settled(self, problem: Problem, weights: Weights, stop: Stop) -> Settled:
-        """Return the network after Newton steps, without neurons that are not needed."""
+        """Return the network after Newton steps, without dead neurons and with aligned ones merged."""
         settled = self.newton.settled(problem, weights, stop)
         smaller = reduced(problem, settled.weights, stop)
         if sum(map(len, smaller)) < sum(map(len, settled.weights)):
@@ -72,12 +72,14 @@ class CorrectiveRounds:
         self, problem: Problem, settled: Settled, layer: int, widest: int | None, seed: int, stop: Stop
     ) -> Settled | None:
         """Return a network of lower cost with new neurons in hidden layer `layer`; None if there is none."""
-        M, Zs = settled.multipliers[layer], inputs_of(problem, settled.weights, layer)
         incoming, outgoing = parts(settled.weights, layer)
+        room = None if widest is None else max(0, widest - len(incoming))
+        if not len(incoming) or room == 0:
+            return None
+        M, Zs = settled.multipliers[layer], inputs_of(problem, settled.weights, layer)
         answer = local_maxima(problem, Zs, M, incoming, self.starts, seed, stop)
-        new = answer.directions[answer.values > 1.0 + self.violation]
-        new = new if widest is None else new[: max(0, widest - len(incoming))]
-        if not len(new) or not len(incoming):
+        new = answer.directions[answer.values > 1.0 + self.violation][:room]
+        if not len(new):
             return None
         outputs = normalize(problem.activation(new @ Zs.T) @ M, dim=1)
         largest = float(incoming.square().sum(dim=1).max())

@@ -36,11 +36,12 @@ class Descent:
     deepened_first = False  # True if deepened networks descend before random starts are drawn
     widens = True  # True if copies with more neurons descend besides
     moves_in_turn = True  # True if the layers of the best network move in turn
-    rounds = CorrectiveRounds()  # of small networks
-    promising = 1e-3  # networks that cost more than the best by this part are left out
-    rounds_share = 1.0  # the maximum time of the rounds from a network, relative to that before
-    # the maximum number of multiplications in one of their steps, for each second of the time limit, and at all
-    newton_work, most_work = 1e7, 3e9
+    rounds = CorrectiveRounds()  # from small networks
+    promising = 1e-3  # no rounds from networks that cost more than the best by this part
+    # the maximum time of the rounds after a descent, relative to the time before; 0.3: teachers take twice as long
+    rounds_share = 1.0
+    # the maximum number of multiplications of a Newton step: for each second of the time limit, and at any time limit
+    work_per_second, most_work = 1e7, 3e9
 
     def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
         self.problem, self._widest, self._seed = problem, widest, seed
@@ -117,16 +118,17 @@ class Descent:
         return exploration.fine_tune(self.problem, networks, budget)
 
     def corrected(self, networks: Networks, cost: float, budget: Budget) -> Iterator[list[Tensor]]:
-        """Yield these networks, and lower ones near those that are small and cost about `cost`."""
+        """Yield these networks, and what corrective rounds make of the small ones that cost about `cost` or less."""
+        limit = min(budget.time_limit, (1.0 + self.rounds_share) * budget.seconds())
+        within, work = replace(budget, time_limit=limit), min(self.work_per_second * budget.time_limit, self.most_work)
         for weights in networks:
             yield weights
-            if budget.spent() or not self.cost(weights) < (1.0 + self.promising) * cost:
+            own = self.cost(weights)
+            if within.spent() or not own < (1.0 + self.promising) * cost:
                 continue
-            smaller = reduced(self.problem, weights, budget.pace())
-            if suits(self.problem, smaller, min(self.newton_work * budget.time_limit, self.most_work)):
-                limit = min(budget.time_limit, (1.0 + self.rounds_share) * budget.seconds())
-                stop = replace(budget, time_limit=limit).pace()
-                yield from self.rounds.lowered(self.problem, smaller, self._widest, self._seed, stop)
+            cost, smaller = min(cost, own), reduced(self.problem, weights, within.pace())
+            if suits(self.problem, smaller, work):
+                yield from self.rounds.lowered(self.problem, smaller, self._widest, self._seed, within.pace())
 
     def completed(self, weights: list[Tensor]) -> list[Tensor]:
         """Return an explored network as one of the problem."""

@@ -251,10 +251,9 @@ class DeepSolver:
         """Keep the best of the networks that explored, and choose those that are refined."""
         before, numbers = state.cost, range(len(state.costs), len(state.costs) + len(networks))
         values = [evaluate(self._descents.smooth, weights).total for weights in networks]
-        for weights in networks:
-            fitted = self._descents.completed(weights)
-            state.costs.append(self._descents.cost(fitted))
-            self._keep_all(state, [fitted], budget)
+        fits = [self._descents.completed(weights) for weights in networks]
+        state.costs += map(self._descents.cost, fits)
+        self._keep_all(state, fits, budget)
         self._lowest = min(self._lowest, *values)
         worst = (1.0 + promising) * self._lowest
         ranked = sorted(zip(numbers, values, networks, strict=True), key=lambda start: start[1])[:elite]
@@ -308,7 +307,7 @@ class DeepSolver:
         refined = self._descents.descend(list(state.pool.values()), REFINING, budget)
         for k, weights in zip(state.pool, refined, strict=True):
             state.costs[k] = min(state.costs[k], self._descents.cost(weights))
-            self._keep_all(state, [weights], budget)
+        self._keep_all(state, refined, budget)
         state.due = state.due or state.cost < before
         state.pool = {}
 
@@ -381,7 +380,7 @@ class DeepSolver:
             state.best, state.cost = [W.clone() for W in weights], cost
 
     def _keep_all(self, state: State, networks: list[list[Tensor]], budget: Budget | None = None) -> None:
-        """Keep these networks, and with a budget small ones near them that cost less."""
+        """Keep the best of these networks; with a budget, also of those that corrective rounds make of them."""
         for weights in networks if budget is None else self._descents.corrected(networks, state.cost, budget):
             self._keep(state, weights)
 

@@ -1,4 +1,4 @@
-"""Fully corrective Frank-Wolfe over the cone S as the paper has it: no weight moves between two masters."""
+"""Fully corrective Frank-Wolfe over the cone S as in the paper, without descents of the weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from covopt.solvers.shallow.solver import ShallowSolver
 
 
 class PlainRounds(ShallowSolver):
-    """The rounds of Frank-Wolfe alone: no weight descends between them."""
+    """The rounds of Frank-Wolfe alone, without descents and Newton steps."""
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
         """Return the line with the gap; it is no proved one, because the search may have missed a neuron."""

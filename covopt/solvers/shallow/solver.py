@@ -295,7 +295,7 @@ class ShallowSolver(Rounds):
         return self._mixture_of(U, V, b) or (directions, mixture)
 
     def _settle(self, directions: Tensor, mixture: Mixture, budget: Budget) -> tuple[Tensor, Mixture] | None:
-        """Move all neurons by Newton steps that hold them on kinks; None if that takes too long."""
+        """Move all neurons by Newton steps that hold them on kinks; None if a step takes too long."""
         weights = self._networks.of_rows(directions, mixture.outputs, mixture.bias).weights()
         if not suits(self.problem, weights, self.newton_work):
             return None

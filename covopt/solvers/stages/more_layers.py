@@ -162,7 +162,7 @@ class Cases(Stage):
         budget = options.budget
         cases = min(self.cases, budget.max_iterations) if options.certify in ("auto", "full") else 1
         with budget.phase("cases"):
-            meet = self._begun(incumbent, options) if options.method == "cone" else lambda _: incumbent.cost
+            meet = self._descent(incumbent, options) if options.method == "cone" else lambda _: incumbent.cost
             worth = 0.0 if options.certify == "full" else self.worth
             target = Target(
                 cost=incumbent.cost, gap=options.gap, worth=worth, steps=cases, stop=budget.spent, meet=meet
@@ -171,15 +171,18 @@ class Cases(Stage):
         incumbent.prove(None if proved is None or options.certify == "none" else proved.proof)
         incumbent.status = Status.OPTIMAL if incumbent.closed(options.gap) else incumbent.status
 
-    def _begun(self, incumbent: Incumbent, options: SolveOptions) -> Callable[[list[Tensor]], float]:
-        """Offer the best of random starts; return a descent from a network, which offers its end, too."""
+    def _descent(self, incumbent: Incumbent, options: SolveOptions) -> Callable[[list[Tensor]], float]:
+        """Descend from random starts, then return the function that descends from the network of a case.
+
+        Both offer the best network that they end at, and the function returns the cost of one that is known.
+        """
         units, scaled = in_units(incumbent.problem, options)
         problem, budget = units.problem, options.budget
         descents = descent_for(problem, scaled.seed, scaled.max_width)
 
         def descended(starts: list[list[Tensor]]) -> float:
             ends = descents.descend(starts, POLISHING, budget)
-            networks = descents.corrected(ends, min(map(descents.cost, ends)), budget)
+            networks = descents.corrected(ends, incumbent.cost / units.cost, budget)
             best = reduced(problem, min(networks, key=descents.cost), budget.overdue)
             return offered(incumbent, options, units.outward(best), "bounding the minimum by a tree of cases")
 
