@@ -105,7 +105,8 @@ def solve(
     many starts with a bound from the data, and each hidden layer's own gap in `layers`.
 
     Args:
-        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`.
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`. Arrays of
+            float64, and tensors, with 4 million numbers and more are not copied; the result refers to them.
         lam: strength of the penalty; None asks for the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
             interpolate without lam and mse with it.
@@ -183,7 +184,8 @@ def plan(X: object, Y: object = None, **options: Any) -> SolvePlan:
     >>> result = plan.solve()
 
     Args:
-        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`.
+        X, Y: inputs (N, n_0) and targets (N, n_L), or labels (N,); or as X a `Dataset` or `TensorDataset`. Arrays of
+            float64, and tensors, with 4 million numbers and more are not copied; the result refers to them.
         **options: those of `solve`.
 
     Returns:

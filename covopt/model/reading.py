@@ -29,7 +29,10 @@ def parse_device(device: str | torch.device) -> torch.device:
 
 
 def as_numbers(values: object, name: str) -> Tensor:
-    """Return a dense tensor of real floating numbers; float32 and float64 tensors keep their type and share memory."""
+    """Return a dense tensor of real floating numbers; float32 and float64 tensors keep their type and share memory.
+
+    So do large float64 arrays (`is_shared`).
+    """
     if isinstance(values, Tensor):
         tensor = values.detach()
         if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
@@ -37,8 +40,9 @@ def as_numbers(values: object, name: str) -> Tensor:
     else:
         try:
             _check_real(values, name)
+            array = np.asarray(values, dtype=np.float64, order="C")
             # A copy of torch's own: products of what begins at other addresses may differ in the last bit.
-            tensor = torch.tensor(np.asarray(values, dtype=np.float64, order="C"))
+            tensor = torch.from_numpy(array) if is_shared(array) else torch.tensor(array)
         except (TypeError, ValueError, OverflowError) as error:
             frame: Any = values
             for column in getattr(frame, "columns", ()):
@@ -52,6 +56,15 @@ def as_numbers(values: object, name: str) -> Tensor:
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.to(torch.float64)
     return tensor
+
+
+def is_shared(values: object) -> bool:
+    """Return True for arrays of float64, and tensors, of 2^22 numbers and more in C order: a copy would count."""
+    if isinstance(values, Tensor):
+        return values.is_contiguous() and values.numel() >= 2**22
+    if not (isinstance(values, np.ndarray) and values.dtype == np.float64 and values.flags.c_contiguous):
+        return False
+    return values.size >= 2**22 and values.flags.writeable  # torch warns of arrays that are read-only
 
 
 def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
@@ -77,7 +90,7 @@ def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
         raise ProblemError(f"{name} has entries beyond {LARGEST:g}; divide it by its largest entry.")
     if 0.0 < size < SMALLEST:
         raise ProblemError(f"{name} has no entries above {SMALLEST:g}; divide it by its largest entry.")
-    return tensor.clone() if isinstance(values, Tensor) else tensor
+    return tensor.clone() if isinstance(values, Tensor) and not is_shared(values) else tensor
 
 
 def _check_real(values: object, name: str) -> None:

@@ -13,13 +13,14 @@ Source: Clarke, Optimization and Nonsmooth Analysis (1983), chapter 2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from scipy.optimize import lsq_linear
 from torch import Tensor
 
+from covopt.linalg.bounded import bounded_quadratic
 from covopt.linalg.psd import thin
 from covopt.model.passes import all_outputs, parts_of
 from covopt.model.problem import Problem, with_bias
@@ -46,12 +47,24 @@ def residuals(problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"])
     kinks: dict[int, Kinks] = {}
     for layer in range(problem.depth, 0, -1):
         pulled = problem.penalised(weights[layer - 1])
-        pull, layer_kinks = _pull(problem, weights, Lambda, layer, kinks)
-        if layer_kinks is not None:
-            kinks[layer] = _with_best_slopes(problem, weights, layer, pulled, pull, layer_kinks)
+        pull = _take_best_slopes(problem, weights, Lambda, layer, kinks)
         size, off = float(pulled.norm()), float((pulled - pull).norm())
         sizes.append(off / size if size > 0.0 else off)
     return sizes[::-1]
+
+
+def multiplier_of_layer(
+    problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], layer: int
+) -> Float[Tensor, "N n"]:
+    """Return M_l for l = `layer`, with the best slopes at the kinks of the layers l ... L - 1."""
+    kinks: dict[int, Kinks] = {}
+    for above in range(problem.depth - 1, layer - 1, -1):
+        _take_best_slopes(problem, weights, Lambda, above, kinks)
+    M = Lambda.new_zeros(problem.samples, len(weights[layer - 1]))
+    for rows, part in parts_of(problem):
+        Z = preactivations(part, weights)
+        M[rows] = _multiplier_in(problem, weights, Z, Lambda[rows], layer, rows, kinks)
+    return M
 
 
 @dataclass(frozen=True)
@@ -76,24 +89,50 @@ class Kinks:
         M[own.rows - rows.start, own.neurons] = own.slopes * own.above
 
 
+def _take_best_slopes(
+    problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], layer: int, kinks: dict[int, Kinks]
+) -> Float[Tensor, "n d"]:
+    """Return M_l^T Zs_{l-1} for l = `layer` with the best slopes at its kinks, which are added to those above it."""
+    pull, own = _pull(problem, weights, Lambda, layer, kinks)
+    if own is not None:
+        kinks[layer] = _with_best_slopes(problem, weights, layer, problem.penalised(weights[layer - 1]), pull, own)
+    return pull
+
+
+def _multiplier_in(
+    problem: Problem,
+    weights: Weights,
+    Z: Sequence[Float[Tensor, "n _"]],
+    M: Float[Tensor, "n nL"],
+    layer: int,
+    rows: slice,
+    kinks: dict[int, Kinks],
+) -> Float[Tensor, "n _"]:
+    """Return M_l for l = `layer` in some rows, from M_L and Z_1 ... Z_L there."""
+    for k in range(problem.depth - 1, layer - 1, -1):
+        M = (M @ weights[k][:, : Z[k - 1].shape[1]]) * problem.activation.derivative(Z[k - 1])
+        if k in kinks:
+            kinks[k].put(M, rows)
+    return M
+
+
 def _pull(
     problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], layer: int, above: dict[int, Kinks]
 ) -> tuple[Float[Tensor, "n d"], Kinks | None]:
     """Return M_l^T Zs_{l-1} with the given slopes above layer l = `layer`, and its kinks."""
     kink = 1e-4  # z_ik is on the kink when it is at most this part of |Zs_i| |w_k|: solvers and trainings come so near
     W, parts_with_kinks = weights[layer - 1], []
-    pull = torch.zeros_like(W)
+    pull, is_hidden = torch.zeros_like(W), layer < problem.depth
     for rows, part in parts_of(problem):
         Z = preactivations(part, weights)
-        inputs, M = inputs_from(part, Z), Lambda[rows]
-        for k in range(problem.depth - 1, layer - 1, -1):
-            over = M @ weights[k][:, : Z[k - 1].shape[1]]
-            slopes = problem.activation.derivative(Z[k - 1])
+        inputs = inputs_from(part, Z)
+        M = _multiplier_in(problem, weights, Z, Lambda[rows], layer + is_hidden, rows, above)
+        if is_hidden:
+            own = Z[layer - 1]
+            over, slopes = M @ weights[layer][:, : own.shape[1]], problem.activation.derivative(own)
             M = slopes * over
-            if k > layer and k in above:
-                above[k].put(M, rows)
-            elif k == layer and not problem.activation.is_linear:
-                on = Z[k - 1].abs() <= kink * torch.outer(inputs[k - 1].norm(dim=1), W.norm(dim=1))
+            if not problem.activation.is_linear:
+                on = own.abs() <= kink * torch.outer(inputs[layer - 1].norm(dim=1), W.norm(dim=1))
                 places = on.nonzero(as_tuple=True)
                 parts_with_kinks.append(Kinks(places[0] + rows.start, places[1], over[places], slopes[places]))
         pull += M.T @ inputs[layer - 1]
@@ -111,16 +150,16 @@ def _with_best_slopes(
     problem: Problem, weights: Weights, layer: int, pulled: Tensor, pull: Tensor, kinks: Kinks
 ) -> Kinks:
     """Return the slopes at kinks that bring `pull`, changed in place, nearest to `pulled`."""
-    order, slopes = kinks.neurons.argsort(stable=True), kinks.slopes.clone()
-    for mine in order.split(kinks.neurons.bincount().tolist()):
+    a, slopes = problem.activation.slope, kinks.slopes.clone()
+    for mine in kinks.neurons.argsort(stable=True).split(kinks.neurons.bincount().tolist()):
         if not len(mine):
             continue
         k, own = int(kinks.neurons[mine[0]]), kinks[mine]
         Zs = carried(problem, weights[: layer - 1], with_bias(problem.X[own.rows], problem.beta))
         columns = Zs.T * own.above
-        free = pull[k] - columns @ own.slopes
-        target = pulled[k] - free
-        best = lsq_linear(columns.cpu().numpy(), target.cpu().numpy(), bounds=(problem.activation.slope, 1.0))
-        slopes[mine] = torch.as_tensor(best.x, dtype=slopes.dtype, device=slopes.device)
-        pull[k] = free + columns @ slopes[mine]
+        size = columns.abs().max().clamp_min(torch.finfo(columns.dtype).tiny)  # squares of small entries are 0
+        C, target = columns / size, (pulled[k] - pull[k]) / size
+        change = bounded_quadratic(C.T @ C, C.T @ target, a - own.slopes, 1.0 - own.slopes)
+        slopes[mine] += change
+        pull[k] += columns @ change
     return Kinks(kinks.rows, kinks.neurons, kinks.above, slopes)

@@ -20,6 +20,7 @@ import torch
 
 from covopt.certify.spectral import PAIRS as PAIRED
 from covopt.model.problem import Problem
+from covopt.model.reading import is_shared
 from covopt.model.spread import ALONE, rank_here
 from covopt.runtime import memory
 from covopt.runtime.errors import CovoptWarning, ProblemError
@@ -133,7 +134,8 @@ def check_data(X: object, Y: object, limit: float | None) -> None:
     check_memory_limit(limit)
     if limit is None:
         return
-    data = DOUBLE * sum(math.prod(values.shape) for values in (X, Y) if isinstance(values, (np.ndarray, torch.Tensor)))
+    copied = (values for values in (X, Y) if isinstance(values, (np.ndarray, torch.Tensor)) and not is_shared(values))
+    data = DOUBLE * sum(math.prod(values.shape) for values in copied)
     need = Need(data, memory.held(torch.device("cpu")) + data, {"data": 0.0})
     if need.total > GIGABYTE * limit:
         raise _refused(need, limit, _fewer_rows(splits=True))

@@ -36,6 +36,15 @@ def test_keeps_float32_and_copies() -> None:
     assert float(problem.X[0, 0]) != 99.0
 
 
+def test_large_arrays_share_memory() -> None:
+    large = np.zeros((2**21, 2))
+    assert make_problem(large, large[:, :1]).X.data_ptr() == large.ctypes.data
+    tensor = torch.from_numpy(large)
+    assert make_problem(tensor, tensor[:, :1]).X.data_ptr() == tensor.data_ptr()
+    large.flags.writeable = False
+    assert make_problem(large, large[:, :1]).X.data_ptr() != large.ctypes.data
+
+
 def test_lam_decides_the_default_loss_and_the_bias_fills_a_column() -> None:
     problem = make_problem(X, Y, bias=0.25)
     assert (problem.loss.name, make_problem(X, Y, lam=0.5).loss.name) == ("interpolate", "mse")

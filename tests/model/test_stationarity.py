@@ -8,8 +8,14 @@ from instances import Instance, distance_to_kinks, gaussian, instances
 import covopt
 from covopt.model.problem import Problem
 from covopt.model.subgradient import multiplier, residuals
-from covopt.model.weights import Weights, evaluate, gradient, inputs_of
-from covopt.solvers.deep.missing_neuron import add_neuron, duals, find_missing_neuron
+from covopt.model.weights import Weights, evaluate, gradient, inputs_of, preactivations, pulled_back
+from covopt.solvers.deep.missing_neuron import add_neuron, find_missing_neuron
+
+
+def duals(problem: Problem, weights: Weights) -> list[torch.Tensor]:
+    """M_1 ... M_L; sigma' at a kink is the slope a."""
+    Z = preactivations(problem, weights)
+    return pulled_back(problem, weights, Z, problem.multiplier_at(Z[-1]))
 
 
 def residual_of_stationarity(problem: Problem, weights: Weights) -> list[float]:

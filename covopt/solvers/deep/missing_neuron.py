@@ -7,7 +7,8 @@ sigma(Zs_{l-1} w), with output along M_{l+1}^T s, both scaled by sqrt(size), cha
     2 lam size (1 - |M_{l+1}^T s|)
 
 to first order. So no neuron helps where h_l(w) = |M_{l+1}^T sigma(Zs_{l-1} w)| <= 1 for all unit w. That is exact for
-the last hidden layer. Below it, zeros of Z_{l+1} make M_{l+1} set-valued, and h_l says only where to look.
+the last hidden layer. Below it, zeros of Z_{l+1} make M_{l+1} set-valued. The slopes that come nearest to W_{l+1}^T =
+Zs_l^T M_{l+1} are taken there (subgradient.py), and h_l says only where to look.
 
 The convex-concave ascents hold a multiplier for each sample and start. On many samples they run on evenly spaced rows,
 whose duals are weighed up; the best of what they find continues along the gradient of h_l on the sphere, two passes
@@ -28,8 +29,9 @@ from torch.nn.functional import normalize
 
 from covopt.linalg.psd import thin
 from covopt.model.forces import check_layer
-from covopt.model.passes import inputs_triangle, parts_of
+from covopt.model.passes import all_outputs, inputs_triangle, parts_of
 from covopt.model.problem import Problem
+from covopt.model.subgradient import multiplier_of_layer
 from covopt.model.weights import Weights, evaluate, inputs_of, outputs_above, preactivations, pulled_back
 from covopt.oracles.neurons import strongest
 from covopt.oracles.oracle import oracle_values
@@ -69,19 +71,6 @@ class Found(NamedTuple):
     output: Float[Tensor, " m"]
 
 
-def duals(
-    problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"] | None = None
-) -> list[Float[Tensor, "N _"]]:
-    """Return [M_1, ..., M_L], shapes (N, n_l); sigma' at a kink is the slope a.
-
-    Lambda is M_L where the loss does not give it: a ProblemError refuses `interpolate` without it.
-    """
-    Z = preactivations(problem, weights)
-    if Lambda is None and (Lambda := problem.multiplier_at(Z[-1])) is None:
-        raise ProblemError("The loss interpolate has no gradient; give its multiplier Lambda, or use mse.")
-    return pulled_back(problem, weights, Z, Lambda)
-
-
 def strongest_neuron(
     problem: Problem,
     weights: Weights,
@@ -101,8 +90,9 @@ def strongest_neuron(
 
     Source: MATH.md section 5.
     """
-    M = duals(problem, weights, Lambda)[layer]
-    Zs = inputs_of(problem, weights, layer)
+    if Lambda is None and (Lambda := problem.multiplier_at(all_outputs(problem, weights))) is None:
+        raise ProblemError("The loss interpolate has no gradient; give its multiplier Lambda, or use mse.")
+    M, Zs = multiplier_of_layer(problem, weights, Lambda, layer + 1), inputs_of(problem, weights, layer)
     if problem.free:
         S, M = Zs[:, :-1], M - M.mean(dim=0)
         best_free = strongest(S, problem.activation, M, weights[layer - 1], starts, seed, stop)
@@ -221,7 +211,8 @@ class _ManySamples:
         Q = factor.V.T[factor.significant > 0]
         if not len(weights[layer]) or not len(Q):
             return None
-        M, Zs = duals(few, weights, share)[layer], inputs_of(few, weights, layer) @ Q.T
+        M = pulled_back(few, weights, preactivations(few, weights), share)[layer]
+        Zs = inputs_of(few, weights, layer) @ Q.T
         starts = normalize(starting_directions(weights[layer - 1] @ Q.T, 200, seed), dim=1)
         starts = starts[oracle_values(Zs, problem.activation, M, starts).argsort(descending=True)[:most]]
         briefly = AscentOptions(steps=8, box_steps=40, finishing=2)

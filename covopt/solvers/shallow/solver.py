@@ -83,6 +83,7 @@ class ShallowSolver(Rounds):
     alike = 1e-3
     """While neurons still move far, those whose cosine is within this of 1 become one atom: descents make hundreds
     alike, with which the next master would take seconds."""
+    first_gain = 0.0  # the same for a first descent from a given network, if that is larger
     window_share = 0.03
     """Ten steps of a descent must gain at least this share of the tolerance of the rounds. Solves of 300 rows of 10
     inputs take a third of the time with 1e-3 as with 0, and cost at most 0.5 % more; with 0.1, some cost 3 % more."""
@@ -216,6 +217,7 @@ class ShallowSolver(Rounds):
         moved = None
         if slides:
             slow, before = max(self.least_gain, self.window_share * (self.options.tol or 0.0)), mixture.value
+            slow = slow if last is not None else max(slow, self.first_gain)
             if last is not None and not len(last.directions):
                 directions, mixture = self._spread(directions, mixture)
             with budget.phase("descent"):
@@ -381,6 +383,16 @@ class ShallowSolver(Rounds):
         small = self._stall_threshold()
         no_gain = violation_of(state.answer) <= small and fall <= small
         state.stalled = last.stalled + 1 if full and no_gain and self._fit.settled else 0
+
+
+class AfterBatches(ShallowSolver):
+    """The rounds from a network that was trained on batches.
+
+    Its first descent, through the roundest kinks, shows no lower network before it ends. 5,000 rows of 30 inputs cost
+    less after 8 s with `first_gain` 3e-3 than with 1e-3 (by up to 5 %) or 5e-5, and as much after 15 s.
+    """
+
+    first_gain = 3e-3
 
 
 def _fall(before: float, now: float) -> float:

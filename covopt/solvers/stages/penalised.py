@@ -15,6 +15,7 @@ from covopt.solvers.deep.solver import DeepOptions
 from covopt.solvers.deep.stream import suits_batches
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.plain import PlainRounds
+from covopt.solvers.shallow.solver import AfterBatches
 from covopt.solvers.shallow.stream import StreamOptions, suits_streaming
 from covopt.solvers.stages.more_layers import (
     DRAWS,
@@ -69,7 +70,7 @@ def _two_layers(problem: Problem, options: SolveOptions) -> Sequence[Stage]:
         streams = saved.stage == MiniBatches.name
     if not streams:
         return [Rounds()]
-    return [MiniBatches()] if alone else [MiniBatches(), Rounds(neurons=StreamOptions().neurons)]
+    return [MiniBatches()] if alone else [MiniBatches(), Rounds(neurons=StreamOptions().neurons, search=AfterBatches)]
 
 
 def _more_layers(problem: Problem, options: SolveOptions, until: float) -> Sequence[Stage]:

@@ -10,6 +10,7 @@ from covopt.model.weights import evaluate, inputs_of
 from covopt.runtime.loop import Budget
 from covopt.solvers.deep.corrective import CorrectiveRounds, local_maxima
 from covopt.solvers.deep.descent import Descent, descent_for
+from covopt.solvers.deep.missing_neuron import strongest_neuron
 from covopt.solvers.deep.starts import lowest_of_random
 from covopt.solvers.training.homotopy import POLISHING
 from covopt.solvers.training.kinks import NewtonAtKinks
@@ -40,6 +41,10 @@ def test_they_end_where_no_layer_lacks_a_neuron(depth: int, loss: str) -> None:
             Zs, own = inputs_of(problem, settled.weights, layer), settled.weights[layer - 1]
             maxima = local_maxima(problem, Zs, settled.multipliers[layer], own, 200, 7, never)
             assert float(maxima.values[0]) < 1.0 + 1e-3
+            # what a report of the layer prints, from least squares for the slopes at kinks
+            reported = strongest_neuron(problem, settled.weights, layer)
+            assert reported is not None
+            assert reported.value == pytest.approx(1.0, abs=1e-3)
         ends.append(costs[-1])
     assert ends[0] == pytest.approx(ends[1], rel=1e-6)  # the descents differ by up to 9e-5
 

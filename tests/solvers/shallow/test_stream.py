@@ -222,10 +222,21 @@ def test_which_data_are_streamed() -> None:
     exact_fits = replace(problem, loss=covopt.model.loss.parse_loss("interpolate"))
     assert not suits_streaming(exact_fits, 1e-9, StreamOptions(entries=1))
     # Too little time for rounds; but not where an oracle is exact, which needs no descent.
-    many = made(5000)
-    assert suits_streaming(many, 1.0)
-    assert not suits_streaming(many, 300.0)
+    fewer, many = made(2500), made(5000)
+    assert suits_streaming(fewer, 0.5)
+    assert not suits_streaming(fewer, 300.0, StreamOptions(soon=100.0))
+    assert suits_streaming(many, 300.0)  # a first descent takes seconds
+    assert StreamSolver.suited(StreamOptions(fewer_neurons=50), many).neurons == 50
     assert not suits_streaming(replace(many, X=many.X[:, :1]), 1e-9)
+
+
+def test_rounds_follow_soon_where_they_are_short() -> None:
+    solver, budget = StreamSolver(made(5000)), Budget(60.0)
+    state = solver.init(budget)
+    later = replace(state, due=solver._steps(StreamSolver.fewest_passes))
+    assert not solver._rounds_are_short(state, budget)
+    assert solver._rounds_are_short(later, budget)
+    assert not solver._rounds_are_short(later, Budget(0.0))
 
 
 def test_a_loop_ends_before_a_turn_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:

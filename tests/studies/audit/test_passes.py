@@ -15,11 +15,11 @@ from covopt.model import passes, subgradient
 from covopt.model.noise import batch_noise
 from covopt.model.problem import Problem, make_problem
 from covopt.model.subgradient import multiplier, residuals
-from covopt.model.weights import evaluate, gradient, inputs_of, preactivations
+from covopt.model.weights import evaluate, gradient, inputs_of, preactivations, pulled_back
 from covopt.runtime.loop import Budget, Certificate
 from covopt.solvers.deep.further_training import train_on_batches
 from covopt.solvers.deep.layers import report
-from covopt.solvers.deep.missing_neuron import duals, find_missing_neuron, find_missing_on_many
+from covopt.solvers.deep.missing_neuron import find_missing_neuron, find_missing_on_many
 from covopt.studies.audit.examination import dead, inert_parts
 
 
@@ -57,7 +57,9 @@ def test_residuals_by_chunks(chunk: int) -> None:
     assert Lambda is not None
     expected = [
         float((W - M.T @ inputs_of(problem, weights, layer)).norm() / W.norm())
-        for layer, (W, M) in enumerate(zip(weights, duals(problem, weights), strict=True), start=1)
+        for layer, (W, M) in enumerate(
+            zip(weights, pulled_back(problem, weights, preactivations(problem, weights), Lambda), strict=True), start=1
+        )
     ]
     assert residuals(problem, weights, Lambda) == pytest.approx(expected, rel=1e-12)
 
@@ -116,7 +118,8 @@ def test_the_neuron_found_on_many(chunk: int, layer: int) -> None:
     known = find_missing_neuron(problem, weights, layer)
     found = find_missing_on_many(problem, weights, layer, Lambda)
     assert found.value == pytest.approx(known.value, rel=1e-3)
-    pull = duals(problem, weights)[layer].T @ (inputs_of(problem, weights, layer) @ found.direction).relu()
+    M = pulled_back(problem, weights, preactivations(problem, weights), Lambda)[layer]
+    pull = M.T @ (inputs_of(problem, weights, layer) @ found.direction).relu()
     assert found.value == pytest.approx(float(pull.norm()), rel=1e-10)
     assert found.size > 0.0
     assert found.cost == pytest.approx(evaluate(problem, found.network(problem, weights)).total, rel=1e-12)
