@@ -59,9 +59,9 @@ def as_numbers(values: object, name: str) -> Tensor:
 
 
 def is_shared(values: object) -> bool:
-    """Return True for arrays of float64, and tensors, of 2^22 numbers and more in C order: a copy would count."""
+    """Return True for arrays of float64, and floating tensors, of 2^22 numbers and more in C order: none is copied."""
     if isinstance(values, Tensor):
-        return values.is_contiguous() and values.numel() >= 2**22
+        return values.is_floating_point() and values.is_contiguous() and values.numel() >= 2**22
     if not (isinstance(values, np.ndarray) and values.dtype == np.float64 and values.flags.c_contiguous):
         return False
     return values.size >= 2**22 and values.flags.writeable  # torch warns of arrays that are read-only

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import scipy  # loads scipy.optimize when it is used: most solves need no slopes at kinks
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.linalg.bounded import bounded_quadratic
 from covopt.linalg.psd import thin
 from covopt.model.passes import all_outputs, parts_of
 from covopt.model.problem import Problem, with_bias
@@ -122,12 +122,12 @@ def _pull(
     """Return M_l^T Zs_{l-1} with the given slopes above layer l = `layer`, and its kinks."""
     kink = 1e-4  # z_ik is on the kink when it is at most this part of |Zs_i| |w_k|: solvers and trainings come so near
     W, parts_with_kinks = weights[layer - 1], []
-    pull, is_hidden = torch.zeros_like(W), layer < problem.depth
+    pull = torch.zeros_like(W)
     for rows, part in parts_of(problem):
         Z = preactivations(part, weights)
         inputs = inputs_from(part, Z)
-        M = _multiplier_in(problem, weights, Z, Lambda[rows], layer + is_hidden, rows, above)
-        if is_hidden:
+        M = _multiplier_in(problem, weights, Z, Lambda[rows], min(layer + 1, problem.depth), rows, above)
+        if layer < problem.depth:
             own = Z[layer - 1]
             over, slopes = M @ weights[layer][:, : own.shape[1]], problem.activation.derivative(own)
             M = slopes * over
@@ -150,16 +150,16 @@ def _with_best_slopes(
     problem: Problem, weights: Weights, layer: int, pulled: Tensor, pull: Tensor, kinks: Kinks
 ) -> Kinks:
     """Return the slopes at kinks that bring `pull`, changed in place, nearest to `pulled`."""
-    a, slopes = problem.activation.slope, kinks.slopes.clone()
-    for mine in kinks.neurons.argsort(stable=True).split(kinks.neurons.bincount().tolist()):
+    order, slopes = kinks.neurons.argsort(stable=True), kinks.slopes.clone()
+    for mine in order.split(kinks.neurons.bincount().tolist()):
         if not len(mine):
             continue
         k, own = int(kinks.neurons[mine[0]]), kinks[mine]
         Zs = carried(problem, weights[: layer - 1], with_bias(problem.X[own.rows], problem.beta))
         columns = Zs.T * own.above
-        size = columns.abs().max().clamp_min(torch.finfo(columns.dtype).tiny)  # squares of small entries are 0
-        C, target = columns / size, (pulled[k] - pull[k]) / size
-        change = bounded_quadratic(C.T @ C, C.T @ target, a - own.slopes, 1.0 - own.slopes)
-        slopes[mine] += change
-        pull[k] += columns @ change
+        free = pull[k] - columns @ own.slopes
+        target, bounds = pulled[k] - free, (problem.activation.slope, 1.0)
+        best = scipy.optimize.lsq_linear(columns.cpu().numpy(), target.cpu().numpy(), bounds=bounds)
+        slopes[mine] = torch.as_tensor(best.x, dtype=slopes.dtype, device=slopes.device)
+        pull[k] = free + columns @ slopes[mine]
     return Kinks(kinks.rows, kinks.neurons, kinks.above, slopes)

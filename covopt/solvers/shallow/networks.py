@@ -141,8 +141,8 @@ class NetworkBuilder:
         return network
 
     def _without_weak(self, network: Network, late: Stop) -> Network:
-        """Return the network without weak neurons; a penalty leaves none."""
-        return network
+        """Return the network without neurons if only rounding passes through them, as where lam is large."""
+        return self._better(network, self._built(network.U[:0], network.V[:0], network.b))
 
     def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
         U, V = balance(directions, outputs)

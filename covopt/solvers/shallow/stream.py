@@ -56,8 +56,8 @@ class StreamOptions:
     """When data are streamed, and how."""
 
     entries: int = 2**22  # data are streamed above this number of entries of Xt
-    # Above this many seconds for 40 turns of a descent they are streamed as well. 5,000 rows of 30 inputs (3.9 s) cost
-    # 0.0155 after 1.5 s, and 0.0196 by rounds; 3,000 rows (1.5 s) cost less by rounds.
+    # They are streamed as well where 40 turns of a descent would take longer than these seconds. 5,000 rows of 30
+    # inputs (3.9 s) cost 0.0155 after 1.5 s, and 0.0196 by rounds; 3,000 rows (1.5 s) cost less by rounds.
     soon: float = 2.0
     neurons: int = 500  # the number of neurons of the network
     fewer_neurons: int = 400  # that number for fewer data, where the first steps see all directions
@@ -138,7 +138,7 @@ class StreamSolver:
     first_outputs = 0.3  # size of the first outputs, relative to that of the targets
     stall_gain = 5e-4  # the training ends when the loss falls by less than this from one evaluation to the next
     # Where 40 turns of a descent take at most this many seconds, rounds follow as soon as the loss falls by less than
-    # this after these passes: three sets of 5,000 rows of 30 inputs then end 1 to 4 % lower after 15 s.
+    # this after these passes. Four sets of 5,000 and 8,000 rows end 0.1 to 4 % lower after 15 s.
     short, small_gain, fewest_passes = 10.0, 0.05, 64
     little_gain, most_passes = 3e-2, 32  # in few directions they end when the loss falls by less, or after these passes
     passes_after = 8  # the passes of the steps after the first descent; their number doubles with each later descent
@@ -168,7 +168,7 @@ class StreamSolver:
 
     @classmethod
     def suited(cls, options: StreamOptions, problem: Problem) -> StreamOptions:
-        """Return the options with fewer neurons where the inputs are not many, or the loss is one of classes."""
+        """Return the options with fewer neurons where the data are fewer, or the loss is one of classes."""
         many = has_large_inputs(problem, options) or cls.begins_in_few(options, problem)
         most = options.neurons if many else options.fewer_neurons
         if isinstance(problem.loss, Likelihood):
@@ -291,10 +291,10 @@ class StreamSolver:
         return replace(following, parts=parts, due=0, last=lowest, rate=rate, basis=seen)
 
     def _rounds_are_short(self, state: Streamed, budget: Budget) -> bool:
-        """Return True if rounds are not to wait for the end of the training."""
+        """Return True if the training has had its fewest passes, and the rounds after it have short descents."""
         seconds = min(self.short, budget.remaining())
-        begins = state.basis is not None or state.due < self._steps(self.fewest_passes)
-        return not (begins or descent_is_long(self.problem, self.options.neurons, seconds))
+        passed = state.basis is None and state.due >= self._steps(self.fewest_passes)
+        return passed and not descent_is_long(self.problem, self.options.neurons, seconds)
 
     def _descended(self, state: Streamed, budget: Budget) -> Streamed:
         """Descend in all directions; when that gains little, begin steps again."""

@@ -239,6 +239,14 @@ def test_rounds_follow_soon_where_they_are_short() -> None:
     assert not solver._rounds_are_short(later, Budget(0.0))
 
 
+def test_rounds_after_batches_leave_no_neurons_without_effect() -> None:
+    X = np.random.default_rng(0).standard_normal((6000, 20))
+    assert suits_streaming(make_problem(X, np.ones(6000), lam=1e3), 300.0)
+    result = covopt.solve(X, np.ones(6000), lam=1e3, time_limit=6.0)
+    assert result.cost == pytest.approx(1e3 / 1001.0, rel=1e-6)  # of the constant b = 1 / (1 + lam)
+    assert result.widths == [0]
+
+
 def test_a_loop_ends_before_a_turn_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])

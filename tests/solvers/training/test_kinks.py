@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.autograd.functional import hessian, jacobian
 
 import covopt
-from covopt.linalg.bounded import bounded_quadratic
 from covopt.model.problem import Problem, make_problem
 from covopt.model.subgradient import residuals
 from covopt.model.weights import evaluate, flattened, inputs_from, objective, preactivations, shaped_like
-from covopt.solvers.training.kinks import NewtonAtKinks, _Point, suits
+from covopt.solvers.training.kinks import NewtonAtKinks, _Point, bounded_quadratic, suits
 
 
 def small(loss: str, depth: int, activation: str = "relu") -> tuple[Problem, list[Tensor]]:
