@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -178,17 +179,17 @@ class _Work:
         """Grow trees at mixtures of the relaxation's Lambda and Lambda0; the most promising one gets the next turn."""
         if not bool(Lambda0.any()):
             return
-        shares = self.mixtures if bool(self.relaxed.any()) else (1.0,)
-        trees = [_Tree(self, share * Lambda0 + (1.0 - share) * self.relaxed) for share in shares]
         # The time of a turn; it is never longer than all the work before it.
-        longest, first = 0.04 * self.budget.remaining(), trees[0].tree
-        for tree in trees:
-            self.direction, self.value = first.direction, first.attained * self.ground.size
+        trees, longest = list[_Tree](), 0.04 * self.budget.remaining()
+        for share in self.mixtures if bool(self.relaxed.any()) else (1.0,):
+            trees.append(_Tree(self, share * Lambda0 + (1.0 - share) * self.relaxed))
+            self.direction, self.value = trees[0].violator
             if self.value > self.target.refuted or self.best.lower >= self.goal:
                 return
-            tree.grow(min(longest, self.spent()))
+            trees[-1].grow(min(longest, self.spent()))
+        first = trees[0]
         while self.best.lower < self.goal and not self.budget.spent():
-            self.direction, self.value = first.direction, first.attained * self.ground.size
+            self.direction, self.value = first.violator
             if self.value > self.target.refuted:
                 return
             trees = [tree for tree in trees if tree.grows and tree.ceiling > self.best.lower * (1.0 + self.stall)]
@@ -239,9 +240,13 @@ class _Tree:
     def __init__(self, work: _Work, Lambda: Tensor) -> None:
         self.work, self.Lambda = work, Lambda
         self.tree = SignBranch(work.ground, Lambda)
-        self.wanted = 0.0 if math.isinf(work.goal) else self._wanted() / work.ground.size
         self.lower = self.gain = self.seconds = 0.0
         self.pace, self.grows = Pace(), True
+
+    @property
+    def violator(self) -> tuple[Float[Tensor, " d"], float]:
+        """Return the direction of the largest h found, and that h."""
+        return self.tree.direction, self.tree.attained * self.work.ground.size
 
     @property
     def ceiling(self) -> float:
@@ -274,10 +279,13 @@ class _Tree:
             self.grows = self.tree.nodes > nodes
             work.offer(bound, self.tree)
 
-    def _wanted(self) -> float:
-        """Return the largest bound on h with which this Lambda proves the target; 0 if none does."""
+    @cached_property
+    def wanted(self) -> float:
+        """The largest bound on h, in units of the tree, with which this Lambda proves the target; 0 if none does."""
 
         def proves(maximum: float) -> bool:
             return dual_bound(self.work.problem, self.Lambda, maximum).lower >= self.work.goal
 
-        return last_that_holds(proves, 4.0) * (1.0 - 1e-9)
+        if math.isinf(self.work.goal):
+            return 0.0
+        return last_that_holds(proves, 4.0) * (1.0 - 1e-9) / self.work.ground.size

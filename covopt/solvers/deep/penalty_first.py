@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from covopt.runtime.loop import Budget, Status
-from covopt.solvers.deep.solver import DeepSolver, State
+from covopt.solvers.deep.solver import DeepSolver
+from covopt.solvers.deep.state import State
 from covopt.solvers.training.exact_fit import explored_problem
 from covopt.solvers.training.homotopy import POLISHING
 

@@ -25,11 +25,12 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
-from covopt.solvers.deep.exploration import Cycle, Exploration, RandomStarts, few_starts, first_training, has_small_lam
+from covopt.solvers.deep.exploration import Exploration, RandomStarts, few_starts, first_training, has_small_lam
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, draws_to_descend, ends_first, from_two_layers, most_ranks
+from covopt.solvers.deep.state import State
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, descend
 from covopt.solvers.training.simple import simple_networks
@@ -40,6 +41,7 @@ RANKS = 6  # that are built outer layers first in one step
 # start is trained and lam is not small (docs/notes/2026-11-first-starts.md).
 DEEPEST, DEEPEST_TRAINED = 8, 16
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
+FEW = 4  # starts of three layers that are trained before the best network is refined
 ELITE = 6  # networks of a batch that are refined, at most
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
 LARGE_GAIN = 1e-3
@@ -59,30 +61,6 @@ class DeepOptions:
     # starts come in smaller batches, and end with a pass over the blocks of less relative gain; None: all are drawn
     tol: float | None = None
     in_turn: InTurn = field(default_factory=InTurn)  # how the layers of the best network move in turn
-
-
-@dataclass
-class State:
-    """The state of the solve."""
-
-    best: list[Tensor]  # the best network so far
-    cost: float  # its cost
-    costs: list[float] = field(default_factory=list)  # the lowest cost that came from each start so far
-    # networks at full depth that are still to descend, the most promising last
-    waiting: list[list[Tensor]] = field(default_factory=list)
-    ranks: range = range(0)  # the next ranks to be built outer layers first; none once that is over
-    begins: bool = False  # True if the answer of two layers is still to be made deeper
-    early: list[list[Tensor]] = field(default_factory=list)  # the starts in training
-    cycles: list[Cycle] = field(default_factory=list)  # their remaining cycles
-    early_end: float = math.inf  # the second by which these end
-    descended: int = 0  # the number of deepened networks that have descended
-    pool: dict[int, list[Tensor]] = field(default_factory=dict)  # starts explored but not refined yet, by their numbers
-    trained: bool = False  # True if the last batch of starts was trained by Adam
-    stalled: bool = False  # True if the last pass over the blocks gained nothing
-    slow: bool = False  # True if that pass gained less than the tolerance
-    in_vain: int = 0  # how many copies of lower rank in a row gained little
-    skipped: int = 0  # how many of the widest copies SOAP does not train: 1 if lam is small or they gain little
-    due: bool = False  # True if the best network is improved before the next batch
 
 
 class DeepSolver:
@@ -130,21 +108,21 @@ class DeepSolver:
             if not self._together(budget, 0):
                 self._early = self._training.early(self.problem, seconds, starts, batch, self.hurries)
                 state.skipped = int(self._early > 0 and has_small_lam(self.problem))
-            first = self.hurries and self._init is None and not self._early
-            state.begins = first and self._training.fits(self.problem, seconds)
+            late, alone = self._begins_late, self.hurries and self._init is None and not self._early
+            state.begins = late or (alone and self._training.fits(self.problem, seconds))
             with budget.phase("first networks"):
-                if state.begins:
+                if not state.begins:
+                    self._begin(state, budget)
+                elif not late:
                     start = self._draw(0, self._training.starts)
                     self._keep(state, self._training.train_shortly(self._descents.smooth, start, budget))
-                elif not self._begins_late:
-                    self._begin(state, budget)
         else:
             self._keep(state, self._descents.nearest(state.best, budget.pace()))
         return state
 
     def step(self, state: State, budget: Budget) -> State:
         """Do the next batch, refinement or pass over blocks; the clock does not change the order."""
-        if state.begins:
+        if state.begins and not self._begins_late:
             with budget.phase("first networks"):
                 self._begin(state, budget)
         phase, _, take = self._next(state)
@@ -231,7 +209,7 @@ class DeepSolver:
         """Train the first start for a cycle, later ones a few at a time."""
         if not state.early:
             first = len(state.costs)
-            if first == 1 and self._begins_late:
+            if first and state.begins:
                 self._begin(state, budget)
             numbers = range(first, min(first + self._early, self.options.starts)) if first else range(1)
             state.early = [self._draw(k, self._training.starts) for k in numbers]
@@ -342,7 +320,7 @@ class DeepSolver:
             state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
 
     def _train_wider(self, state: State, budget: Budget) -> bool:
-        """Train the widest copy by SOAP, then one with fewer new neurons; return True as soon as one gains much."""
+        """Train the widest copy by SOAP, other starts, and a copy less wide; return True as soon as one gains much."""
         before, (own, *wider) = state.cost, self._descents.with_wider(state.best, self.options.widening)
         for copy in wider[::-1][state.skipped :] or [own]:
             trained = self._descents.fine_tuned(self._training, [copy], budget)
@@ -350,6 +328,20 @@ class DeepSolver:
             if self._fell(before, state.cost, LARGE_GAIN):
                 return True
             state.skipped = max(0, len(wider) - 1)
+            if self._start_again(state, budget):
+                return True
+        return False
+
+    def _start_again(self, state: State, budget: Budget) -> bool:
+        """Train further starts, one after another; return True as soon as one gains much."""
+        before, numbers = state.cost, range(len(state.costs), min(FEW, self.options.starts))
+        draws = (self._draw(number, self._training.starts) for number in numbers)
+        for weights in self._training.one_by_one(self._descents.smooth, draws, budget):
+            fitted = self._descents.completed(weights)
+            state.costs.append(self._descents.cost(fitted))
+            self._keep(state, fitted)
+            if self._fell(before, state.cost, LARGE_GAIN):
+                return True
         return False
 
     def _move_in_turn(self, state: State, budget: Budget) -> bool:

@@ -70,7 +70,8 @@ def nonnegative_quadratic(
 
 def _face_step(H: Tensor, point: _Point, rows: Tensor) -> bool | None:
     """Take Newton's step on the moving coordinates; True if feasible whole, None without one."""
-    face = H[rows][:, rows]
+    across = H.index_select(0, rows)
+    face = across.index_select(1, rows)
     factor = _cholesky(face)
     if factor is None:
         return None
@@ -80,7 +81,7 @@ def _face_step(H: Tensor, point: _Point, rows: Tensor) -> bool | None:
     x = point.x[rows]
     negative = x + step < 0
     if not bool(negative.any()):
-        _move(H, point, rows, step)
+        _move(across, point, rows, step)
         return True
     length = float((x[negative] / -step[negative]).min())
     clipped = (x + step).clamp_min(0.0) - x
@@ -90,20 +91,21 @@ def _face_step(H: Tensor, point: _Point, rows: Tensor) -> bool | None:
         return float(gradient @ move + 0.5 * move @ (face @ move))
 
     if change(clipped) < change(length * step):
-        _move(H, point, rows, clipped)
+        _move(across, point, rows, clipped)
         gone = rows[negative]
     else:
-        _move(H, point, rows, length * step)
+        _move(across, point, rows, length * step)
         gone = rows[negative & (point.x[rows] <= 1e-15 * point.x.max())]
     point.x[gone] = 0.0
     point.moving[gone] = False
     return False
 
 
-def _move(H: Tensor, point: _Point, rows: Tensor, step: Tensor) -> None:
+def _move(across: Tensor, point: _Point, rows: Tensor, step: Tensor) -> None:
+    """Take a step in these rows, which H has in `across`."""
     point.x[rows] += step
     point.x.clamp_min_(0.0)
-    point.gradient += H[:, rows] @ step
+    point.gradient += step @ across
 
 
 def _cholesky(H: Tensor) -> Tensor | None:

@@ -207,8 +207,9 @@ class _Step(NamedTuple):
 
         `factor` is the Cholesky factor of H.
         """
-        corrections, parts = 3, (1.0 / 3.0, 1.0 / 9.0, 1.0 / 27.0)
+        parts = (1.0 / 3.0, 1.0 / 9.0, 1.0 / 27.0)
         problem, start = point.problem, flattened(point.weights)
+        corrections = 3 if problem.depth > 2 else 0  # with two layers z_p is linear in the weights
         bent = torch.linalg.solve_triangular(factor, (self.b * self.c[:, None]).T, upper=False)
         straight = torch.linalg.solve_triangular(factor, self.g[:, None], upper=False)[:, 0]
         Q, z, d, t = bent.T @ bent, self.z, start, self.e
