@@ -124,10 +124,10 @@ def test_the_house_does_not_grow_back() -> None:
     """Counts, rounded up: they may fall, not rise. The aims are 42,000 lines, 40 flags and 3 modules.
 
     Newton's method on kinks and the corrective rounds raised them on 2026-11-30, by 450 and 210 lines; batches before
-    rounds of some seconds, and slopes at kinks in reports, by 50 and 20; other starts of three layers by 60 and 20.
+    rounds of some seconds, and slopes at kinks in reports, by 50 and 20; other starts of three layers by 50 and 20.
     """
     texts = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
-    assert sum(text.count("\n") for text in texts.values()) <= 54_510
+    assert sum(text.count("\n") for text in texts.values()) <= 54_500
     assert sum(_sets_numbers(node) for text in texts.values() for node in ast.parse(text).body) <= 350
     outside = [text for path, text in texts.items() if path.parts[0] != "model"]
     assert 0 < sum(len(FLAGS.findall(text)) for text in outside) <= 40

@@ -9,17 +9,16 @@ every hidden layer.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-import scipy
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor
 
+from covopt.linalg.lbfgs import DescentOptions, descend
 from covopt.linalg.psd import RankRule, thin, triangle
 from covopt.linalg.rounding import unit_scale
 from covopt.model.passes import parts_of
@@ -68,38 +67,34 @@ def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
     if problem.ridge is not None or not beta > 0.0 or many:
         return mean
 
-    def cost(c: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        F = torch.from_numpy(c).to(mean).expand_as(problem.Y)
-        slope = problem.spread.sum(lambda G: G.sum(dim=0), problem.gradient_at(F)).cpu().double().numpy()
+    def cost(c: Float[Tensor, " m"]) -> tuple[float, Float[Tensor, " m"]]:
+        F = c.to(mean).expand_as(problem.Y)
+        slope = problem.spread.sum(lambda G: G.sum(dim=0), problem.gradient_at(F))
         price = problem.lam / beta**2
-        return float(problem.loss_at(F)) + price * float(c @ c), slope + 2.0 * price * c
+        return float(problem.loss_at(F)) + price * float(c @ c), slope.double() + 2.0 * price * c
 
-    with np.errstate(all="ignore"):
-        options = {"gtol": 0.0, "maxiter": 300}
-        minimiser = scipy.optimize.minimize(cost, np.zeros(len(mean)), jac=True, method="BFGS", options=options).x
-    return torch.from_numpy(minimiser).to(mean) if bool(np.isfinite(minimiser).all()) else mean
+    start, options = torch.zeros_like(mean, dtype=torch.float64), DescentOptions(iterations=300, slow=0.0)
+    return descend(cost, start, lambda: False, options).to(mean)
 
 
 def _levels(size: float, biases: Sequence[float]) -> list[float]:
-    """Return z_0 = 0, ..., z_k = size of least sum_l z_l^2 / (z_{l-1}^2 + biases_{l-1}^2)."""
-    q, k = np.square(biases), len(biases)
-    if k == 1:
-        return [0.0, size]
-    if k == 2:  # z^2 / b_0^2 + size^2 / (z^2 + b_1^2) is least where z^2 + b_1^2 = size b_0, or at 0
-        return [0.0, math.sqrt(max(0.0, size * biases[0] - q[1])), size]
+    """Return z_0 = 0, ..., z_k = size of least sum_l z_l^2 / (z_{l-1}^2 + biases_{l-1}^2).
 
-    def cost(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        p = np.concatenate([[0.0], np.exp(2.0 * u), [size**2]])
-        below = p[:-1] + q
-        slopes = 1.0 / below[:-1] - p[2:] / below[1:] ** 2
-        return float((p[1:] / below).sum()), 2.0 * p[1:-1] * slopes
+    Where it is stationary, z_{l+1} = (z_l^2 + biases_l^2) / (z_{l-1}^2 + biases_{l-1}^2)^(1/2): z_1 determines the
+    others. If the biases are equal, or a geometric sequence, z_k grows with z_1, which is found by bisection.
+    """
 
-    start = math.log(biases[0]) + math.log(size / biases[0]) * np.arange(1, k) / k
-    ends = start.min() - 10.0, start.max() + 10.0
-    options = {"ftol": 0.0, "gtol": 0.0, "maxiter": 1000}
-    bounds = [ends] * (k - 1)
-    minimiser = scipy.optimize.minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return [0.0, *np.exp(minimiser).tolist(), size]
+    def levels(first: float) -> list[float]:
+        z = [0.0, first]
+        for below, bias in itertools.pairwise(biases):
+            z.append(math.hypot(z[-1], bias) * (math.hypot(z[-1], bias) / math.hypot(z[-2], below)))
+        return z
+
+    low, high = 0.0, max(size, *biases)
+    for _ in range(300):  # the ratio of z_1 to the largest may be tiny
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if levels(middle)[-1] <= size else (low, middle)
+    return [*levels(low)[:-1], size]
 
 
 def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], biases: Sequence[float]) -> list[Tensor]:
