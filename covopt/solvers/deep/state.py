@@ -1,4 +1,4 @@
-"""What a search for networks of three layers and more has so far."""
+"""The state of a search for networks of three layers and more."""
 
 from __future__ import annotations
 
