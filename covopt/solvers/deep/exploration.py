@@ -194,7 +194,7 @@ class Exploration:
         steps = sum(cycle.steps for cycle in self.cycles[:-1])
         return replace(self, fewest=(1, steps)).count(problem, seconds, 1) > 0
 
-    def train_shortly(self, problem: Problem, start: list[Tensor], budget: Budget) -> list[Tensor]:
+    def train_briefly(self, problem: Problem, start: list[Tensor], budget: Budget) -> list[Tensor]:
         """Train a start in all cycles but the last, within a share of the time, for a good network at once."""
         networks, within = [start], budget.rest(self.share)
         for cycle in self.cycles[:-1]:
@@ -203,17 +203,17 @@ class Exploration:
         return networks[0]
 
     def one_by_one(self, problem: Problem, starts: Iterable[list[Tensor]], budget: Budget) -> Iterator[list[Tensor]]:
-        """Yield further starts of three layers, trained shortly; none if lam is small or that takes long.
+        """Yield starts trained one after another in short cycles; none if lam is small or a start takes long.
 
-        Of 300 points of two moons every second start ends at a minimum that costs 1.9 % more. With four layers and
-        more other starts gain nothing, and with a small lam wider copies gain more.
+        On 300 points of two moons every second start ends at a minimum that costs 1.9 % more. With four layers and
+        more other starts gain nothing, so none is trained; with a small lam wider copies gain more.
         """
         if problem.depth > 3 or has_small_lam(problem) or not self.fits(problem, 0.3 * budget.time_limit):
             return
         for start in starts:
             if budget.spent():
                 return
-            yield reduced(problem, self.train_shortly(problem, start, budget), budget.pace())
+            yield reduced(problem, self.train_briefly(problem, start, budget), budget.pace())
 
     def restart(self, problem: Problem, weights: Weights, generator: torch.Generator, budget: Budget) -> list[Tensor]:
         """Train a copy of lower rank through its cycles; return a zero network as it is."""

@@ -41,7 +41,7 @@ RANKS = 6  # that are built outer layers first in one step
 # start is trained and lam is not small (docs/notes/2026-11-first-starts.md).
 DEEPEST, DEEPEST_TRAINED = 8, 16
 BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
-FEW = 4  # starts of three layers that are trained before the best network is refined
+FEW = 4  # starts of three layers that are trained before the best network is refined, at most
 ELITE = 6  # networks of a batch that are refined, at most
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
 LARGE_GAIN = 1e-3
@@ -108,14 +108,14 @@ class DeepSolver:
             if not self._together(budget, 0):
                 self._early = self._training.early(self.problem, seconds, starts, batch, self.hurries)
                 state.skipped = int(self._early > 0 and has_small_lam(self.problem))
-            late, alone = self._begins_late, self.hurries and self._init is None and not self._early
-            state.begins = late or (alone and self._training.fits(self.problem, seconds))
+            late, first = self._begins_late, self.hurries and self._init is None and not self._early
+            state.begins = late or (first and self._training.fits(self.problem, seconds))
             with budget.phase("first networks"):
                 if not state.begins:
                     self._begin(state, budget)
                 elif not late:
                     start = self._draw(0, self._training.starts)
-                    self._keep(state, self._training.train_shortly(self._descents.smooth, start, budget))
+                    self._keep(state, self._training.train_briefly(self._descents.smooth, start, budget))
         else:
             self._keep(state, self._descents.nearest(state.best, budget.pace()))
         return state
@@ -320,7 +320,7 @@ class DeepSolver:
             state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
 
     def _train_wider(self, state: State, budget: Budget) -> bool:
-        """Train the widest copy by SOAP, other starts, and a copy less wide; return True as soon as one gains much."""
+        """Train the widest copy by SOAP, then other starts, then a narrower copy; return True once one gains much."""
         before, (own, *wider) = state.cost, self._descents.with_wider(state.best, self.options.widening)
         for copy in wider[::-1][state.skipped :] or [own]:
             trained = self._descents.fine_tuned(self._training, [copy], budget)
@@ -333,7 +333,7 @@ class DeepSolver:
         return False
 
     def _start_again(self, state: State, budget: Budget) -> bool:
-        """Train further starts, one after another; return True as soon as one gains much."""
+        """Train other starts, where they come this early; return True once one gains much."""
         before, numbers = state.cost, range(len(state.costs), min(FEW, self.options.starts))
         draws = (self._draw(number, self._training.starts) for number in numbers)
         for weights in self._training.one_by_one(self._descents.smooth, draws, budget):

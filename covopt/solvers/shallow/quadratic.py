@@ -102,7 +102,7 @@ def _face_step(H: Tensor, point: _Point, rows: Tensor) -> bool | None:
 
 
 def _move(across: Tensor, point: _Point, rows: Tensor, step: Tensor) -> None:
-    """Take a step in these rows, which H has in `across`."""
+    """Move the coordinates `rows` by `step`; `across` holds those rows of H."""
     point.x[rows] += step
     point.x.clamp_min_(0.0)
     point.gradient += step @ across

@@ -284,18 +284,23 @@ def test_small_problems_train_a_start_first_too(depth: int) -> None:
     assert len(state.costs) == {3: 1, 4: 3}[depth]
 
 
-def test_other_starts_leave_a_poor_minimum_early() -> None:
-    """Of 60 points of two moons the first start and its wider copy end 2.8 % above the minimum of the second start."""
-    t, draws, budget = np.linspace(0.0, np.pi, 30), np.random.default_rng(0), Budget(60.0)
-    arcs = np.vstack([np.column_stack([np.cos(t), np.sin(t)]), np.column_stack([1.0 - np.cos(t), 0.5 - np.sin(t)])])
-    X, Y = arcs + draws.normal(scale=0.2, size=(60, 2)), np.repeat([[1.0], [-1.0]], 30, axis=0)
-    solver = DeepSolver(make_problem(X, Y, lam=1e-3, loss="logistic", depth=3), seed=1)
+@pytest.mark.parametrize(
+    ("depth", "lam", "best", "few"), [(3, 0.02, 2, 3), (3, 0.02, 9, 4), (3, 1e-6, 2, 1), (4, 0.02, 2, 1)]
+)
+def test_a_few_other_starts_come_early(
+    depth: int, lam: float, best: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They end as soon as one is better, and there are none with a small lam or more layers."""
+    problem, budget = replace(small(depth=depth), lam=lam), Budget(60.0)
+    solver = DeepSolver(problem)
     state = solver.init(budget)
-    while len(state.costs) < 2 and not budget.spent():
-        state = solver.step(state, budget)
-    assert state.begins
-    assert min(state.costs) == state.cost < 0.98 * state.costs[0]
-    assert len(state.costs) <= 4
+    good, poor = state.best, [0.0 * W for W in state.best]
+    late = State(poor, 2.0 * state.cost, costs=[1.0], begins=True)
+    monkeypatch.setattr(Exploration, "train_briefly", lambda *_: good if len(late.costs) == best else poor)
+    assert solver._start_again(late, budget) == (few == 3)
+    assert len(late.costs) == few
+    assert late.begins
+    assert late.cost == (state.cost if few == 3 else 2.0 * state.cost)
 
 
 def test_with_a_small_penalty_copies_get_fewer_new_neurons() -> None:
