@@ -13,11 +13,18 @@ import numpy as np
 import scipy
 import torch
 from torch import Tensor
-from torch.autograd import grad
 
 from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, flattened, inputs_of, preactivations, shaped_like
+from covopt.model.weights import (
+    Weights,
+    flattened,
+    inputs_from,
+    inputs_of,
+    preactivations,
+    pulled_back,
+    shaped_like,
+)
 from covopt.runtime.loop import Stop
 
 PRODUCTS = 300  # products with J, at most, of a Gauss-Newton step
@@ -68,33 +75,32 @@ def nearest_fit(problem: Problem, weights: list[Tensor], stop: Stop = lambda: Fa
     return weights
 
 
-def _jacobian(F: Tensor, layers: list[Tensor]) -> scipy.sparse.linalg.LinearOperator:
-    """Return J, the derivative of F with respect to all weights, on flat vectors."""
-    u = torch.zeros_like(F, requires_grad=True)
-    pulled = grad(F, layers, u, create_graph=True)  # J^T u, whose derivative by u is J
+def _least_step(problem: Problem, weights: list[Tensor]) -> list[Tensor]:
+    """Return the smallest D = (D_1, ..., D_L) with J D = Y - F, J the derivative of F with respect to all weights."""
+    Z = preactivations(problem, weights)
+    Zs, slopes = inputs_from(problem, Z), [problem.activation.derivative(z) for z in Z[:-1]]
+    off, (N, m), size = _flat([problem.Y - Z[-1]]), Z[-1].shape, sum(W.numel() for W in weights)
+    if len(off) ** 2 * size <= DENSE:
+        units, repeated = torch.eye(m).to(Z[-1]).repeat(N, 1), [z.repeat_interleave(m, dim=0) for z in Z]
+        pulled = zip(pulled_back(problem, weights, repeated, units), Zs, strict=True)
+        rows = [M[:, :, None] * inputs.repeat_interleave(m, dim=0)[:, None] for M, inputs in pulled]
+        J = torch.cat([row.flatten(1) for row in rows], dim=1).double().cpu().numpy()
+        return _shaped(np.linalg.lstsq(J, off, rcond=ROUNDED)[0], weights)
 
     def times(x: np.ndarray) -> np.ndarray:
-        return _flat(grad(pulled, u, _shaped(x, layers), retain_graph=True))
+        D = _shaped(x, weights)
+        change = Zs[0] @ D[0].T
+        for slope, W, step, inputs in zip(slopes, weights[1:], D[1:], Zs[1:], strict=True):
+            change = inputs @ step.T + (slope * change) @ W[:, : change.shape[1]].T
+        return _flat([change])
 
     def transposed_times(x: np.ndarray) -> np.ndarray:
-        return _flat(grad(F, layers, _shaped(x, [F])[0], retain_graph=True))
+        pulled = pulled_back(problem, weights, Z, _shaped(x, [Z[-1]])[0])
+        return _flat([M.T @ inputs for M, inputs in zip(pulled, Zs, strict=True)])
 
-    shape = F.numel(), sum(W.numel() for W in layers)
-    return scipy.sparse.linalg.LinearOperator(shape, times, rmatvec=transposed_times, dtype=np.float64)
-
-
-def _least_step(problem: Problem, weights: list[Tensor]) -> list[Tensor]:
-    """Return the smallest D = (D_1, ..., D_L) with J D = Y - F."""
-    layers = [W.detach().requires_grad_() for W in weights]
-    F = preactivations(problem, layers)[-1]
-    off = _flat([problem.Y - F])
-    if len(off) ** 2 * sum(W.numel() for W in layers) <= DENSE:
-        unit = torch.eye(len(off), dtype=F.dtype, device=F.device).reshape(-1, *F.shape)
-        rows = grad(F, layers, unit, is_grads_batched=True)
-        J = torch.cat([row.flatten(1) for row in rows], dim=1).double().cpu().numpy()
-        return _shaped(np.linalg.lstsq(J, off, rcond=ROUNDED)[0], layers)
+    J = scipy.sparse.linalg.LinearOperator((len(off), size), times, rmatvec=transposed_times, dtype=np.float64)
     options = {"atol": 0.0, "btol": ROUNDED, "conlim": 0.0, "maxiter": PRODUCTS}
-    return _shaped(scipy.sparse.linalg.lsmr(_jacobian(F, layers), off, **options)[0], layers)
+    return _shaped(scipy.sparse.linalg.lsmr(J, off, **options)[0], weights)
 
 
 def _flat(arrays: Sequence[Tensor]) -> np.ndarray:
