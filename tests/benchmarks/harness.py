@@ -142,8 +142,8 @@ class Benchmark:
 BENCHMARKS: dict[str, Benchmark] = {}
 MODULES = (
     "proofs limits scales spread deep_penalties deep_proofs deep_search teachers hostile copositivity modules mutants"
-    " one_input audit sweep cores kernels paths rivals drawn scale gpu costs memory truth signals forgeries two_programs"
-    " reformulations estimators"
+    " one_input audit sweep cores kernels paths rivals drawn scale gpu costs memory truth signals forgeries"
+    " two_programs reformulations estimators"
 ).split()
 """Where the benchmarks are, in the order of the list."""
 

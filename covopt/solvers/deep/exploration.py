@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
+from covopt.solvers.deep.fine_tuning import FineTuning
 from covopt.solvers.deep.pruning import of_lower_rank, reduced
 from covopt.solvers.training.batch import Batch, Widths, work
 from covopt.solvers.training.cycles import CyclePace
@@ -79,23 +80,6 @@ class Cycle:
 
 
 @dataclass(frozen=True)
-class FineTuning:
-    """Further steps from networks at which other methods stopped.
-
-    The defaults are for Adam at a small rate. In sixty races of 8 s against plain Adam, 6 were lost by up to 0.4 %
-    without fine-tuning and longer training of the starts, and 2 by up to 0.04 % with both
-    (docs/notes/2026-11-deep-penalties.md).
-    """
-
-    # maximum number of steps. 4,000 steps at a rate of 0.03 ended 0.02 % higher in one race of depth 3
-    steps: int = 2000
-    rate: float = 0.02  # the first learning rate, relative to the root mean square of the weights
-    share: float = 0.15  # maximum share of the time limit for the steps of one batch
-    single: bool = False  # compute in float32, not in the dtype of the problem
-    penalties: tuple[float, ...] = (1.0,)  # factors of lam, one for each of several equal parts of the steps
-
-
-@dataclass(frozen=True)
 class Exploration:
     """Adam on the unsmoothed loss from many random starts, all in one batch in float32.
 
@@ -124,7 +108,7 @@ class Exploration:
     report_every: int = 100  # number of steps between two reports of the lowest networks
     method: Callable[[Batch, Tensor, AdamOptions], Adam] = by_adam  # the steps that train: `by_adam` or `by_soap`
     cycles: tuple[Cycle, ...] = ()  # the first start trains in all but the last; later starts in the last one
-    tuning: FineTuning = FineTuning()  # settings of `fine_tune`
+    tuning: FineTuning = field(default_factory=FineTuning)  # settings of `fine_tune`
     # number of copies of lower rank in a row that gain little before no more are trained. With 3 or 4 instead of 2,
     # fine-tuning comes later, and 200 digits end 0.3 to 1 % higher at five and six layers
     restarts: int = 0

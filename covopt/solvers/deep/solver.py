@@ -35,8 +35,7 @@ from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, descend
 from covopt.solvers.training.simple import simple_networks
 
-AT_FIRST = 6  # starts of a batch at most, where few come at a time
-RANKS = 6  # that are built outer layers first in one step
+AT_FIRST, RANKS = 6, 6  # starts of a batch at most, where few come at a time; ranks built outer layers first in a step
 # The largest depth at which random starts come before networks that are built outer layers first: in general, and if a
 # start is trained and lam is not small (docs/notes/2026-11-first-starts.md).
 DEEPEST, DEEPEST_TRAINED = 8, 16
@@ -322,15 +321,25 @@ class DeepSolver:
     def _train_wider(self, state: State, budget: Budget) -> bool:
         """Train the widest copy by SOAP, then other starts, then a narrower copy; return True once one gains much."""
         before, (own, *wider) = state.cost, self._descents.with_wider(state.best, self.options.widening)
-        for copy in wider[::-1][state.skipped :] or [own]:
-            trained = self._descents.fine_tuned(self._training, [copy], budget)
-            self._keep_all(state, [reduced(self.problem, W, budget.pace()) for W in trained], budget)
+        copies = wider[::-1][state.skipped :] or [own]
+        while copies:
+            again = self._train_copy(state, copy := copies.pop(0), budget)
             if self._fell(before, state.cost, LARGE_GAIN):
                 return True
-            state.skipped = max(0, len(wider) - 1)
+            copies, state.skipped = copies or [copy] * again, max(0, len(wider) - 1)
             if self._start_again(state, budget):
                 return True
         return False
+
+    def _train_copy(self, state: State, copy: list[Tensor], budget: Budget) -> bool:
+        """Train a copy of the best network by SOAP; return True if it ends high, and the next is trained longer."""
+        tuning, worst = self._training.tuning, (1.0 + self._training.tuning.high) * state.cost
+        training = replace(self._training, tuning=tuning.longer(state.ended_high))
+        trained = self._descents.fine_tuned(training, [copy], budget)
+        self._keep_all(state, [reduced(self.problem, W, budget.pace()) for W in trained], budget)
+        high = state.ended_high < tuning.longest and any(self._descents.cost(W) > worst for W in trained)
+        state.ended_high += high
+        return high
 
     def _start_again(self, state: State, budget: Budget) -> bool:
         """Train other starts, where they come this early; return True once one gains much."""

@@ -31,4 +31,5 @@ class State:
     slow: bool = False  # True if that pass gained less than the tolerance
     in_vain: int = 0  # how many copies of lower rank in a row gained little
     skipped: int = 0  # how many of the widest copies SOAP does not train: 1 if lam is small or they gain little
+    ended_high: int = 0  # how many trained copies ended high (fine_tuning.py)
     due: bool = False  # True if the best network is improved before the next batch

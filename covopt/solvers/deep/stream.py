@@ -1,11 +1,12 @@
 """Deep networks on many samples: a random start trained on batches.
 
 Where the training of a start on all samples (exploration.py) takes long, it is trained on random batches in float32.
-Schedule-free Muon opens the training: its point is good at every step. Cycles follow, in each of which the rate falls
-once, and whose points have a mean that is good during the cycle. Batches grow: small ones lead down fast, and their
-noise leads to lower minima; large ones end nearer to the minimum. Points on the way and the ends of all cycles are
-evaluated on all samples. If the time left after a cycle would be too short for the next one, the cycle takes all of the
-time. If a start ends at zero, the next start follows.
+Schedule-free Muon opens the training: its point is good at every step. Up to FULL samples, SOAP opens it on all of them,
+in short cycles. Cycles on batches follow, in each of which the rate falls once, and whose points have a mean that is
+good during the cycle. Batches grow: small ones lead down fast, and their noise leads to lower minima; large ones end
+nearer to the minimum. Points on the way and the ends of all cycles are evaluated on all samples. If the time left after
+a cycle would be too short for the next one, the cycle takes all of the time. If a start ends at zero, the next start
+follows.
 
 Up to DEEPEST_TRAINED layers the first start is random, and the second one is the solution of two layers, made deeper;
 in deeper networks that solution comes first. With three layers or few outputs, the first start contains a linear
@@ -31,7 +32,7 @@ from covopt.model.spread import ALONE
 from covopt.model.units import spans_less
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
-from covopt.solvers.deep.exploration import FIRST, FIRST_OF_MORE_LAYERS, first_starts, has_falling_penalty
+from covopt.solvers.deep.exploration import FIRST, FIRST_OF_MORE_LAYERS, Cycle, first_starts, has_falling_penalty
 from covopt.solvers.deep.pruning import balanced, reduced_on_few, widened
 from covopt.solvers.deep.solver import DEEPEST_TRAINED
 from covopt.solvers.deep.starts import from_two_layers
@@ -48,6 +49,9 @@ WIDE, FASTER = 2, 2.5
 """Factors of the batches and of the speed where the inputs are too many for SOAP. A step on matrices then takes as long
 as the passes over the samples, and products are faster than those of narrow layers."""
 OPENING, CYCLE = (500, 1000), 600  # the fewest and the most steps of the opening; the steps of the first cycle
+FULL, ON_FULL, FALLING = 1024, replace(FIRST, report_every=25), (Cycle(250, 4.0), Cycle(250))
+"""Up to this number of samples the training opens on all of them, by SOAP: in the cycles of FIRST, or where the penalty
+falls in those of FALLING. Eight sets cost 2 to 78 % less after 1 s (docs/notes/2026-11-deep-batches.md)."""
 RATE = 2.5  # of the opening, over the number of layers, and relative to the weights, as all rates
 LATER = 0.15  # rate of the cycles; with 0.3, 20,000 samples of 784 inputs end 1 % higher after 15 s, digits as low
 GROWTH = 0.7  # the batch of step k of the opening has (1 + k / SOON)^GROWTH times as many samples as the first one
@@ -68,6 +72,7 @@ WIDER, STRENGTH = 1.0, 0.5
 """Neurons added to each layer after a cycle, relative to those that are needed, and the size of their weights,
 relative to the layer's root mean square: digits end up to 1 % lower with them."""
 STALL = 5e-4  # the training ends when a cycle after the opening lowers the loss by less than this, relative
+SHORT = 2  # the cycles after the opening that are too short if they end higher by more than that
 STARTS = 3  # at most; an improvement on all samples follows
 NOTHING = 0.999  # a network whose loss C is above this part of a constant's has lost the signal
 FEW = 300  # samples that tell the usual penalty, the linear network and the answer of two layers
@@ -182,7 +187,8 @@ class DeepStream:
         """Train for a cycle; continue from there, or with the next start where the signal was lost."""
         lowest = Incumbent(self.problem)
         lowest.offer(state.best, state.cost)
-        trained, last = self._descended(state, lowest, budget)
+        opens = not state.cycle and self.problem.samples <= FULL and self.problem.spread is ALONE
+        trained, last = (self._opened if opens else self._descended)(state, lowest, budget)
         network = reduced_on_few(self.problem, trained, budget.overdue)
         cost = evaluate(self.problem, network)
         lowest.offer(network, cost.total)
@@ -192,7 +198,8 @@ class DeepStream:
             return replace(following, ended=Status.TIME_LIMIT)
         if not cost.fit < NOTHING * self._flat:
             return self._after_nothing(following, budget)
-        stalled = state.cycle > 0 and state.last - cost.total <= STALL * cost.total
+        gain = (state.last - cost.total) / cost.total
+        stalled = state.cycle > 0 and gain <= STALL and not (state.cycle <= SHORT and gain < -STALL)
         if state.cycle and min(len(W) for W in network[:-1]):
             more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
             trained = widened(network, more, STRENGTH, self._generator, self._max_width)
@@ -232,6 +239,18 @@ class DeepStream:
         """Return about how many multiplications TRAINED steps take with this width."""
         products = work(self.problem, [width] * (self.problem.depth - 1)) / self.problem.samples
         return TRAINED * (FIRST.call + LARGE * BATCH * products)
+
+    def _opened(self, state: Streamed, lowest: Incumbent, budget: Budget) -> tuple[list[Tensor], bool]:
+        """Return the network after the first cycles of a start on all samples, as `_descended` does on batches."""
+        networks = [state.weights]
+
+        def report(trained: list[list[Tensor]]) -> None:
+            lowest.offer(balanced(trained[0]))
+            self.on_incumbent(lowest.cost, max(len(W) for W in trained[0][:-1]))
+
+        for cycle in FALLING if self._falls else FIRST.cycles[:-1]:
+            networks = ON_FULL.train_cycle(self.problem, networks, cycle, budget, report)
+        return networks[0], budget.spent()
 
     def _descended(self, state: Streamed, lowest: Incumbent, budget: Budget) -> tuple[list[Tensor], bool]:
         """Return the network after a cycle, and whether there is no time for another; offer those on the way."""

@@ -5,6 +5,9 @@ no such accuracy. So networks begin here, with steps on random batches in float3
 become the best ones for the hidden neurons, and the loss of the balanced network is evaluated over all samples in the
 dtype of the data. What the training leaves is the start of the rounds (solvers/shallow/solver.py).
 
+Where the steps see all directions from the start, the network is narrow at first, because few neurons lead down faster.
+As soon as its loss falls slowly, neurons are added along which it would fall (`TwoLayerLoss.new_neurons`).
+
 Where the inputs have many directions, the steps see the few that most of them lies in (leading.py): a step there takes
 an eighth of the time on 784 inputs. When the loss falls little, they alternate with descents in all directions
 (all_directions.py). What these learn outside of the few stays as it is during the steps. A descent also follows steps
@@ -31,7 +34,6 @@ from torch import Tensor
 from covopt.model.loss import Likelihood
 from covopt.model.passes import Samples
 from covopt.model.problem import Problem
-from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.oracles.neurons import balance
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.checkpoint import Facts
@@ -39,62 +41,15 @@ from covopt.solvers.shallow.all_directions import Metric, packed, points_of_desc
 from covopt.solvers.shallow.leading import Basis, View, leading_directions
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.sliding import Parts
-from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
+from covopt.solvers.shallow.starts import turned_to_kinks
+from covopt.solvers.shallow.streaming import StreamOptions, descent_is_long, has_large_inputs
 from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss, multiplies_bfloat16
 from covopt.solvers.training.cycles import MEETING, CyclePace, ScheduleFree, up_to_meeting
 
 HELD_ENTRIES = 2**26  # the most that steps after a descent hold: the inputs in few directions, and preactivations
 FACTS = ("cost", "due", "rate", "descents", "last")  # the numbers in a state
-FEWEST_BATCHES = 8  # of the samples, fewer than which are no reason for batches
-RATE_OF_TURNS = 1e10  # multiplications in a second of a descent's turns, and of products, on one core of a CPU, roughly
 
-Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]  # `Parts` for all directions
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """When data are streamed, and how."""
-
-    entries: int = 2**22  # data are streamed above this number of entries of Xt
-    # They are streamed as well where 40 turns of a descent would take longer than these seconds. 5,000 rows of 30
-    # inputs (3.9 s) cost 0.0155 after 1.5 s, and 0.0196 by rounds; 3,000 rows (1.5 s) cost less by rounds.
-    soon: float = 2.0
-    neurons: int = 500  # the number of neurons of the network
-    fewer_neurons: int = 400  # that number for fewer data, where the first steps see all directions
-    batch: int = 256  # samples of a step; of each part, where rows are spread
-    first: int = 1  # passes over the samples before their loss is evaluated first
-    directions: int = 64  # the first steps see this number of directions of the inputs, where these are few enough
-
-
-def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
-    """Return True if rounds on all samples would take long to show a good network; never for `interpolate`.
-
-    Where an oracle is exact, rounds have no descent and are short.
-    """
-    if not (problem.can_be_split and problem.fits_single):
-        return False
-    options = options or StreamOptions()
-    many = problem.samples >= FEWEST_BATCHES * options.batch
-    long = many and descent_is_long(problem, first_neurons(problem), min(seconds, options.soon))
-    return has_large_inputs(problem, options) or (long and not problem_has_exact_oracle(problem))
-
-
-def has_large_inputs(problem: Problem, options: StreamOptions) -> bool:
-    """Return True if the inputs are so many that they are streamed whatever the time."""
-    return problem.samples * (problem.X.shape[1] + 1) > options.entries
-
-
-def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
-    """Return True if 40 turns of a round's descent, fewer than which are not worth beginning, take longer on CPUs."""
-    rows_each = problem.samples / problem.spread.processes
-    turns = 40.0 * rows_each * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
-    return not problem.X.is_cuda and turns > RATE_OF_TURNS * seconds
-
-
-def products_are_long(problem: Problem, seconds: float) -> bool:
-    """Return True if the inputs' products, for a spectrum or linear map, take longer on CPUs."""
-    rows_each, d = problem.samples / problem.spread.processes, problem.X.shape[1]
-    return not problem.X.is_cuda and rows_each * d * min(rows_each, d) > RATE_OF_TURNS * seconds
+Outward = tuple[Float[Tensor, "w d"], Float[Tensor, "w m"], Float[Tensor, " m"]]  # `Parts` for all directions
 
 
 @dataclass(frozen=True)
@@ -140,6 +95,8 @@ class StreamSolver:
     # Where 40 turns of a descent take at most this many seconds, rounds follow as soon as the loss falls by less than
     # this after these passes. Four sets of 5,000 and 8,000 rows end 0.1 to 4 % lower after 15 s.
     short, small_gain, fewest_passes = 10.0, 0.05, 64
+    # A network is too narrow if its loss falls by less than this and it gets more new neurons than a tenth.
+    slow_fall, more = 0.2, 0.1
     little_gain, most_passes = 3e-2, 32  # in few directions they end when the loss falls by less, or after these passes
     passes_after = 8  # the passes of the steps after the first descent; their number doubles with each later descent
     turns = 6  # of a descent in all directions, after which the loss over all samples is evaluated
@@ -168,12 +125,13 @@ class StreamSolver:
 
     @classmethod
     def suited(cls, options: StreamOptions, problem: Problem) -> StreamOptions:
-        """Return the options with fewer neurons where the data are fewer, or the loss is one of classes."""
+        """Return the options with fewer neurons where the data are fewer, or many of a loss of classes."""
         many = has_large_inputs(problem, options) or cls.begins_in_few(options, problem)
         most = options.neurons if many else options.fewer_neurons
-        if isinstance(problem.loss, Likelihood):
+        if many and isinstance(problem.loss, Likelihood):
             most = min(most, max(cls.class_neurons, cls.neurons_of_each * problem.Y.shape[1]))
-        return replace(options, neurons=min(options.neurons, most))
+        neurons = min(options.neurons, most)
+        return replace(options, neurons=neurons, narrow=neurons if many else min(options.narrow, neurons))
 
     @classmethod
     def held(cls, options: StreamOptions, problem: Problem) -> int:
@@ -232,7 +190,7 @@ class StreamSolver:
 
     def _drawn(self, samples: Samples) -> Parts:
         """Draw a balanced network whose outputs have the size of the targets."""
-        few, m, n = samples.some(self._first, self.judged), samples.Y.shape[1], self.options.neurons
+        few, m, n = samples.some(self._first, self.judged), samples.Y.shape[1], self.options.narrow
         U = turned_to_kinks(self._normal(n, few.Xt.shape[1]), few.Xt, self._generator, few.spread)
         U, V = balance(U, self._normal(n, m))
         F = self.problem.activation(few.Xt @ U.T) @ V
@@ -277,12 +235,17 @@ class StreamSolver:
         if descent.steps_taken < state.due or budget.spent():
             return replace(following, ended=Status.TIME_LIMIT)
         few = state.basis is not None
+        if not (few or state.descents or state.fell(cost, self.slow_fall)):
+            U, V, b = _single(network)
+            more_U, more_V = self._new_neurons((U, V, b), view)
+            if len(more_U) > self.more * len(U):
+                return replace(following, parts=(torch.cat([U, more_U]), torch.cat([V, more_V]), b), descent=None)
         least = self.small_gain if self._rounds_are_short(state, budget) else self.stall_gain
         gain, most = (self.little_gain, self._steps(self.most_passes)) if few else (least, math.inf)
         if not state.descents and state.fell(cost, gain) and due <= most:
             return following
         # It ends before a first descent if rounds have the time to go on; later, if a descent and steps gain nothing.
-        rounds = not few and not descent_is_long(self.problem, self.options.neurons, budget.remaining())
+        rounds = not few and not descent_is_long(self.problem, len(network[0]), budget.remaining())
         ends = not state.fell(lowest, self.stall_gain) if state.descents else rounds
         if ends:
             return replace(following, ended=Status.CONVERGED)
@@ -290,11 +253,17 @@ class StreamSolver:
         seen = state.basis if self.held(self.options, self.problem) else None
         return replace(following, parts=parts, due=0, last=lowest, rate=rate, basis=seen)
 
+    def _new_neurons(self, network: Parts, view: View) -> tuple[Tensor, Tensor]:
+        """Return neurons with which the loss of a narrow network falls; none if it has the most."""
+        few, most = view.rough.some(self._draw, self.tried), self.options.neurons
+        directions = turned_to_kinks(self._normal(2 * most, few.Xt.shape[1]), few.Xt, self._generator, few.spread)
+        return TwoLayerLoss(self.problem, few).new_neurons(network, directions, max(0, most - len(network[0])))
+
     def _rounds_are_short(self, state: Streamed, budget: Budget) -> bool:
         """Return True if the training has had its fewest passes, and the rounds after it have short descents."""
         seconds = min(self.short, budget.remaining())
         passed = state.basis is None and state.due >= self._steps(self.fewest_passes)
-        return passed and not descent_is_long(self.problem, self.options.neurons, seconds)
+        return passed and not descent_is_long(self.problem, len(state.parts[0]), seconds)
 
     def _descended(self, state: Streamed, budget: Budget) -> Streamed:
         """Descend in all directions; when that gains little, begin steps again."""

@@ -16,7 +16,7 @@ from covopt.solvers.deep.stream import suits_batches
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.plain import PlainRounds
 from covopt.solvers.shallow.solver import AfterBatches
-from covopt.solvers.shallow.stream import StreamOptions, suits_streaming
+from covopt.solvers.shallow.streaming import StreamOptions, suits_streaming
 from covopt.solvers.stages.more_layers import (
     DRAWS,
     Batches,

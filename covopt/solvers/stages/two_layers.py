@@ -20,14 +20,8 @@ from covopt.solvers.shallow.leading import FEW_ENTRIES
 from covopt.solvers.shallow.saved import going_on, keeping_training, training_from
 from covopt.solvers.shallow.solver import EFFORTS, ShallowSolver
 from covopt.solvers.shallow.starts import first_neurons
-from covopt.solvers.shallow.stream import (
-    FEWEST_BATCHES,
-    Streamed,
-    StreamOptions,
-    StreamSolver,
-    descent_is_long,
-    products_are_long,
-)
+from covopt.solvers.shallow.stream import Streamed, StreamSolver
+from covopt.solvers.shallow.streaming import FEWEST_BATCHES, StreamOptions, descent_is_long, products_are_long
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, bound_from_data, in_units, size_in_units
 from covopt.solvers.training.simple import cheapest_simple
 

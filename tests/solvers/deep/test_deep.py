@@ -18,7 +18,8 @@ from covopt.model.weights import evaluate, outputs, preactivations
 from covopt.runtime.loop import Budget, Progress, run
 from covopt.solvers.deep.blocks import block_problem, solve_block
 from covopt.solvers.deep.descent import Descent, descent_for
-from covopt.solvers.deep.exploration import FIRST_OF_MORE_LAYERS, Cycle, Exploration, first_training
+from covopt.solvers.deep.exploration import FIRST_OF_MORE_LAYERS, Cycle, Exploration, Networks, first_training
+from covopt.solvers.deep.fine_tuning import FineTuning
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.layers import examine
 from covopt.solvers.deep.missing_neuron import find_missing_neuron
@@ -315,6 +316,25 @@ def test_with_a_small_penalty_copies_get_fewer_new_neurons() -> None:
     before, lowest = state.cost, replace(state, cost=0.0, skipped=0)
     assert (solver._train_wider(state, budget), state.cost < 0.95 * before) == (True, True)
     assert (solver._train_wider(lowest, budget), lowest.skipped) == (False, 1)
+
+
+@pytest.mark.parametrize(("longest", "factors"), [(1, [1, 3]), (2, [1, 3, 9])])
+def test_copies_after_one_that_ends_high_are_trained_longer(
+    longest: int, factors: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two wider copies the second one, and that once more."""
+    solver, budget, seen = DeepSolver(small(depth=4), DeepOptions(starts=1)), Budget(60.0), []
+
+    def tuned(own: Exploration, problem: object, networks: Networks, budget: Budget) -> Networks:
+        seen.append((own.tuning.steps, own.tuning.rate))
+        return [[1.2 * W for W in weights] for weights in networks]
+
+    state = solver.init(budget)
+    monkeypatch.setattr(Exploration, "fine_tune", tuned)
+    solver._training = replace(solver._training, tuning=FineTuning(50, 0.4, high=0.1, longest=longest))
+    assert not solver._train_wider(state, budget)
+    assert [steps for steps, _ in seen] == [50 * factor for factor in factors]
+    assert [rate for _, rate in seen] == [0.4, 0.2, 0.1][: len(factors)]
 
 
 def test_training_starts_takes_a_part_of_the_time_and_never_raises_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:

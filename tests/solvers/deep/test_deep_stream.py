@@ -30,6 +30,7 @@ def nothing(problem: Problem) -> float:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "OPENING", (20, 60))
     monkeypatch.setattr(stream, "CYCLE", 30)
+    monkeypatch.setattr(stream, "FULL", 0)
 
 
 def test_batches_are_for_samples_that_take_too_long() -> None:
@@ -84,6 +85,30 @@ def test_networks_on_the_way_are_shown_and_kept() -> None:
         assert costs == sorted(costs, reverse=True)
         assert state.cost <= costs[-1] < before
     assert all(width <= 20 for _, width in shown)
+
+
+@pytest.mark.parametrize("depth", [3, 4])
+def test_the_training_opens_on_all_of_few_samples(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, shown, budget = made(300, depth=depth), [], Budget(1e6)
+    monkeypatch.setattr(DeepStream, "_descended", None)  # no batches
+    solver = DeepStream(problem, max_width=20)
+    solver.on_incumbent = lambda cost, width: shown.append(cost)
+    state = solver.step(solver.init(budget), budget)
+    assert (state.cycle, len(shown)) == (1, 20)
+    assert sorted(shown, reverse=True) == shown
+    assert state.cost <= shown[-1] < 0.6 * nothing(problem)
+
+
+def test_only_the_first_cycles_may_end_higher(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, budget = made(300), Budget(1e6)
+    solver = DeepStream(problem, max_width=20)
+    state = solver.step(solver.init(budget), budget)
+    ended = {}
+    for size in (1.02, 1.0):
+        monkeypatch.setattr(DeepStream, "_descended", lambda *_, size=size: ([size * W for W in state.best], False))
+        for cycle in (1, 2, 3):
+            ended[size, cycle] = solver.step(replace(state, cycle=cycle, last=state.cost), budget).ended
+    assert {place for place, status in ended.items() if status is None} == {(1.02, 1), (1.02, 2)}
 
 
 @pytest.mark.usefixtures("short")

@@ -19,7 +19,9 @@ from covopt.runtime.loop import Budget, Status, run
 from covopt.solvers.shallow import stream
 from covopt.solvers.shallow.all_directions import Metric, points_of_descent
 from covopt.solvers.shallow.leading import View, leading_directions
-from covopt.solvers.shallow.stream import StreamOptions, StreamSolver, suits_streaming
+from covopt.solvers.shallow.networks import Network
+from covopt.solvers.shallow.stream import StreamSolver
+from covopt.solvers.shallow.streaming import StreamOptions, suits_streaming
 from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
 
 LOSSES = ("mse", "cross_entropy")
@@ -205,6 +207,30 @@ def test_the_leading_directions_are_those_of_the_singular_vectors() -> None:
     assert float((expected @ found.T @ found - expected).norm()) < 1e-4
     nothing = leading_directions(Samples(0.0 * X, problem.Y, beta=0.0), start)
     torch.testing.assert_close(nothing @ nothing.T, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(("lam", "neurons"), [(1e-2, 13), (1e3, 0)])
+def test_new_neurons_are_those_along_which_the_loss_falls(lam: float, neurons: int) -> None:
+    problem = replace(made(200), lam=lam)
+    loss, (U, V, b) = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y)), parts_of(problem)
+    directions = torch.randn(40, U.shape[1], generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    more_U, more_V = loss.new_neurons((U, V, b), directions, 13)
+    assert len(more_U) == neurons
+    for u, v in zip(more_U[:, None], more_V[:, None], strict=True):
+        assert loss.value(torch.cat([U, 1e-3 * u]), torch.cat([V, 1e-3 * v]), b) < loss.value(U, V, b)
+
+
+def test_a_network_that_is_too_narrow_is_widened(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, budget = made(400), Budget(1e6)
+    monkeypatch.setattr(StreamSolver, "slow_fall", 10.0)  # whatever the loss falls by
+    solver = StreamSolver(problem, replace(FEW, neurons=30, narrow=6))
+    state = solver.init(budget)
+    widths = [len(state.best[0])]
+    for _ in range(3):
+        state = solver.step(state, budget)
+        widths.append(len(state.best[0]))
+        assert state.cost == pytest.approx(evaluate(problem, Network(*state.best, 0.0).weights()).total, rel=1e-12)
+    assert (widths[0], widths[-1]) == (6, 30)
 
 
 def test_the_start_follows_the_scale_of_the_data() -> None:
