@@ -87,6 +87,7 @@ TABLES = {
         _race,
     ),
     "deep-races": Table("rivals-*-depth-* rivals-training", RACE, _race),
+    "drawn": Table("rivals-drawn"),
     "proofs": Table("proof-* random-sets sign-trees-*"),
     "deep": Table("deep-*"),
     "studies": Table("plateau-one-input path-* audit-many estimators reformulations"),
@@ -102,7 +103,11 @@ def regenerate() -> str:
     """Put each table between its two marks, on the page that has them; the tables."""
     machines: dict[str, str] = {}
     texts = {mark: "\n".join(table.lines(machines)) for mark, table in TABLES.items()}
-    texts |= {"costs": _costs(), "machines": "\n".join([f"* {letter}: {where}" for where, letter in machines.items()])}
+    texts |= {
+        "costs": _costs(),
+        "drawn-problems": _drawn_problems(),
+        "machines": "\n".join([f"* {letter}: {where}" for where, letter in machines.items()]),
+    }
     texts["not-run"] = _not_run()
     pages = {page: page.read_text(encoding="utf-8") for page in PAGES}
     for mark, text in texts.items():
@@ -134,6 +139,21 @@ def _not_run() -> str:
         raise SystemExit(f"{', '.join(wrong)} must stand in one table of {Path(__file__).name}; add it there.")
     names = (f"`{name}`" for name in benchmarks() if not (RESULTS / f"{name}.json").exists())
     return f"Not run yet on a processor: {', '.join(names)}."
+
+
+def _drawn_problems() -> str:
+    """Each problem of `rivals-drawn`, and by how many percent covopt is above the best rival at each time."""
+    path = RESULTS / "rivals-drawn.json"
+    if not path.exists():
+        return "Not measured yet."
+    told = json.loads(path.read_text())
+    times = [name.removeprefix("% above ") for name in told["columns"] if name.startswith("%")]
+    columns = ("targets", "rows, inputs, outputs", "layers", "loss", "lam", *times, "best rival at the end")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name, rows, inputs, outputs, layers, loss, lam, *above, rival, _ in told["rows"]:
+        cells = (f"`{name}`", f"{rows}, {inputs}, {outputs}", layers, loss.replace("_", "-"), f"{lam:g}")
+        lines.append(f"| {' | '.join(map(str, (*cells, *(f'{part + 0.0:+.3g}' for part in above), rival)))} |")
+    return "\n".join(lines)
 
 
 def _costs() -> str:

@@ -1,7 +1,7 @@
 """Deep networks on many samples: a random start trained on batches.
 
 Where the training of a start on all samples (exploration.py) takes long, it is trained on random batches in float32.
-Schedule-free Muon opens the training: its point is good at every step. Up to FULL samples, SOAP opens it on all of them,
+Schedule-free Muon opens the training: its point is good at each step. Up to FULL samples, SOAP opens it on all of them,
 in short cycles. Cycles on batches follow, in each of which the rate falls once, and whose points have a mean that is
 good during the cycle. Batches grow: small ones lead down fast, and their noise leads to lower minima; large ones end
 nearer to the minimum. Points on the way and the ends of all cycles are evaluated on all samples. If the time left after
@@ -198,8 +198,8 @@ class DeepStream:
             return replace(following, ended=Status.TIME_LIMIT)
         if not cost.fit < NOTHING * self._flat:
             return self._after_nothing(following, budget)
-        gain = (state.last - cost.total) / cost.total
-        stalled = state.cycle > 0 and gain <= STALL and not (state.cycle <= SHORT and gain < -STALL)
+        gain, little = state.last - cost.total, STALL * cost.total
+        stalled = state.cycle > 0 and gain <= little and not (state.cycle <= SHORT and gain < -little)
         if state.cycle and min(len(W) for W in network[:-1]):
             more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
             trained = widened(network, more, STRENGTH, self._generator, self._max_width)
