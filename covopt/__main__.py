@@ -27,10 +27,11 @@ def main() -> None:
 def _leave(code: int) -> None:
     """End the process as Python does, without the second that freeing torch takes.
 
-    Where other threads are at work, those of a sweep's processes say, their end is left to Python.
+    Where threads are at work that Python waits for, those of a sweep's processes say, their end is left to it. It would
+    stop a daemon thread, such as one of a solver that was left, within C++, which ends the process by SIGABRT.
     """
     ignore()
-    if threading.active_count() > 1:
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         return
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

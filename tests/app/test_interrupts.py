@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import covopt_process
+from runs import covopt_process, printed
 from signalling import COMMANDS, interrupt, write_inputs
 
 import covopt
@@ -163,6 +163,19 @@ def test_loading_a_library_is_not_torn_apart(tmp_path: Path) -> None:
     write_inputs(tmp_path)
     for after in (0.3, 0.5, 0.7, 0.9, 1.1):
         assert not interrupt(COMMANDS["large cprank"], tmp_path, after).faults
+
+
+def test_a_solver_that_was_left_does_not_abort_the_end() -> None:
+    """Python's own end would stop its thread within C++: SIGABRT."""
+    code = """import threading, time, torch
+from covopt.__main__ import _leave
+def work():
+    while True:
+        torch.linalg.svd(torch.randn(60, 60))
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.3)
+_leave(0)"""
+    assert printed(code) == ""
 
 
 @pytest.mark.slow
