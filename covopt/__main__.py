@@ -27,8 +27,8 @@ def main() -> None:
 def _leave(code: int) -> None:
     """End the process as Python does, without the second that freeing torch takes.
 
-    Where threads are at work that Python waits for, those of a sweep's processes say, their end is left to it. It would
-    stop a daemon thread, such as one of a solver that was left, within C++, which ends the process by SIGABRT.
+    Threads that Python waits for, such as those of a sweep's processes, are left to Python's own end. It must not meet
+    the thread of an abandoned solver (`leavable`), which it would stop within C++: that aborts the process.
     """
     ignore()
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):

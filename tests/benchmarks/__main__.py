@@ -64,7 +64,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--number", type=int, nargs="+", default=[330, 140, 30], help="of scales, one for each limit (330 140 30)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the first problem of scales (0)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first problem of scales and rivals-drawn (0)")
     parser.add_argument("--limits", type=float, nargs="+", default=[0.5, 4.0, 30.0], help="of scales (0.5 4 30)")
     options = parser.parse_args()
     alone = {"report", "gpu"} if len(options.names) > 1 else set()

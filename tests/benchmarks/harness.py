@@ -42,7 +42,8 @@ class Settings:
         device: cpu or cuda, for the benchmarks that take either.
         rows: samples of `soon`, `spread` and `audit-many`.
         seconds: a limit on the seconds of each contender; None leaves those of the benchmark.
-        number, limits: how many problems of `scales` with each time limit; seed: of the first one.
+        number, limits: how many problems of `scales` with each time limit; seed: of the first one, and of
+            the first of `rivals-drawn`.
     """
 
     quick: bool = False

@@ -151,8 +151,9 @@ def _drawn_problems() -> str:
     columns = ("targets", "rows, inputs, outputs", "layers", "loss", "lam", *times, "best rival at the end")
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, rows, inputs, outputs, layers, loss, lam, *above, rival, _ in told["rows"]:
-        cells = (f"`{name}`", f"{rows}, {inputs}, {outputs}", layers, loss.replace("_", "-"), f"{lam:g}")
-        lines.append(f"| {' | '.join(map(str, (*cells, *(f'{part + 0.0:+.3g}' for part in above), rival)))} |")
+        cells = [f"`{name}`", f"{rows}, {inputs}, {outputs}", layers, loss.replace("_", "-"), f"{lam:g}"]
+        cells += ["-" if part is None else f"{part + 0.0:+.3g}" for part in above]
+        lines.append(f"| {' | '.join(map(str, (*cells, rival)))} |")
     return "\n".join(lines)
 
 

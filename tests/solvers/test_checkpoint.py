@@ -20,7 +20,7 @@ from covopt.runtime.loop import Budget, Callback, Progress, run
 from covopt.solvers.checkpoint import FACTS, Checkpoint
 from covopt.solvers.shallow.saved import going_on, keeping_training, training_from
 from covopt.solvers.shallow.stream import StreamSolver
-from covopt.solvers.shallow.streaming import StreamOptions
+from covopt.solvers.shallow.stream_options import StreamOptions
 
 OFTEN = 1e-6
 QUESTIONS: dict[str, dict[str, object]] = {

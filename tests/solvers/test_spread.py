@@ -27,7 +27,7 @@ from covopt.model.weights import evaluate
 from covopt.runtime.loop import Budget, run
 from covopt.solvers.deep.stream import DeepStream, descended
 from covopt.solvers.shallow.stream import StreamSolver
-from covopt.solvers.shallow.streaming import StreamOptions
+from covopt.solvers.shallow.stream_options import StreamOptions
 from covopt.solvers.training.batch import Batch
 from covopt.solvers.training.cycles import MEETING, ScheduleFree
 

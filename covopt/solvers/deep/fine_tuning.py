@@ -1,4 +1,4 @@
-"""Settings of further training of deep networks."""
+"""Settings of fine-tuning, the training of networks at which other methods stopped."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class FineTuning:
     # three times as many steps at half the rate. So 868 samples of noise cost 0.43 after 10 s instead of 0.54, and 459
     # points of two classes 0.041 instead of 0.061 by six layers.
     high: float = 0.02
-    longest: int = 2  # how often that happens in a search, at most
+    extensions: int = 2  # maximum number of times that this happens in a search
 
     def longer(self, times: int) -> FineTuning:
-        """Return the settings for the copy that follows this number of copies that ended high."""
+        """Return the settings after this number of copies that ended high."""
         share = min(0.5, self.share * 2**times)
         return replace(self, steps=self.steps * 3**times, rate=self.rate * 0.5**times, share=share)

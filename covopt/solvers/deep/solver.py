@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -26,16 +26,16 @@ from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_in
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.exploration import Exploration, RandomStarts, few_starts, first_training, has_small_lam
-from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, draws_to_descend, ends_first, from_two_layers, most_ranks
-from covopt.solvers.deep.state import State
-from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions
+from covopt.solvers.deep.state import DeepOptions, State
+from covopt.solvers.options import SolveOptions
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, descend
 from covopt.solvers.training.simple import simple_networks
 
-AT_FIRST, RANKS = 6, 6  # starts of a batch at most, where few come at a time; ranks built outer layers first in a step
+AT_FIRST = 6  # starts of a batch at most, where few come at a time
+RANKS = 6  # that are built outer layers first in one step
 # The largest depth at which random starts come before networks that are built outer layers first: in general, and if a
 # start is trained and lam is not small (docs/notes/2026-11-first-starts.md).
 DEEPEST, DEEPEST_TRAINED = 8, 16
@@ -46,20 +46,6 @@ ELITE = 6  # networks of a batch that are refined, at most
 LARGE_GAIN = 1e-3
 # A pass over the blocks that lowers the cost by less than this, relative, is stalled: it is the last, all starts drawn.
 STALL_GAIN = 1e-6
-
-
-@dataclass(frozen=True)
-class DeepOptions:
-    """Options of the effort."""
-
-    starts: int = 48  # networks drawn in all; 0: the given network is improved, and there are no others
-    batch: int = DRAWS_TOGETHER  # the number of networks that are explored together
-    # neurons added to each hidden layer of copies of the best network, and their strength; relative to the layer's
-    # width and root mean square
-    widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
-    # starts come in smaller batches, and end with a pass over the blocks of less relative gain; None: all are drawn
-    tol: float | None = None
-    in_turn: InTurn = field(default_factory=InTurn)  # how the layers of the best network move in turn
 
 
 class DeepSolver:
@@ -323,23 +309,26 @@ class DeepSolver:
         before, (own, *wider) = state.cost, self._descents.with_wider(state.best, self.options.widening)
         copies = wider[::-1][state.skipped :] or [own]
         while copies:
-            again = self._train_copy(state, copy := copies.pop(0), budget)
+            copy = copies.pop(0)
+            ended_high = self._train_copy(state, copy, budget)
             if self._fell(before, state.cost, LARGE_GAIN):
                 return True
-            copies, state.skipped = copies or [copy] * again, max(0, len(wider) - 1)
+            if ended_high and not copies:
+                copies.append(copy)  # once more, now for longer
+            state.skipped = max(0, len(wider) - 1)
             if self._start_again(state, budget):
                 return True
         return False
 
     def _train_copy(self, state: State, copy: list[Tensor], budget: Budget) -> bool:
-        """Train a copy of the best network by SOAP; return True if it ends high, and the next is trained longer."""
-        tuning, worst = self._training.tuning, (1.0 + self._training.tuning.high) * state.cost
-        training = replace(self._training, tuning=tuning.longer(state.ended_high))
+        """Train a copy of the best network by SOAP; return True if it ends so high that the next is trained longer."""
+        own = self._training.tuning
+        worst, training = (1.0 + own.high) * state.cost, replace(self._training, tuning=own.longer(state.ended_high))
         trained = self._descents.fine_tuned(training, [copy], budget)
         self._keep_all(state, [reduced(self.problem, W, budget.pace()) for W in trained], budget)
-        high = state.ended_high < tuning.longest and any(self._descents.cost(W) > worst for W in trained)
-        state.ended_high += high
-        return high
+        ended_high = state.ended_high < own.extensions and any(self._descents.cost(W) > worst for W in trained)
+        state.ended_high += ended_high
+        return ended_high
 
     def _start_again(self, state: State, budget: Budget) -> bool:
         """Train other starts, where they come this early; return True once one gains much."""

@@ -27,7 +27,7 @@ from covopt.solvers.deep.exploration import RandomStarts
 from covopt.solvers.deep.insertion import at_place, deepened
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.alternation import Alternation
-from covopt.solvers.shallow.streaming import suits_streaming
+from covopt.solvers.shallow.stream_options import suits_streaming
 from covopt.solvers.training.exact_fit import explored_problem
 from covopt.solvers.training.homotopy import EXPLORING, REFINING, descend
 from covopt.solvers.training.trainer import initial

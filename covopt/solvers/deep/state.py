@@ -1,4 +1,4 @@
-"""The state of a search for networks of three layers and more."""
+"""The options and the state of a search for networks of three layers and more."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from covopt.solvers.deep.exploration import Cycle
+from covopt.solvers.deep.frank_wolfe import InTurn
+from covopt.solvers.options import DRAWS_TOGETHER
+
+
+@dataclass(frozen=True)
+class DeepOptions:
+    """Options of the effort."""
+
+    starts: int = 48  # networks drawn in all; 0: the given network is improved, and there are no others
+    batch: int = DRAWS_TOGETHER  # the number of networks that are explored together
+    # neurons added to each hidden layer of copies of the best network, and their strength; relative to the layer's
+    # width and root mean square
+    widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
+    # starts come in smaller batches, and end with a pass over the blocks of less relative gain; None: all are drawn
+    tol: float | None = None
+    in_turn: InTurn = field(default_factory=InTurn)  # how the layers of the best network move in turn
 
 
 @dataclass
@@ -31,5 +47,5 @@ class State:
     slow: bool = False  # True if that pass gained less than the tolerance
     in_vain: int = 0  # how many copies of lower rank in a row gained little
     skipped: int = 0  # how many of the widest copies SOAP does not train: 1 if lam is small or they gain little
-    ended_high: int = 0  # how many trained copies ended high (fine_tuning.py)
+    ended_high: int = 0  # how many trained copies ended high (`FineTuning.high`)
     due: bool = False  # True if the best network is improved before the next batch

@@ -1,7 +1,7 @@
 """Deep networks on many samples: a random start trained on batches.
 
 Where the training of a start on all samples (exploration.py) takes long, it is trained on random batches in float32.
-Schedule-free Muon opens the training: its point is good at each step. Up to FULL samples, SOAP opens it on all of them,
+Schedule-free Muon opens the training: its point is good at each step. Up to OPENS_ON_ALL samples, SOAP opens it on all,
 in short cycles. Cycles on batches follow, in each of which the rate falls once, and whose points have a mean that is
 good during the cycle. Batches grow: small ones lead down fast, and their noise leads to lower minima; large ones end
 nearer to the minimum. Points on the way and the ends of all cycles are evaluated on all samples. If the time left after
@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from jaxtyping import Float, Int
@@ -49,9 +49,9 @@ WIDE, FASTER = 2, 2.5
 """Factors of the batches and of the speed where the inputs are too many for SOAP. A step on matrices then takes as long
 as the passes over the samples, and products are faster than those of narrow layers."""
 OPENING, CYCLE = (500, 1000), 600  # the fewest and the most steps of the opening; the steps of the first cycle
-FULL, ON_FULL, FALLING = 1024, replace(FIRST, report_every=25), (Cycle(250, 4.0), Cycle(250))
-"""Up to this number of samples the training opens on all of them, by SOAP: in the cycles of FIRST, or where the penalty
-falls in those of FALLING. Eight sets cost 2 to 78 % less after 1 s (docs/notes/2026-11-deep-batches.md)."""
+OPENS_ON_ALL = 1024  # samples, up to which the training opens on all of them (docs/notes/2026-11-deep-batches.md)
+ON_ALL = replace(FIRST, report_every=25)  # that opening, in all cycles but the last
+ON_ALL_FALLING = replace(ON_ALL, cycles=(Cycle(250, 4.0), Cycle(250), *ON_ALL.cycles[-1:]))  # where the penalty falls
 RATE = 2.5  # of the opening, over the number of layers, and relative to the weights, as all rates
 LATER = 0.15  # rate of the cycles; with 0.3, 20,000 samples of 784 inputs end 1 % higher after 15 s, digits as low
 GROWTH = 0.7  # the batch of step k of the opening has (1 + k / SOON)^GROWTH times as many samples as the first one
@@ -72,7 +72,7 @@ WIDER, STRENGTH = 1.0, 0.5
 """Neurons added to each layer after a cycle, relative to those that are needed, and the size of their weights,
 relative to the layer's root mean square: digits end up to 1 % lower with them."""
 STALL = 5e-4  # the training ends when a cycle after the opening lowers the loss by less than this, relative
-SHORT = 2  # the cycles after the opening that are too short if they end higher by more than that
+SHORT = 2  # cycles after the opening which may end higher by more than that, because they are too short
 STARTS = 3  # at most; an improvement on all samples follows
 NOTHING = 0.999  # a network whose loss C is above this part of a constant's has lost the signal
 FEW = 300  # samples that tell the usual penalty, the linear network and the answer of two layers
@@ -180,15 +180,16 @@ class DeepStream:
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Return the line with cost and width, and what comes next; there is no bound."""
         width = max(len(W) for W in state.best[:-1])
-        phase = f"cycle {state.cycle + 1} of training on batches of {batch_size(self.problem, state.cycle, 0)} samples"
+        batch = self.problem.samples if self._opens_on_all(state) else batch_size(self.problem, state.cycle, 0)
+        phase = f"cycle {state.cycle + 1} of training on batches of {batch} samples"
         return Progress(iteration, seconds, state.cost, None, width, phase)
 
     def _trained(self, state: Streamed, budget: Budget) -> Streamed:
         """Train for a cycle; continue from there, or with the next start where the signal was lost."""
         lowest = Incumbent(self.problem)
         lowest.offer(state.best, state.cost)
-        opens = not state.cycle and self.problem.samples <= FULL and self.problem.spread is ALONE
-        trained, last = (self._opened if opens else self._descended)(state, lowest, budget)
+        train = self._opened_on_all if self._opens_on_all(state) else self._descended
+        trained, last = train(state, lowest, budget)
         network = reduced_on_few(self.problem, trained, budget.overdue)
         cost = evaluate(self.problem, network)
         lowest.offer(network, cost.total)
@@ -199,7 +200,8 @@ class DeepStream:
         if not cost.fit < NOTHING * self._flat:
             return self._after_nothing(following, budget)
         gain, little = state.last - cost.total, STALL * cost.total
-        stalled = state.cycle > 0 and gain <= little and not (state.cycle <= SHORT and gain < -little)
+        too_short = state.cycle <= SHORT and gain < -little
+        stalled = state.cycle > 0 and gain <= little and not too_short
         if state.cycle and min(len(W) for W in network[:-1]):
             more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
             trained = widened(network, more, STRENGTH, self._generator, self._max_width)
@@ -240,17 +242,22 @@ class DeepStream:
         products = work(self.problem, [width] * (self.problem.depth - 1)) / self.problem.samples
         return TRAINED * (FIRST.call + LARGE * BATCH * products)
 
-    def _opened(self, state: Streamed, lowest: Incumbent, budget: Budget) -> tuple[list[Tensor], bool]:
-        """Return the network after the first cycles of a start on all samples, as `_descended` does on batches."""
-        networks = [state.weights]
+    def _opens_on_all(self, state: Streamed) -> bool:
+        """Return True if the next cycle is an opening on all samples."""
+        return not state.cycle and self.problem.samples <= OPENS_ON_ALL and self.problem.spread is ALONE
 
-        def report(trained: list[list[Tensor]]) -> None:
-            lowest.offer(balanced(trained[0]))
-            self.on_incumbent(lowest.cost, max(len(W) for W in trained[0][:-1]))
-
-        for cycle in FALLING if self._falls else FIRST.cycles[:-1]:
-            networks = ON_FULL.train_cycle(self.problem, networks, cycle, budget, report)
+    def _opened_on_all(self, state: Streamed, lowest: Incumbent, budget: Budget) -> tuple[list[Tensor], bool]:
+        """Return what `_descended` returns, of an opening on all samples."""
+        opening, networks = ON_ALL_FALLING if self._falls else ON_ALL, [state.weights]
+        report = partial(self._show, lowest)
+        for cycle in opening.cycles[:-1]:
+            networks = opening.train_cycle(self.problem, networks, cycle, budget, report)
         return networks[0], budget.spent()
+
+    def _show(self, lowest: Incumbent, networks: list[list[Tensor]]) -> None:
+        """Offer the network on the way, the only one of these, and report the lowest cost."""
+        lowest.offer(balanced(networks[0]))
+        self.on_incumbent(lowest.cost, max(len(W) for W in networks[0][:-1]))
 
     def _descended(self, state: Streamed, lowest: Incumbent, budget: Budget) -> tuple[list[Tensor], bool]:
         """Return the network after a cycle, and whether there is no time for another; offer those on the way."""
@@ -272,9 +279,7 @@ class DeepStream:
             between = max(PASSES * self.problem.samples / size, PART * (steps if state.cycle else step))
             if shown + between <= step < steps:
                 shown = step
-                network = balanced(cycle.network(mean if state.cycle else descent.x))
-                lowest.offer(network)
-                self.on_incumbent(lowest.cost, max(len(W) for W in network[:-1]))
+                self._show(lowest, [cycle.network(mean if state.cycle else descent.x)])
 
         self._pace.descend(descent, steps, budget, after_step)
         return cycle.network(descent.x), last or descent.steps_taken < steps

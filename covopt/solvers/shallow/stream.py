@@ -42,7 +42,7 @@ from covopt.solvers.shallow.leading import Basis, View, leading_directions
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.starts import turned_to_kinks
-from covopt.solvers.shallow.streaming import StreamOptions, descent_is_long, has_large_inputs
+from covopt.solvers.shallow.stream_options import StreamOptions, descent_is_long, has_large_inputs
 from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss, multiplies_bfloat16
 from covopt.solvers.training.cycles import MEETING, CyclePace, ScheduleFree, up_to_meeting
 
@@ -95,8 +95,9 @@ class StreamSolver:
     # Where 40 turns of a descent take at most this many seconds, rounds follow as soon as the loss falls by less than
     # this after these passes. Four sets of 5,000 and 8,000 rows end 0.1 to 4 % lower after 15 s.
     short, small_gain, fewest_passes = 10.0, 0.05, 64
-    # A network is too narrow if its loss falls by less than this and it gets more new neurons than a tenth.
-    slow_fall, more = 0.2, 0.1
+    # Neurons are added where the loss falls by less than the first part of itself, if they are more than the second
+    # part of the network's.
+    slow_fall, many_more = 0.2, 0.1
     little_gain, most_passes = 3e-2, 32  # in few directions they end when the loss falls by less, or after these passes
     passes_after = 8  # the passes of the steps after the first descent; their number doubles with each later descent
     turns = 6  # of a descent in all directions, after which the loss over all samples is evaluated
@@ -125,7 +126,7 @@ class StreamSolver:
 
     @classmethod
     def suited(cls, options: StreamOptions, problem: Problem) -> StreamOptions:
-        """Return the options with fewer neurons where the data are fewer, or many of a loss of classes."""
+        """Return the options with the numbers of neurons for this problem."""
         many = has_large_inputs(problem, options) or cls.begins_in_few(options, problem)
         most = options.neurons if many else options.fewer_neurons
         if many and isinstance(problem.loss, Likelihood):
@@ -238,7 +239,7 @@ class StreamSolver:
         if not (few or state.descents or state.fell(cost, self.slow_fall)):
             U, V, b = _single(network)
             more_U, more_V = self._new_neurons((U, V, b), view)
-            if len(more_U) > self.more * len(U):
+            if len(more_U) > self.many_more * len(U):
                 return replace(following, parts=(torch.cat([U, more_U]), torch.cat([V, more_V]), b), descent=None)
         least = self.small_gain if self._rounds_are_short(state, budget) else self.stall_gain
         gain, most = (self.little_gain, self._steps(self.most_passes)) if few else (least, math.inf)
@@ -254,7 +255,7 @@ class StreamSolver:
         return replace(following, parts=parts, due=0, last=lowest, rate=rate, basis=seen)
 
     def _new_neurons(self, network: Parts, view: View) -> tuple[Tensor, Tensor]:
-        """Return neurons with which the loss of a narrow network falls; none if it has the most."""
+        """Return small neurons that lower the network's loss, up to the maximum number of neurons in all."""
         few, most = view.rough.some(self._draw, self.tried), self.options.neurons
         directions = turned_to_kinks(self._normal(2 * most, few.Xt.shape[1]), few.Xt, self._generator, few.spread)
         return TwoLayerLoss(self.problem, few).new_neurons(network, directions, max(0, most - len(network[0])))

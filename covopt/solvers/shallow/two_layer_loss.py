@@ -66,9 +66,9 @@ class TwoLayerLoss:
     def new_neurons(
         self, network: Parts, directions: Float[Tensor, "_ d"], most: int
     ) -> tuple[Float[Tensor, "k d"], Float[Tensor, "k outputs"]]:
-        """Return small neurons (U, V) along at most `most` of the directions w, those in which the loss falls fastest.
+        """Return (U, V) of small neurons along at most `most` of the directions w, those that lower the loss fastest.
 
-        It falls where |sum_i sigma(w^T x_i) C'(f_i)| > 2 lam |w|.
+        A small neuron along w lowers it if |sum_i sigma(w^T x_i) C'(f_i)| > 2 lam |w|.
         """
         (U, V, b), D = network, torch.nn.functional.normalize(directions, dim=1)
         slopes = self.gradient(torch.cat([U, D]), torch.cat([V, V.new_zeros(len(D), len(b))]), b)[1][1][len(U) :]

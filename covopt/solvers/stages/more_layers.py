@@ -28,9 +28,9 @@ from covopt.solvers.deep.layers import examine
 from covopt.solvers.deep.penalty_first import PenaltyFirst
 from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.representations import HiddenSolver
-from covopt.solvers.deep.solver import BATCHES, ELITE, DeepOptions, DeepSolver
+from covopt.solvers.deep.solver import BATCHES, ELITE, DeepSolver
 from covopt.solvers.deep.starts import lowest_of_random
-from covopt.solvers.deep.state import State
+from covopt.solvers.deep.state import DeepOptions, State
 from covopt.solvers.deep.stream import DeepStream, Streamed, descended
 from covopt.solvers.incumbent import Attempt, Incumbent, best_of, cost_of
 from covopt.solvers.options import DRAWS_TOGETHER, SolveOptions

@@ -11,12 +11,12 @@ from covopt.certify.paths.paths import PathNorm
 from covopt.certify.shares.shares import Shares
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
-from covopt.solvers.deep.solver import DeepOptions
+from covopt.solvers.deep.state import DeepOptions
 from covopt.solvers.deep.stream import suits_batches
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.shallow.plain import PlainRounds
 from covopt.solvers.shallow.solver import AfterBatches
-from covopt.solvers.shallow.streaming import StreamOptions, suits_streaming
+from covopt.solvers.shallow.stream_options import StreamOptions, suits_streaming
 from covopt.solvers.stages.more_layers import (
     DRAWS,
     Batches,

@@ -21,7 +21,7 @@ from covopt.solvers.shallow.saved import going_on, keeping_training, training_fr
 from covopt.solvers.shallow.solver import EFFORTS, ShallowSolver
 from covopt.solvers.shallow.starts import first_neurons
 from covopt.solvers.shallow.stream import Streamed, StreamSolver
-from covopt.solvers.shallow.streaming import FEWEST_BATCHES, StreamOptions, descent_is_long, products_are_long
+from covopt.solvers.shallow.stream_options import FEWEST_BATCHES, StreamOptions, descent_is_long, products_are_long
 from covopt.solvers.stages.stage import DOUBLE, SINGLE, Stage, Thriftier, bound_from_data, in_units, size_in_units
 from covopt.solvers.training.simple import cheapest_simple
 

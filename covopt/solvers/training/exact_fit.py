@@ -16,16 +16,9 @@ from torch import Tensor
 
 from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
-from covopt.model.weights import (
-    Weights,
-    flattened,
-    inputs_from,
-    inputs_of,
-    preactivations,
-    pulled_back,
-    shaped_like,
-)
+from covopt.model.weights import Weights, flattened, inputs_from, inputs_of, preactivations, pulled_back, shaped_like
 from covopt.runtime.loop import Stop
+from covopt.solvers.training.tangent import linearised, misfit
 
 PRODUCTS = 300  # products with J, at most, of a Gauss-Newton step
 DENSE = 2.0**24
@@ -53,11 +46,6 @@ def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
     return [*weights[:-1], weights[-1] + thin(Zs).solve(problem.Y - Zs @ weights[-1].T).T]
 
 
-def misfit(problem: Problem, weights: Weights) -> float:
-    """Return max |F - Y|."""
-    return float((problem.Y - preactivations(problem, weights)[-1]).abs().max())
-
-
 def nearest_fit(problem: Problem, weights: list[Tensor], stop: Stop = lambda: False) -> list[Tensor]:
     """Change W_1 ... W_L as little as possible for F = Y, exactly or as nearly as possible.
 
@@ -78,14 +66,12 @@ def nearest_fit(problem: Problem, weights: list[Tensor], stop: Stop = lambda: Fa
 def _least_step(problem: Problem, weights: list[Tensor]) -> list[Tensor]:
     """Return the smallest D = (D_1, ..., D_L) with J D = Y - F, J the derivative of F with respect to all weights."""
     Z = preactivations(problem, weights)
-    Zs, slopes = inputs_from(problem, Z), [problem.activation.derivative(z) for z in Z[:-1]]
-    off, (N, m), size = _flat([problem.Y - Z[-1]]), Z[-1].shape, sum(W.numel() for W in weights)
+    off, size = _flat([problem.Y - Z[-1]]), sum(W.numel() for W in weights)
     if len(off) ** 2 * size <= DENSE:
-        units, repeated = torch.eye(m).to(Z[-1]).repeat(N, 1), [z.repeat_interleave(m, dim=0) for z in Z]
-        pulled = zip(pulled_back(problem, weights, repeated, units), Zs, strict=True)
-        rows = [M[:, :, None] * inputs.repeat_interleave(m, dim=0)[:, None] for M, inputs in pulled]
-        J = torch.cat([row.flatten(1) for row in rows], dim=1).double().cpu().numpy()
+        no_kinks = [torch.zeros_like(z, dtype=torch.bool) for z in Z[:-1]]
+        J = _flat([linearised(problem, weights, no_kinks).rows()]).reshape(len(off), size)
         return _shaped(np.linalg.lstsq(J, off, rcond=ROUNDED)[0], weights)
+    Zs, slopes = inputs_from(problem, Z), [problem.activation.derivative(z) for z in Z[:-1]]
 
     def times(x: np.ndarray) -> np.ndarray:
         D = _shaped(x, weights)

@@ -28,7 +28,6 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.runtime.loop import Stop
-from covopt.solvers.training.exact_fit import misfit
 
 LARGEST = 2e7  # the most entries of J J^T and B that are formed
 Kinks = list[Bool[Tensor, "N _"]]  # for each hidden layer, the pre-activations that are held at zero
@@ -198,8 +197,8 @@ def restored(
     current, rounded = list(weights), 1e-13 * float(problem.Y.abs().max())
     equations = linearised(problem, current, kinks)
     for _ in range(steps):
-        misfit = float(equations.errors.abs().max())
-        if misfit <= rounded or not math.isfinite(misfit) or stop():
+        error = float(equations.errors.abs().max())
+        if error <= rounded or not math.isfinite(error) or stop():
             break
         step = _shortened(problem, current, _least(equations, equations.errors), kinks, equations)
         crossed = [] if step.refused is None else _crossed(problem, current, step.refused)
@@ -284,6 +283,11 @@ def _least(equations: Equations, r: Float[Tensor, " q"], ridge: Float[Tensor, " 
                 x = [D + E for D, E in zip(x, equations.transposed_times(scale * y), strict=True)]
             return x
     return x
+
+
+def misfit(problem: Problem, weights: Weights) -> float:
+    """Return max |F - Y|."""
+    return float((problem.Y - preactivations(problem, weights)[-1]).abs().max())
 
 
 def _fits(problem: Problem, weights: Weights) -> bool:

@@ -30,7 +30,8 @@ from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Budget, Callback, Status, run
 from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.further_training import train_on_batches
-from covopt.solvers.deep.solver import DeepOptions, DeepSolver
+from covopt.solvers.deep.solver import DeepSolver
+from covopt.solvers.deep.state import DeepOptions
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.plan import Plan
 from covopt.solvers.training.exact_fit import fit_exactly

@@ -25,9 +25,9 @@ from covopt.solvers.deep.layers import examine
 from covopt.solvers.deep.missing_neuron import find_missing_neuron
 from covopt.solvers.deep.penalty_first import PenaltyFirst
 from covopt.solvers.deep.pruning import balanced, mergeable, of_lower_rank, reduced, with_parts
-from covopt.solvers.deep.solver import DeepOptions, DeepSolver
+from covopt.solvers.deep.solver import DeepSolver
 from covopt.solvers.deep.starts import BRIEFLY, from_two_layers, lowest_of_random
-from covopt.solvers.deep.state import State
+from covopt.solvers.deep.state import DeepOptions, State
 from covopt.solvers.options import SolveOptions
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit, usual_penalty
 from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, Smoothed, descend
@@ -318,9 +318,9 @@ def test_with_a_small_penalty_copies_get_fewer_new_neurons() -> None:
     assert (solver._train_wider(lowest, budget), lowest.skipped) == (False, 1)
 
 
-@pytest.mark.parametrize(("longest", "factors"), [(1, [1, 3]), (2, [1, 3, 9])])
+@pytest.mark.parametrize(("extensions", "factors"), [(1, [1, 3]), (2, [1, 3, 9])])
 def test_copies_after_one_that_ends_high_are_trained_longer(
-    longest: int, factors: list[int], monkeypatch: pytest.MonkeyPatch
+    extensions: int, factors: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two wider copies the second one, and that once more."""
     solver, budget, seen = DeepSolver(small(depth=4), DeepOptions(starts=1)), Budget(60.0), []
@@ -331,7 +331,7 @@ def test_copies_after_one_that_ends_high_are_trained_longer(
 
     state = solver.init(budget)
     monkeypatch.setattr(Exploration, "fine_tune", tuned)
-    solver._training = replace(solver._training, tuning=FineTuning(50, 0.4, high=0.1, longest=longest))
+    solver._training = replace(solver._training, tuning=FineTuning(50, 0.4, high=0.1, extensions=extensions))
     assert not solver._train_wider(state, budget)
     assert [steps for steps, _ in seen] == [50 * factor for factor in factors]
     assert [rate for _, rate in seen] == [0.4, 0.2, 0.1][: len(factors)]

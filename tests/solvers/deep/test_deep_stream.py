@@ -30,7 +30,7 @@ def nothing(problem: Problem) -> float:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "OPENING", (20, 60))
     monkeypatch.setattr(stream, "CYCLE", 30)
-    monkeypatch.setattr(stream, "FULL", 0)
+    monkeypatch.setattr(stream, "OPENS_ON_ALL", 0)
 
 
 def test_batches_are_for_samples_that_take_too_long() -> None:

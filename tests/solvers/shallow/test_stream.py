@@ -21,7 +21,7 @@ from covopt.solvers.shallow.all_directions import Metric, points_of_descent
 from covopt.solvers.shallow.leading import View, leading_directions
 from covopt.solvers.shallow.networks import Network
 from covopt.solvers.shallow.stream import StreamSolver
-from covopt.solvers.shallow.streaming import StreamOptions, suits_streaming
+from covopt.solvers.shallow.stream_options import StreamOptions, suits_streaming
 from covopt.solvers.shallow.two_layer_loss import TwoLayerLoss
 
 LOSSES = ("mse", "cross_entropy")

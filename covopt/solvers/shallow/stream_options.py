@@ -1,4 +1,4 @@
-"""When two-layer networks are trained on batches (stream.py)."""
+"""When two-layer networks are trained on batches, and the settings of that training (stream.py)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class StreamOptions:
     # They are streamed as well where 40 turns of a descent would take longer than these seconds. 5,000 rows of 30
     # inputs (3.9 s) cost 0.0155 after 1.5 s, and 0.0196 by rounds; 3,000 rows (1.5 s) cost less by rounds.
     soon: float = 2.0
-    neurons: int = 500  # the number of neurons of the network
-    fewer_neurons: int = 400  # that number for fewer data, where the first steps see all directions, at most
-    narrow: int = 120  # for fewer data, that number at first (docs/notes/2026-11-many-samples.md)
+    neurons: int = 500  # maximum number of neurons of the network
+    fewer_neurons: int = 400  # the same for fewer data, where the first steps see all directions
+    narrow: int = 120  # number of neurons at first for fewer data (docs/notes/2026-11-many-samples.md)
     batch: int = 256  # samples of a step; of each part, where rows are spread
     first: int = 1  # passes over the samples before their loss is evaluated first
     directions: int = 64  # the first steps see this number of directions of the inputs, where these are few enough
