@@ -104,19 +104,24 @@ class Muon(Adam):
 
     def _orthogonal(self, G: Float[Tensor, "b n k"]) -> Float[Tensor, "b n k"]:
         """Return about U V^T for G = U S V^T."""
-        a, b, c = self.polynomial
         X = G / G.norm(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(G.dtype).tiny)
         tall = X.shape[1] > X.shape[2]
         X = X.mT if tall else X
         A = X @ X.mT  # polynomials of this small matrix, in place of those of X
-        Q = torch.eye(A.shape[1], dtype=A.dtype, device=A.device)
-        for _ in range(self.turns):
-            P = b * A + c * (A @ A)
-            P.diagonal(dim1=1, dim2=2).add_(a)
-            Q = P @ Q
+        Q = P = self._polynomial_of(A)
+        for _ in range(self.turns - 1):
             A = P @ A @ P
+            P = self._polynomial_of(A)
+            Q = P @ Q
         X = Q @ X
         return X.mT if tall else X
+
+    def _polynomial_of(self, A: Float[Tensor, "b n n"]) -> Float[Tensor, "b n n"]:
+        """Return a 1 + b A + c A^2."""
+        a, b, c = self.polynomial
+        P = torch.baddbmm(A, A, A, beta=b, alpha=c)
+        P.diagonal(dim1=1, dim2=2).add_(a)
+        return P
 
 
 class ScheduleFreeMuon(Muon):
