@@ -29,7 +29,7 @@ from covopt.solvers.training.matrices import SOAP
 from covopt.solvers.training.trainer import initial
 
 Networks = list[list[Tensor]]
-Report = Callable[[Networks], None]  # receives the lowest networks of an unfinished training
+Report = Callable[[Networks], object]  # receives the lowest networks of an unfinished training
 
 
 @dataclass(frozen=True)

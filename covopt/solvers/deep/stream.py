@@ -8,6 +8,9 @@ nearer to the minimum. Points on the way and the ends of all cycles are evaluate
 a cycle would be too short for the next one, the cycle takes all of the time. If a start ends at zero, the next start
 follows.
 
+Where lam is small, few samples have most of the gradient once the fit is close: steps of fixed size follow their noise,
+and the weights grow. An opening on batches that does so ends, and SOAP takes a cycle on all samples.
+
 Up to DEEPEST_TRAINED layers the first start is random, and the second one is the solution of two layers, made deeper;
 in deeper networks that solution comes first. With three layers or few outputs, the first start contains a linear
 network, whose signal passes all layers.
@@ -30,7 +33,7 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.units import spans_less
-from covopt.model.weights import Weights, evaluate
+from covopt.model.weights import Cost, Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep.exploration import FIRST, FIRST_OF_MORE_LAYERS, Cycle, first_starts, has_falling_penalty
 from covopt.solvers.deep.pruning import balanced, reduced_on_few, widened
@@ -52,6 +55,8 @@ OPENING, CYCLE = (500, 1000), 600  # the fewest and the most steps of the openin
 OPENS_ON_ALL = 1024  # samples, up to which the training opens on all of them (docs/notes/2026-11-deep-batches.md)
 ON_ALL = replace(FIRST, report_every=25)  # that opening, in all cycles but the last
 ON_ALL_FALLING = replace(ON_ALL, cycles=(Cycle(250, 4.0), Cycle(250), *ON_ALL.cycles[-1:]))  # where the penalty falls
+OVERSHOT = 1.03  # times its last cost: with this, and more penalty than loss, an opening on batches ends
+AFTER = replace(ON_ALL, cycles=ON_ALL.cycles[1:], share=0.6)  # after an opening that overshot
 RATE = 2.5  # of the opening, over the number of layers, and relative to the weights, as all rates
 LATER = 0.15  # rate of the cycles; with 0.3, 20,000 samples of 784 inputs end 1 % higher after 15 s, digits as low
 GROWTH = 0.7  # the batch of step k of the opening has (1 + k / SOON)^GROWTH times as many samples as the first one
@@ -103,6 +108,16 @@ class Streamed:
     cycle: int = 0  # how many cycles it has had, of which the opening is the first
     last: float = math.inf  # the loss of this start after its last cycle
     ended: Status | None = None  # why no other cycle is to follow; None while one is
+    overshot: bool = False  # whether the opening ended early: then the next cycle is on all samples
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The end of a cycle."""
+
+    weights: list[Tensor]
+    last: bool  # whether the time is too short for another
+    overshot: bool = False  # whether it ended early because its steps led up
 
 
 class DeepStream:
@@ -180,7 +195,7 @@ class DeepStream:
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Return the line with cost and width, and what comes next; there is no bound."""
         width = max(len(W) for W in state.best[:-1])
-        batch = self.problem.samples if self._opens_on_all(state) else batch_size(self.problem, state.cycle, 0)
+        batch = self.problem.samples if self._is_on_all(state) else batch_size(self.problem, state.cycle, 0)
         phase = f"cycle {state.cycle + 1} of training on batches of {batch} samples"
         return Progress(iteration, seconds, state.cost, None, width, phase)
 
@@ -188,14 +203,14 @@ class DeepStream:
         """Train for a cycle; continue from there, or with the next start where the signal was lost."""
         lowest = Incumbent(self.problem)
         lowest.offer(state.best, state.cost)
-        train = self._opened_on_all if self._opens_on_all(state) else self._descended
-        trained, last = train(state, lowest, budget)
-        network = reduced_on_few(self.problem, trained, budget.overdue)
+        train = self._trained_on_all if self._is_on_all(state) else self._descended
+        cycle = train(state, lowest, budget)
+        trained, network = cycle.weights, reduced_on_few(self.problem, cycle.weights, budget.overdue)
         cost = evaluate(self.problem, network)
         lowest.offer(network, cost.total)
         self._pace.closed(budget)
-        following = replace(state, best=lowest.weights, cost=lowest.cost)
-        if last:
+        following = replace(state, best=lowest.weights, cost=lowest.cost, overshot=cycle.overshot)
+        if cycle.last:
             return replace(following, ended=Status.TIME_LIMIT)
         if not cost.fit < NOTHING * self._flat:
             return self._after_nothing(following, budget)
@@ -242,36 +257,40 @@ class DeepStream:
         products = work(self.problem, [width] * (self.problem.depth - 1)) / self.problem.samples
         return TRAINED * (FIRST.call + LARGE * BATCH * products)
 
-    def _opens_on_all(self, state: Streamed) -> bool:
-        """Return True if the next cycle is an opening on all samples."""
-        return not state.cycle and self.problem.samples <= OPENS_ON_ALL and self.problem.spread is ALONE
+    def _is_on_all(self, state: Streamed) -> bool:
+        """Return True if the next cycle is on all samples."""
+        few = self.problem.samples <= OPENS_ON_ALL and self.problem.spread is ALONE
+        return state.overshot or (few and not state.cycle)
 
-    def _opened_on_all(self, state: Streamed, lowest: Incumbent, budget: Budget) -> tuple[list[Tensor], bool]:
-        """Return what `_descended` returns, of an opening on all samples."""
+    def _trained_on_all(self, state: Streamed, lowest: Incumbent, budget: Budget) -> Trained:
+        """Train on all samples: for an opening, or after one on batches that overshot."""
         opening, networks = ON_ALL_FALLING if self._falls else ON_ALL, [state.weights]
-        report = partial(self._show, lowest)
-        for cycle in opening.cycles[:-1]:
-            networks = opening.train_cycle(self.problem, networks, cycle, budget, report)
-        return networks[0], budget.spent()
+        training = AFTER if state.overshot else opening
+        for cycle in training.cycles[:-1]:
+            networks = training.train_cycle(self.problem, networks, cycle, budget, partial(self._show, lowest))
+        return Trained(networks[0], budget.spent())
 
-    def _show(self, lowest: Incumbent, networks: list[list[Tensor]]) -> None:
+    def _show(self, lowest: Incumbent, networks: list[list[Tensor]]) -> Cost:
         """Offer the network on the way, the only one of these, and report the lowest cost."""
-        lowest.offer(balanced(networks[0]))
-        self.on_incumbent(lowest.cost, max(len(W) for W in networks[0][:-1]))
+        network = balanced(networks[0])
+        cost = evaluate(self.problem, network)
+        lowest.offer(network, cost.total)
+        self.on_incumbent(lowest.cost, max(len(W) for W in network[:-1]))
+        return cost
 
-    def _descended(self, state: Streamed, lowest: Incumbent, budget: Budget) -> tuple[list[Tensor], bool]:
-        """Return the network after a cycle, and whether there is no time for another; offer those on the way."""
+    def _descended(self, state: Streamed, lowest: Incumbent, budget: Budget) -> Trained:
+        """Train on batches for a cycle, or until an opening overshoots; offer networks on the way."""
         cycle = self._cycle(state)
-        descent, shown = cycle.descent(1 + PROBED), 0
+        descent, shown, before, overshot = cycle.descent(1 + PROBED), 0, math.inf, False
         for steps in (1, 1 + PROBED):  # the first step takes longer than the others
             self._pace.descend(descent, steps, budget)
         steps, last = self._steps(state.cycle, budget)
         if state.cycle:  # the rate depends on the number of steps
             descent = cycle.descent(steps)
-        mean = descent.x.clone()
+        mean, alone = descent.x.clone(), self.problem.spread is ALONE
 
-        def after_step() -> None:
-            nonlocal shown
+        def after_step() -> bool:
+            nonlocal shown, before, overshot
             step = descent.steps_taken
             if state.cycle:
                 mean.lerp_(descent.x, 1.0 / (1.0 + MEAN * step))
@@ -279,10 +298,16 @@ class DeepStream:
             between = max(PASSES * self.problem.samples / size, PART * (steps if state.cycle else step))
             if shown + (between if shown else 0.5 * between) <= step < steps:
                 shown = step
-                self._show(lowest, [cycle.network(mean if state.cycle else descent.x)])
+                cost = self._show(lowest, [cycle.network(mean if state.cycle else descent.x)])
+                rises = cost.total > OVERSHOT * before and before == lowest.cost and 2.0 * cost.fit < cost.total
+                overshot = rises and not state.cycle and alone and AFTER.fits(self.problem, budget.remaining())
+                before = cost.total
+            return overshot
 
         self._pace.descend(descent, steps, budget, after_step)
-        return cycle.network(descent.x), last or descent.steps_taken < steps
+        if overshot:
+            return Trained(lowest.weights, False, True)
+        return Trained(cycle.network(descent.x), last or descent.steps_taken < steps)
 
     def _steps(self, cycle: int, budget: Budget) -> tuple[int, bool]:
         """Return the steps of this cycle, and whether it is the last; an opening takes about half of the time."""

@@ -49,8 +49,8 @@ class CyclePace:
         """Return True if there is time for these steps and for closing the cycle."""
         return steps * self._step + 1.5 * self._closing < budget.remaining()
 
-    def descend(self, adam: Adam, steps: int, budget: Budget, after_step: Callable[[], None] = lambda: None) -> None:
-        """Take `steps` steps, or fewer when the cycle has to close; call `after_step` after each."""
+    def descend(self, adam: Adam, steps: int, budget: Budget, after_step: Callable[[], object] = lambda: None) -> None:
+        """Take `steps` steps; fewer if the cycle has to close, or if `after_step`, called after each, returns True."""
         began, before = budget.seconds(), adam.steps_taken
         look = 1 if budget.alone else 8  # processes that share a clock look at it less often
         while adam.steps_taken < steps:
@@ -58,7 +58,8 @@ class CyclePace:
             if (adam.steps_taken - before) % look == 0 and budget.remaining() <= 1.5 * self._closing:
                 break
             adam.iterate()
-            after_step()
+            if after_step():
+                break
         if adam.x.is_cuda:  # which may still be running the last of them
             torch.cuda.synchronize(adam.x.device)
         self._ended = budget.seconds()
