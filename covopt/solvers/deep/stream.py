@@ -65,8 +65,8 @@ LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one b
 STEP = 64  # the sizes of batches are multiples of it, so that few of them need memory of their own
 PASSES, PART = 3.0, 0.08
 """From one evaluation to the next, the steps see every sample PASSES times on average, at least. They are also at least
-PART of the cycle, or of the opening so far. The first evaluation comes after half of these steps. With half of PASSES,
-17 sets of 1,000 to 4,600 samples cost 3 % more after 0.5 and 1 s, and as much after 2 s."""
+PART of the cycle, or of the opening so far. At first, evaluations come after half of these steps: 20,000 samples have
+two within the first second. With half of PASSES, 17 sets of 1,000 to 4,600 samples cost 3 % more after 0.5 and 1 s."""
 MEAN = 0.2  # of the steps of a cycle so far: those over which its points are averaged
 TRAINED, LARGE, SHARE = 1500, 2.4, 0.6
 """A start is as wide as the time allows: TRAINED steps, on batches LARGE times the first, are to take this share."""
@@ -296,7 +296,7 @@ class DeepStream:
                 mean.lerp_(descent.x, 1.0 / (1.0 + MEAN * step))
             size = batch_size(self.problem, state.cycle, step)
             between = max(PASSES * self.problem.samples / size, PART * (steps if state.cycle else step))
-            if shown + (between if shown else 0.5 * between) <= step < steps:
+            if shown + (between if shown > between else 0.5 * between) <= step < steps:
                 shown = step
                 cost = self._show(lowest, [cycle.network(mean if state.cycle else descent.x)])
                 rises = cost.total > OVERSHOT * before and before == lowest.cost and 2.0 * cost.fit < cost.total
