@@ -248,18 +248,18 @@ def slide(
         rounded = replace(where, activation=Smoothed(objective.activation.slope, size)) if size else where
         start = start.to(where.X)
         path = lbfgs(rounded.value, start, DescentOptions(slow=slow, renews=where.renews), rounded.inverse_curvature)
-        rounded_value, looked = math.inf, 0
-        for count, x in _looks(path, start, stop):
-            rounded_before, rounded_value = rounded_value, rounded.network(x)[0] if size else math.nan
-            x = x.to(best)
+        height, looked = math.inf, 0
+        for count, point in _looks(path, start, stop):
+            x = point.to(best)
             value, network = objective.network(x)
             if value < lowest:
                 best, lowest = x, value
                 yield network
-            share = options.sharpen * (count - looked) / LOOK
-            if rounded_before - rounded_value < share * (value - rounded_value):
-                break
-            looked = count
+            if size:
+                before, height = height, rounded.network(point)[0]
+                if before - height < options.sharpen * (count - looked) / LOOK * (value - height):
+                    break
+                looked = count
 
 
 def _looks(
