@@ -8,8 +8,8 @@ nearer to the minimum. Points on the way and the ends of all cycles are evaluate
 a cycle would be too short for the next one, the cycle takes all of the time. If a start ends at zero, the next start
 follows.
 
-Where lam is small, few samples have most of the gradient once the fit is close: steps of fixed size follow their noise,
-and the weights grow. An opening on batches that does so ends, and SOAP takes a cycle on all samples.
+Where lam is small and nearly all samples are fitted, the weights of an opening on batches can grow while its loss is
+close to 0. If the cost rises so, the opening ends, and SOAP takes a cycle on all samples from its lowest network.
 
 Up to DEEPEST_TRAINED layers the first start is random, and the second one is the solution of two layers, made deeper;
 in deeper networks that solution comes first. With three layers or few outputs, the first start contains a linear
@@ -35,7 +35,14 @@ from covopt.model.spread import ALONE
 from covopt.model.units import spans_less
 from covopt.model.weights import Cost, Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
-from covopt.solvers.deep.exploration import FIRST, FIRST_OF_MORE_LAYERS, Cycle, first_starts, has_falling_penalty
+from covopt.solvers.deep.exploration import (
+    FIRST,
+    FIRST_OF_MORE_LAYERS,
+    Cycle,
+    Exploration,
+    first_starts,
+    has_falling_penalty,
+)
 from covopt.solvers.deep.pruning import balanced, reduced_on_few, widened
 from covopt.solvers.deep.solver import DEEPEST_TRAINED
 from covopt.solvers.deep.starts import from_two_layers
@@ -55,8 +62,8 @@ OPENING, CYCLE = (500, 1000), 600  # the fewest and the most steps of the openin
 OPENS_ON_ALL = 1024  # samples, up to which the training opens on all of them (docs/notes/2026-11-deep-batches.md)
 ON_ALL = replace(FIRST, report_every=25)  # that opening, in all cycles but the last
 ON_ALL_FALLING = replace(ON_ALL, cycles=(Cycle(250, 4.0), Cycle(250), *ON_ALL.cycles[-1:]))  # where the penalty falls
-OVERSHOT = 1.03  # times its last cost: with this, and more penalty than loss, an opening on batches ends
-AFTER = replace(ON_ALL, cycles=ON_ALL.cycles[1:], share=0.6)  # after an opening that overshot
+ON_ALL_AFTER = replace(ON_ALL, cycles=ON_ALL.cycles[1:], share=0.6)  # after an opening on batches whose cost rose
+RISE = 1.03  # such an opening ends if its cost grows by this factor, and is more penalty than loss
 RATE = 2.5  # of the opening, over the number of layers, and relative to the weights, as all rates
 LATER = 0.15  # rate of the cycles; with 0.3, 20,000 samples of 784 inputs end 1 % higher after 15 s, digits as low
 GROWTH = 0.7  # the batch of step k of the opening has (1 + k / SOON)^GROWTH times as many samples as the first one
@@ -108,16 +115,7 @@ class Streamed:
     cycle: int = 0  # how many cycles it has had, of which the opening is the first
     last: float = math.inf  # the loss of this start after its last cycle
     ended: Status | None = None  # why no other cycle is to follow; None while one is
-    overshot: bool = False  # whether the opening ended early: then the next cycle is on all samples
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The end of a cycle."""
-
-    weights: list[Tensor]
-    last: bool  # whether the time is too short for another
-    overshot: bool = False  # whether it ended early because its steps led up
+    on_all: Exploration | None = None  # the next training, where that is on all samples; None: on batches
 
 
 class DeepStream:
@@ -178,7 +176,7 @@ class DeepStream:
         cost, nothing = (evaluate(self.problem, network).total for network in (weights, self._zero))
         best, lowest = (weights, cost) if cost < nothing else (self._zero, nothing)
         if self._init is None:
-            return Streamed(self._drawn(0, budget), best, lowest)
+            return Streamed(self._drawn(0, budget), best, lowest, on_all=self._opening)
         # Through a layer without neurons nothing passes, and no gradient.
         ended = None if min(len(W) for W in weights[:-1]) else Status.CONVERGED
         return Streamed(weights, best, lowest, self._starts, 1, cost, ended)
@@ -195,7 +193,7 @@ class DeepStream:
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Return the line with cost and width, and what comes next; there is no bound."""
         width = max(len(W) for W in state.best[:-1])
-        batch = self.problem.samples if self._is_on_all(state) else batch_size(self.problem, state.cycle, 0)
+        batch = self.problem.samples if state.on_all else batch_size(self.problem, state.cycle, 0)
         phase = f"cycle {state.cycle + 1} of training on batches of {batch} samples"
         return Progress(iteration, seconds, state.cost, None, width, phase)
 
@@ -203,15 +201,15 @@ class DeepStream:
         """Train for a cycle; continue from there, or with the next start where the signal was lost."""
         lowest = Incumbent(self.problem)
         lowest.offer(state.best, state.cost)
-        train = self._trained_on_all if self._is_on_all(state) else self._descended
-        cycle = train(state, lowest, budget)
-        trained, network = cycle.weights, reduced_on_few(self.problem, cycle.weights, budget.overdue)
+        train = self._descended if state.on_all is None else partial(self._trained_on_all, state.on_all)
+        after = train(state, lowest, budget)
+        trained, network = after.weights, reduced_on_few(self.problem, after.weights, budget.overdue)
         cost = evaluate(self.problem, network)
         lowest.offer(network, cost.total)
         self._pace.closed(budget)
-        following = replace(state, best=lowest.weights, cost=lowest.cost, overshot=cycle.overshot)
-        if cycle.last:
-            return replace(following, ended=Status.TIME_LIMIT)
+        following = replace(after, best=lowest.weights, cost=lowest.cost)
+        if after.ended:
+            return following
         if not cost.fit < NOTHING * self._flat:
             return self._after_nothing(following, budget)
         gain, little = state.last - cost.total, STALL * cost.total
@@ -227,7 +225,8 @@ class DeepStream:
         """Return the state with the next start; or the end."""
         if state.start + 1 >= self._starts:
             return replace(state, ended=Status.CONVERGED)
-        return Streamed(self._drawn(state.start + 1, budget), state.best, state.cost, state.start + 1)
+        number = state.start + 1
+        return Streamed(self._drawn(number, budget), state.best, state.cost, number, on_all=self._opening)
 
     def _drawn(self, number: int, budget: Budget) -> list[Tensor]:
         """Draw a start, as wide as the time allows."""
@@ -257,18 +256,19 @@ class DeepStream:
         products = work(self.problem, [width] * (self.problem.depth - 1)) / self.problem.samples
         return TRAINED * (FIRST.call + LARGE * BATCH * products)
 
-    def _is_on_all(self, state: Streamed) -> bool:
-        """Return True if the next cycle is on all samples."""
-        few = self.problem.samples <= OPENS_ON_ALL and self.problem.spread is ALONE
-        return state.overshot or (few and not state.cycle)
+    @property
+    def _opening(self) -> Exploration | None:
+        """The opening on all samples; None if they are too many for it."""
+        if self.problem.samples > OPENS_ON_ALL or self.problem.spread is not ALONE:
+            return None
+        return ON_ALL_FALLING if self._falls else ON_ALL
 
-    def _trained_on_all(self, state: Streamed, lowest: Incumbent, budget: Budget) -> Trained:
-        """Train on all samples: for an opening, or after one on batches that overshot."""
-        opening, networks = ON_ALL_FALLING if self._falls else ON_ALL, [state.weights]
-        training = AFTER if state.overshot else opening
+    def _trained_on_all(self, training: Exploration, state: Streamed, lowest: Incumbent, budget: Budget) -> Streamed:
+        """Train on all samples, in all cycles but the last."""
+        networks = [state.weights]
         for cycle in training.cycles[:-1]:
             networks = training.train_cycle(self.problem, networks, cycle, budget, partial(self._show, lowest))
-        return Trained(networks[0], budget.spent())
+        return replace(state, weights=networks[0], on_all=None, ended=Status.TIME_LIMIT if budget.spent() else None)
 
     def _show(self, lowest: Incumbent, networks: list[list[Tensor]]) -> Cost:
         """Offer the network on the way, the only one of these, and report the lowest cost."""
@@ -278,10 +278,10 @@ class DeepStream:
         self.on_incumbent(lowest.cost, max(len(W) for W in network[:-1]))
         return cost
 
-    def _descended(self, state: Streamed, lowest: Incumbent, budget: Budget) -> Trained:
-        """Train on batches for a cycle, or until an opening overshoots; offer networks on the way."""
+    def _descended(self, state: Streamed, lowest: Incumbent, budget: Budget) -> Streamed:
+        """Train on batches for a cycle, or until the cost of an opening rises; offer networks on the way."""
         cycle = self._cycle(state)
-        descent, shown, before, overshot = cycle.descent(1 + PROBED), 0, math.inf, False
+        descent, shown, before, risen = cycle.descent(1 + PROBED), 0, math.inf, False
         for steps in (1, 1 + PROBED):  # the first step takes longer than the others
             self._pace.descend(descent, steps, budget)
         steps, last = self._steps(state.cycle, budget)
@@ -290,7 +290,7 @@ class DeepStream:
         mean, alone = descent.x.clone(), self.problem.spread is ALONE
 
         def after_step() -> bool:
-            nonlocal shown, before, overshot
+            nonlocal shown, before, risen
             step = descent.steps_taken
             if state.cycle:
                 mean.lerp_(descent.x, 1.0 / (1.0 + MEAN * step))
@@ -299,15 +299,16 @@ class DeepStream:
             if shown + (between if shown > between else 0.5 * between) <= step < steps:
                 shown = step
                 cost = self._show(lowest, [cycle.network(mean if state.cycle else descent.x)])
-                rises = cost.total > OVERSHOT * before and before == lowest.cost and 2.0 * cost.fit < cost.total
-                overshot = rises and not state.cycle and alone and AFTER.fits(self.problem, budget.remaining())
+                rises = cost.total > RISE * before and before == lowest.cost and 2.0 * cost.fit < cost.total
+                risen = rises and not state.cycle and alone and ON_ALL_AFTER.fits(self.problem, budget.remaining())
                 before = cost.total
-            return overshot
+            return risen
 
         self._pace.descend(descent, steps, budget, after_step)
-        if overshot:
-            return Trained(lowest.weights, False, True)
-        return Trained(cycle.network(descent.x), last or descent.steps_taken < steps)
+        if risen:
+            return replace(state, weights=lowest.weights, on_all=ON_ALL_AFTER)
+        ended = Status.TIME_LIMIT if last or descent.steps_taken < steps else None
+        return replace(state, weights=cycle.network(descent.x), ended=ended)
 
     def _steps(self, cycle: int, budget: Budget) -> tuple[int, bool]:
         """Return the steps of this cycle, and whether it is the last; an opening takes about half of the time."""

@@ -248,7 +248,7 @@ def slide(
         rounded = replace(where, activation=Smoothed(objective.activation.slope, size)) if size else where
         start = start.to(where.X)
         path = lbfgs(rounded.value, start, DescentOptions(slow=slow, renews=where.renews), rounded.inverse_curvature)
-        height, looked = math.inf, 0
+        rounded_cost, looked = math.inf, 0
         for count, point in _looks(path, start, stop):
             x = point.to(best)
             value, network = objective.network(x)
@@ -256,8 +256,9 @@ def slide(
                 best, lowest = x, value
                 yield network
             if size:
-                before, height = height, rounded.network(point)[0]
-                if before - height < options.sharpen * (count - looked) / LOOK * (value - height):
+                before, rounded_cost = rounded_cost, rounded.network(point)[0]
+                share = options.sharpen * (count - looked) / LOOK
+                if before - rounded_cost < share * (value - rounded_cost):
                     break
                 looked = count
 

@@ -12,7 +12,7 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Budget, Status, run
 from covopt.solvers.deep import stream
-from covopt.solvers.deep.stream import DeepStream, Trained, batch_size, suits_batches
+from covopt.solvers.deep.stream import DeepStream, batch_size, suits_batches
 from tests.benchmarks import works
 
 
@@ -100,21 +100,21 @@ def test_the_training_opens_on_all_of_few_samples(depth: int, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("share", [0.6, 0.0])
-def test_an_opening_that_overshoots_ends_and_all_samples_follow(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_opening_whose_cost_rises_ends_and_all_samples_follow(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Separable classes and a small lam; without the time for a cycle on all samples it goes on."""
     monkeypatch.setattr(stream, "OPENS_ON_ALL", 0)
-    monkeypatch.setattr(stream, "AFTER", replace(stream.AFTER, share=share))
+    monkeypatch.setattr(stream, "ON_ALL_AFTER", replace(stream.ON_ALL_AFTER, share=share))
     X = gaussian(400, 20, seed=0)
     Y = torch.nn.functional.one_hot((X[:, 0] > 0).long() + (X[:, 1] > 0).long(), 3).double()
     solver = DeepStream(make_problem(X, Y, lam=1e-5, loss="cross_entropy", depth=3), max_width=20)
     budget = Budget(1e6)
     opened = solver.step(solver.init(budget), budget)
-    assert opened.overshot == (share > 0.0)
-    if opened.overshot:
+    assert opened.on_all is (stream.ON_ALL_AFTER if share else None)
+    if opened.on_all:
         monkeypatch.setattr(DeepStream, "_descended", None)  # no batches
         state = solver.step(opened, budget)
         assert state.cost < 0.7 * opened.cost
-        assert not state.overshot
+        assert state.on_all is None
 
 
 def test_only_the_first_cycles_may_end_higher(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +123,8 @@ def test_only_the_first_cycles_may_end_higher(monkeypatch: pytest.MonkeyPatch) -
     state = solver.step(solver.init(budget), budget)
     ended = {}
     for size in (1.02, 1.0):
-        monkeypatch.setattr(
-            DeepStream, "_descended", lambda *_, size=size: Trained([size * W for W in state.best], False)
-        )
+        scaled = replace(state, weights=[size * W for W in state.best])
+        monkeypatch.setattr(DeepStream, "_descended", lambda *_, scaled=scaled: scaled)
         for cycle in (1, 2, 3):
             ended[size, cycle] = solver.step(replace(state, cycle=cycle, last=state.cost), budget).ended
     assert {place for place, status in ended.items() if status is None} == {(1.02, 1), (1.02, 2)}
