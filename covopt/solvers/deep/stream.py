@@ -1,15 +1,14 @@
 """Deep networks on many samples: a random start trained on batches.
 
 Where the training of a start on all samples (exploration.py) takes long, it is trained on random batches in float32.
-Schedule-free Muon opens the training: its point is good at each step. Up to OPENS_ON_ALL samples, SOAP opens it on all,
-in short cycles. Cycles on batches follow, in each of which the rate falls once, and whose points have a mean that is
-good during the cycle. Batches grow: small ones lead down fast, and their noise leads to lower minima; large ones end
-nearer to the minimum. Points on the way and the ends of all cycles are evaluated on all samples. If the time left after
-a cycle would be too short for the next one, the cycle takes all of the time. If a start ends at zero, the next start
-follows.
-
-Where lam is small and nearly all samples are fitted, the weights of an opening on batches can grow while its loss is
-close to 0. If the cost rises so, the opening ends, and SOAP takes a cycle on all samples from its lowest network.
+Schedule-free Muon opens the training: its point is good at each step. The opening is over once the cost falls more
+slowly than the number of steps grows, or rises because the weights grow while the loss is close to 0. A cycle of SOAP
+on large batches follows (batch_cycles.py). Up to OPENS_ON_ALL samples, SOAP opens the training in place of both, in
+short cycles on all samples. After that batches are smaller, and grow from cycle to cycle: the noise of small ones leads
+to lower minima, large ones end nearer to the minimum. In each cycle the rate falls once, and its points have a mean
+that is good on the way. Points on the way and the ends of all cycles are evaluated on all samples. If the time left
+after a cycle would be too short for the next one, the cycle takes all of the time. If a start ends at zero, the next
+start follows.
 
 Up to DEEPEST_TRAINED layers the first start is random, and the second one is the solution of two layers, made deeper;
 in deeper networks that solution comes first. With three layers or few outputs, the first start contains a linear
@@ -21,13 +20,11 @@ Processes that share the samples draw each batch from all samples and take the s
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.model.problem import Problem
@@ -35,11 +32,11 @@ from covopt.model.spread import ALONE
 from covopt.model.units import spans_less
 from covopt.model.weights import Cost, Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
+from covopt.solvers.deep.batch_cycles import BATCH, OPENING, BatchCycle, Looks, batch_size, is_wide, steps_of
 from covopt.solvers.deep.exploration import (
     FIRST,
     FIRST_OF_MORE_LAYERS,
     Cycle,
-    Exploration,
     first_starts,
     has_falling_penalty,
 )
@@ -47,29 +44,15 @@ from covopt.solvers.deep.pruning import balanced, reduced_on_few, widened
 from covopt.solvers.deep.solver import DEEPEST_TRAINED
 from covopt.solvers.deep.starts import from_two_layers
 from covopt.solvers.incumbent import Incumbent
-from covopt.solvers.training.batch import Batch, work
+from covopt.solvers.training.batch import work
 from covopt.solvers.training.cycles import CyclePace
-from covopt.solvers.training.descent import Adam, AdamOptions, Function
 from covopt.solvers.training.homotopy import POLISHING, descend, in_single
-from covopt.solvers.training.matrices import SOAP, ScheduleFreeMuon, steps_on_matrices
 from covopt.solvers.training.simple import simple_networks
 
-BATCH = 256  # samples of the first step
-WIDE, FASTER = 2, 2.5
-"""Factors of the batches and of the speed where the inputs are too many for SOAP. A step on matrices then takes as long
-as the passes over the samples, and products are faster than those of narrow layers."""
-OPENING, CYCLE = (500, 1000), 600  # the fewest and the most steps of the opening; the steps of the first cycle
 OPENS_ON_ALL = 1024  # samples, up to which the training opens on all of them (docs/notes/2026-11-deep-batches.md)
 ON_ALL = replace(FIRST, report_every=25)  # that opening, in all cycles but the last
 ON_ALL_FALLING = replace(ON_ALL, cycles=(Cycle(250, 4.0), Cycle(250), *ON_ALL.cycles[-1:]))  # where the penalty falls
-ON_ALL_AFTER = replace(ON_ALL, cycles=ON_ALL.cycles[1:], share=0.6)  # after an opening on batches whose cost rose
-RISE = 1.03  # such an opening ends if its cost grows by this factor, and is more penalty than loss
-RATE = 2.5  # of the opening, over the number of layers, and relative to the weights, as all rates
-LATER = 0.15  # rate of the cycles; with 0.3, 20,000 samples of 784 inputs end 1 % higher after 15 s, digits as low
-GROWTH = 0.7  # the batch of step k of the opening has (1 + k / SOON)^GROWTH times as many samples as the first one
-HIGHER, SOON = 5.0, 300  # where the penalty falls, that of step k of the opening is (1 + HIGHER exp(-k / SOON)) lam
-LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one before
-STEP = 64  # the sizes of batches are multiples of it, so that few of them need memory of their own
+FASTER = 2.5  # factor of the speed where the inputs are too many for SOAP: larger products are faster
 PASSES, PART = 3.0, 0.08
 """From one evaluation to the next, the steps see every sample PASSES times on average, at least. They are also at least
 PART of the cycle, or of the opening so far. At first, evaluations come after half of these steps: 20,000 samples have
@@ -84,7 +67,7 @@ WIDER, STRENGTH = 1.0, 0.5
 """Neurons added to each layer after a cycle, relative to those that are needed, and the size of their weights,
 relative to the layer's root mean square: digits end up to 1 % lower with them."""
 STALL = 5e-4  # the training ends when a cycle after the opening lowers the loss by less than this, relative
-SHORT = 2  # cycles after the opening which may end higher by more than that, because they are too short
+SHORT = 3  # cycles after the opening, which may end higher by more than that, because they are too short
 STARTS = 3  # at most; an improvement on all samples follows
 NOTHING = 0.999  # a network whose loss C is above this part of a constant's has lost the signal
 FEW = 300  # samples that tell the usual penalty, the linear network and the answer of two layers
@@ -112,10 +95,9 @@ class Streamed:
     best: list[Tensor]  # the best network so far
     cost: float  # its loss over all samples
     start: int = 0  # the number of the start
-    cycle: int = 0  # how many cycles it has had, of which the opening is the first
+    cycle: int = 0  # the number of its next cycle: 0 is the opening, 1 the one on large batches
     last: float = math.inf  # the loss of this start after its last cycle
     ended: Status | None = None  # why no other cycle is to follow; None while one is
-    on_all: Exploration | None = None  # the next training, where that is on all samples; None: on batches
 
 
 class DeepStream:
@@ -176,10 +158,10 @@ class DeepStream:
         cost, nothing = (evaluate(self.problem, network).total for network in (weights, self._zero))
         best, lowest = (weights, cost) if cost < nothing else (self._zero, nothing)
         if self._init is None:
-            return Streamed(self._drawn(0, budget), best, lowest, on_all=self._opening)
+            return Streamed(self._drawn(0, budget), best, lowest)
         # Through a layer without neurons nothing passes, and no gradient.
         ended = None if min(len(W) for W in weights[:-1]) else Status.CONVERGED
-        return Streamed(weights, best, lowest, self._starts, 1, cost, ended)
+        return Streamed(weights, best, lowest, self._starts, 2, cost, ended)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """Train for a cycle, or until the time is over, and evaluate the loss over all samples."""
@@ -193,7 +175,7 @@ class DeepStream:
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Return the line with cost and width, and what comes next; there is no bound."""
         width = max(len(W) for W in state.best[:-1])
-        batch = self.problem.samples if state.on_all else batch_size(self.problem, state.cycle, 0)
+        batch = self.problem.samples if self._on_all(state) else batch_size(self.problem, state.cycle, 0)
         phase = f"cycle {state.cycle + 1} of training on batches of {batch} samples"
         return Progress(iteration, seconds, state.cost, None, width, phase)
 
@@ -201,8 +183,7 @@ class DeepStream:
         """Train for a cycle; continue from there, or with the next start where the signal was lost."""
         lowest = Incumbent(self.problem)
         lowest.offer(state.best, state.cost)
-        train = self._descended if state.on_all is None else partial(self._trained_on_all, state.on_all)
-        after = train(state, lowest, budget)
+        after = (self._opened_on_all if self._on_all(state) else self._descended)(state, lowest, budget)
         trained, network = after.weights, reduced_on_few(self.problem, after.weights, budget.overdue)
         cost = evaluate(self.problem, network)
         lowest.offer(network, cost.total)
@@ -219,14 +200,14 @@ class DeepStream:
             more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
             trained = widened(network, more, STRENGTH, self._generator, self._max_width)
         ended = Status.CONVERGED if stalled else None
-        return replace(following, weights=trained, cycle=state.cycle + 1, last=cost.total, ended=ended)
+        return replace(following, weights=trained, cycle=after.cycle + 1, last=cost.total, ended=ended)
 
     def _after_nothing(self, state: Streamed, budget: Budget) -> Streamed:
         """Return the state with the next start; or the end."""
         if state.start + 1 >= self._starts:
             return replace(state, ended=Status.CONVERGED)
         number = state.start + 1
-        return Streamed(self._drawn(number, budget), state.best, state.cost, number, on_all=self._opening)
+        return Streamed(self._drawn(number, budget), state.best, state.cost, number)
 
     def _drawn(self, number: int, budget: Budget) -> list[Tensor]:
         """Draw a start, as wide as the time allows."""
@@ -256,19 +237,16 @@ class DeepStream:
         products = work(self.problem, [width] * (self.problem.depth - 1)) / self.problem.samples
         return TRAINED * (FIRST.call + LARGE * BATCH * products)
 
-    @property
-    def _opening(self) -> Exploration | None:
-        """The opening on all samples; None if they are too many for it."""
-        if self.problem.samples > OPENS_ON_ALL or self.problem.spread is not ALONE:
-            return None
-        return ON_ALL_FALLING if self._falls else ON_ALL
+    def _on_all(self, state: Streamed) -> bool:
+        """Return True if the next cycle is an opening on all samples."""
+        return not state.cycle and self.problem.samples <= OPENS_ON_ALL and self.problem.spread is ALONE
 
-    def _trained_on_all(self, training: Exploration, state: Streamed, lowest: Incumbent, budget: Budget) -> Streamed:
-        """Train on all samples, in all cycles but the last."""
-        networks = [state.weights]
+    def _opened_on_all(self, state: Streamed, lowest: Incumbent, budget: Budget) -> Streamed:
+        """Open on all samples, in all cycles but the last; none on large batches is to follow."""
+        training, networks = ON_ALL_FALLING if self._falls else ON_ALL, [state.weights]
         for cycle in training.cycles[:-1]:
             networks = training.train_cycle(self.problem, networks, cycle, budget, partial(self._show, lowest))
-        return replace(state, weights=networks[0], on_all=None, ended=Status.TIME_LIMIT if budget.spent() else None)
+        return replace(state, weights=networks[0], cycle=1, ended=Status.TIME_LIMIT if budget.spent() else None)
 
     def _show(self, lowest: Incumbent, networks: list[list[Tensor]]) -> Cost:
         """Offer the network on the way, the only one of these, and report the lowest cost."""
@@ -279,111 +257,50 @@ class DeepStream:
         return cost
 
     def _descended(self, state: Streamed, lowest: Incumbent, budget: Budget) -> Streamed:
-        """Train on batches for a cycle, or until the cost of an opening rises; offer networks on the way."""
-        cycle = self._cycle(state)
-        descent, shown, before, risen = cycle.descent(1 + PROBED), 0, math.inf, False
+        """Train on batches for a cycle, or until an opening is over; offer networks on the way."""
+        cycle, looks, shown = self._cycle(state), Looks(), 0
+        descent, may_end = cycle.descent(1 + PROBED), not (state.cycle or is_wide(self.problem))
         for steps in (1, 1 + PROBED):  # the first step takes longer than the others
             self._pace.descend(descent, steps, budget)
         steps, last = self._steps(state.cycle, budget)
         if state.cycle:  # the rate depends on the number of steps
             descent = cycle.descent(steps)
-        mean, alone = descent.x.clone(), self.problem.spread is ALONE
+        mean = descent.x.clone()
 
         def after_step() -> bool:
-            nonlocal shown, before, risen
+            nonlocal shown
             step = descent.steps_taken
             if state.cycle:
                 mean.lerp_(descent.x, 1.0 / (1.0 + MEAN * step))
             size = batch_size(self.problem, state.cycle, step)
             between = max(PASSES * self.problem.samples / size, PART * (steps if state.cycle else step))
-            if shown + (between if shown > between else 0.5 * between) <= step < steps:
-                shown = step
-                cost = self._show(lowest, [cycle.network(mean if state.cycle else descent.x)])
-                rises = cost.total > RISE * before and before == lowest.cost and 2.0 * cost.fit < cost.total
-                risen = rises and not state.cycle and alone and ON_ALL_AFTER.fits(self.problem, budget.remaining())
-                before = cost.total
-            return risen
+            if not shown + (between if shown > between else 0.5 * between) <= step < steps:
+                return False
+            shown = step
+            cost = self._show(lowest, [cycle.network(mean if state.cycle else descent.x)])
+            return may_end and looks.end(step, cost, descent.x)
 
         self._pace.descend(descent, steps, budget, after_step)
-        if risen:
-            return replace(state, weights=lowest.weights, on_all=ON_ALL_AFTER)
+        if looks.over:
+            return replace(state, weights=cycle.network(looks.lowest))
         ended = Status.TIME_LIMIT if last or descent.steps_taken < steps else None
         return replace(state, weights=cycle.network(descent.x), ended=ended)
 
     def _steps(self, cycle: int, budget: Budget) -> tuple[int, bool]:
         """Return the steps of this cycle, and whether it is the last; an opening takes about half of the time."""
         if cycle:
-            return self._pace.steps(round(CYCLE * LONGER ** (cycle - 1)), budget, FOLLOWING)
+            return self._pace.steps(steps_of(cycle), budget, FOLLOWING)
         fewest, most = OPENING
         half = self._pace.steps(2 * most, budget, 0.0)[0] // 2
         return self._pace.steps(min(most, max(fewest, half)), budget, 0.5)
 
-    def _cycle(self, state: Streamed) -> _Cycle:
+    def _cycle(self, state: Streamed) -> BatchCycle:
         """Return the functions of the next cycle; only the penalty of the first start falls."""
-        higher = HIGHER if self._falls and not (state.start or state.cycle) else 0.0
-        return _Cycle(self._single, state.weights, state.cycle, self._generator, higher)
-
-
-class _Cycle:
-    """The gradients of a cycle on random batches, in float32, and its descent; cycle 0 is the opening."""
-
-    def __init__(
-        self, problem: Problem, weights: Weights, number: int, generator: torch.Generator, higher: float
-    ) -> None:
-        self._problem, self._number, self._generator, self._higher = problem, number, generator, higher
-        self._widths = [len(W) for W in weights[:-1]]
-        self._spread = problem.spread.in_parts(max(2, problem.spread.processes))
-        self._batch, self._samples = Batch(problem, [self._widths], 1), 1
-        self._start = self._batch.pack([[W.to(problem.X) for W in weights]])
-        self._size, self._shape = float(self._start.square().mean().sqrt()), self._batch.stacks
-
-    def descent(self, steps: int) -> Adam:
-        """Return a descent of this number of steps, before the first one."""
-        rate, method = (LATER, steps_on_matrices) if self._number else (RATE / self._problem.depth, ScheduleFreeMuon)
-        return method(self._function(), self._start, AdamOptions(steps, rate * self._size), self._shape)
-
-    def network(self, x: Float[Tensor, "1 P"]) -> list[Tensor]:
-        """Return the network at this point, in float64."""
-        return [W.double() for W in self._batch.unpack(x[0], self._widths)]
-
-    def _function(self) -> Function:
-        """Return the gradient on one random batch after another; its value is not used."""
-        steps = itertools.count(1)
-
-        def slope(x: Float[Tensor, "1 P"]) -> tuple[Tensor, Tensor]:
-            step = next(steps)
-            lam = x.new_full((1, 1), (1.0 + self._higher * math.exp(-step / SOON)) * self._problem.lam)
-            count = batch_size(self._problem, self._number, step)
-            rows, of_rows = self._spread.some(self._draw, len(self._problem.X), count)
-            slopes = [self._memory(step).slopes(x, some, lam) for (some,) in of_rows.shares(rows)]
-            return x.new_zeros(1), self._spread.averaged(torch.cat(slopes))[:1]
-
-        return slope
-
-    def _memory(self, step: int) -> Batch:
-        """Return the memory for this step, for a part of its batch."""
-        samples = max(1, batch_size(self._problem, self._number, step) // self._spread.parts)
-        if samples != self._samples:
-            self._batch, self._samples = Batch(self._problem, [self._widths], samples), samples
-        return self._batch
-
-    def _draw(self, rows: int, count: int) -> Int[Tensor, " k"]:
-        """Draw the samples of a batch, with replacement, or take all; a part that has too few takes some twice."""
-        if count >= rows:
-            return torch.arange(count, device=self._problem.X.device) % rows
-        return torch.randint(rows, (count,), generator=self._generator, device=self._problem.X.device)
-
-
-def batch_size(problem: Problem, cycle: int, step: int) -> int:
-    """Return how many samples a step takes, of all processes; in the opening, cycle 0, from step to step more."""
-    at, earlier = (OPENING[1], cycle - 1) if cycle else (step, 0)
-    factor = (WIDE if is_wide(problem) else 1) * (1.0 + at / SOON) ** GROWTH * LARGER**earlier
-    return min(problem.samples, STEP * round(factor * BATCH / STEP))
-
-
-def is_wide(problem: Problem) -> bool:
-    """Return True if the inputs are too many for SOAP."""
-    return problem.X.shape[1] >= SOAP.largest
+        fast, falls = False, self._falls and not state.start
+        if state.cycle == 1 and not is_wide(self.problem):
+            cost = evaluate(self.problem, state.weights)
+            fast = 2.0 * cost.fit > cost.total
+        return BatchCycle(self._single, state.weights, state.cycle, self._generator, falls=falls, fast=fast)
 
 
 def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:

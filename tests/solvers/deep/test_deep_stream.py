@@ -9,10 +9,11 @@ from instances import gaussian
 
 import covopt
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import evaluate
+from covopt.model.weights import Cost, evaluate
 from covopt.runtime.loop import Budget, Status, run
-from covopt.solvers.deep import stream
-from covopt.solvers.deep.stream import DeepStream, batch_size, suits_batches
+from covopt.solvers.deep import batch_cycles, stream
+from covopt.solvers.deep.batch_cycles import Looks, batch_size
+from covopt.solvers.deep.stream import DeepStream, suits_batches
 from tests.benchmarks import works
 
 
@@ -29,7 +30,7 @@ def nothing(problem: Problem) -> float:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "OPENING", (20, 60))
-    monkeypatch.setattr(stream, "CYCLE", 30)
+    monkeypatch.setattr(batch_cycles, "CYCLES", (20, 30))
     monkeypatch.setattr(stream, "OPENS_ON_ALL", 0)
 
 
@@ -63,11 +64,12 @@ def test_the_penalty_falls_from_four_layers_on_where_lam_is_small() -> None:
 
 
 def test_batches_grow_up_to_all_samples() -> None:
-    """In the opening from step to step, then from cycle to cycle."""
-    problem, wide = made(3000), replace(made(3000), X=gaussian(3000, 301, seed=0))
+    """In the opening from step to step, then from cycle to cycle; the cycle after the opening has large ones."""
+    problem, wide = made(5000), replace(made(3000), X=gaussian(3000, 301, seed=0))
     assert [batch_size(problem, 0, step) for step in (1, 300, 1000)] == [256, 384, 704]
-    assert [batch_size(problem, cycle, 5) for cycle in (1, 2, 4, 5)] == [704, 1088, 2432, 3000]
-    assert batch_size(wide, 0, 1) == 512
+    assert [batch_size(problem, cycle, 5) for cycle in (1, 2, 3, 5, 6)] == [4096, 1088, 1600, 3648, 5000]
+    assert batch_size(made(3000), 1, 5) == 3000
+    assert [batch_size(wide, cycle, 1) for cycle in (0, 1)] == [512, 1408]
 
 
 @pytest.mark.usefixtures("short")
@@ -94,27 +96,62 @@ def test_the_training_opens_on_all_of_few_samples(depth: int, monkeypatch: pytes
     solver = DeepStream(problem, max_width=20)
     solver.on_incumbent = lambda cost, width: shown.append(cost)
     state = solver.step(solver.init(budget), budget)
-    assert (state.cycle, len(shown)) == (1, 20)
+    assert (state.cycle, len(shown)) == (2, 20)
     assert sorted(shown, reverse=True) == shown
     assert state.cost <= shown[-1] < 0.6 * nothing(problem)
 
 
-@pytest.mark.parametrize("share", [0.6, 0.0])
-def test_an_opening_whose_cost_rises_ends_and_all_samples_follow(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Separable classes and a small lam; without the time for a cycle on all samples it goes on."""
+def test_an_opening_is_over_once_its_cost_falls_slowly_or_rises() -> None:
+    """The loss is half of the cost and less where weights grow in vain."""
+
+    def ends(costs: dict[int, float], part_of_loss: float) -> tuple[int | None, float]:
+        looks = Looks()
+        for step, cost in costs.items():
+            if looks.end(step, Cost(part_of_loss * cost, 0.0, cost, 0.0), torch.tensor([float(step)])):
+                return step, float(looks.lowest)
+        assert not looks.over
+        return None, float(looks.lowest)
+
+    fast = {step: 100.0 / step**1.1 for step in range(10, 500, 10)}
+    slow = {step: 100.0 / step**0.9 for step in range(10, 500, 10)}
+    turns = {step: 1.0 / step if step < 80 else 0.001 * step for step in range(10, 500, 10)}
+    assert ends(fast, 0.9) == (None, 490)
+    assert ends(slow, 0.9) == (120, 120)
+    assert ends(turns, 0.4) == (80, 70)
+    assert ends(turns, 0.9) == (120, 70)
+
+
+@pytest.mark.parametrize(("inputs", "ends"), [(5, True), (301, False)])
+def test_with_inputs_too_many_for_soap_the_opening_takes_all_of_its_steps(
+    inputs: int, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stream, "OPENS_ON_ALL", 0)
-    monkeypatch.setattr(stream, "ON_ALL_AFTER", replace(stream.ON_ALL_AFTER, share=share))
+    monkeypatch.setattr(stream, "OPENING", (200, 200))
+    descent, descents = stream.BatchCycle.descent, []
+
+    def noted(cycle: stream.BatchCycle, steps: int) -> object:
+        descents.append(descent(cycle, steps))
+        return descents[-1]
+
+    monkeypatch.setattr(stream.BatchCycle, "descent", noted)
+    solver, budget = DeepStream(replace(made(), X=gaussian(700, inputs, seed=0)), max_width=20), Budget(1e6)
+    solver.step(solver.init(budget), budget)
+    assert (descents[-1].steps_taken < 200) == ends
+
+
+def test_separable_classes_are_trained_at_a_lower_rate_on_large_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There weights grow while the loss is close to 0, and with the rate for a large loss the cost would rise."""
+    monkeypatch.setattr(stream, "OPENS_ON_ALL", 0)
     X = gaussian(400, 20, seed=0)
     Y = torch.nn.functional.one_hot((X[:, 0] > 0).long() + (X[:, 1] > 0).long(), 3).double()
-    solver = DeepStream(make_problem(X, Y, lam=1e-5, loss="cross_entropy", depth=3), max_width=20)
-    budget = Budget(1e6)
-    opened = solver.step(solver.init(budget), budget)
-    assert opened.on_all is (stream.ON_ALL_AFTER if share else None)
-    if opened.on_all:
-        monkeypatch.setattr(DeepStream, "_descended", None)  # no batches
-        state = solver.step(opened, budget)
-        assert state.cost < 0.7 * opened.cost
-        assert state.on_all is None
+    costs = {}
+    for rate in (batch_cycles.FAST, batch_cycles.LATER):
+        monkeypatch.setattr(batch_cycles, "FAST", rate)
+        solver = DeepStream(make_problem(X, Y, lam=1e-5, loss="cross_entropy", depth=3), max_width=20)
+        opened = solver.step(solver.init(budget := Budget(1e6)), budget)
+        costs[rate] = solver.step(opened, budget).cost
+        assert costs[rate] < 0.7 * opened.cost
+    assert len(set(costs.values())) == 1  # as the loss is less than half of the cost, FAST is not used
 
 
 def test_only_the_first_cycles_may_end_higher(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +162,9 @@ def test_only_the_first_cycles_may_end_higher(monkeypatch: pytest.MonkeyPatch) -
     for size in (1.02, 1.0):
         scaled = replace(state, weights=[size * W for W in state.best])
         monkeypatch.setattr(DeepStream, "_descended", lambda *_, scaled=scaled: scaled)
-        for cycle in (1, 2, 3):
+        for cycle in (1, 2, 3, 4):
             ended[size, cycle] = solver.step(replace(state, cycle=cycle, last=state.cost), budget).ended
-    assert {place for place, status in ended.items() if status is None} == {(1.02, 1), (1.02, 2)}
+    assert {place for place, status in ended.items() if status is None} == {(1.02, 1), (1.02, 2), (1.02, 3)}
 
 
 @pytest.mark.usefixtures("short")
@@ -196,8 +233,8 @@ def test_samples_in_the_order_of_their_classes() -> None:
 @pytest.mark.parametrize("rate", [1e30, float("nan")])
 def test_training_that_leaves_numbers_keeps_the_network_before_it(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = made()
-    for name in ("RATE", "LATER"):
-        monkeypatch.setattr(stream, name, rate)
+    for name in ("RATE", "FAST", "LATER"):
+        monkeypatch.setattr(batch_cycles, name, rate)
     state = run(DeepStream(problem), Budget(60.0)).state
     assert state.cost == evaluate(problem, state.best).total < nothing(problem)
 
