@@ -57,11 +57,11 @@ PASSES, PART = 3.0, 0.08
 """From one evaluation to the next, the steps see every sample PASSES times on average, at least. They are also at least
 PART of the cycle, or of the opening so far. At first, evaluations come after half of these steps: 20,000 samples have
 two within the first second. With half of PASSES, 17 sets of 1,000 to 4,600 samples cost 3 % more after 0.5 and 1 s."""
-MEAN = 0.2  # of the steps of a cycle so far: those over which its points are averaged
+MEAN = 0.1  # of the steps of a cycle so far: those over which its points are averaged
 TRAINED, LARGE, SHARE = 1500, 2.4, 0.6
 """A start is as wide as the time allows: TRAINED steps, on batches LARGE times the first, are to take this share."""
 WHOLE = 0.35  # of the time, in which a start that can be trained on all samples makes batches needless
-PROBED = 10  # steps of each cycle that measure their time before it
+PROBED = 3  # steps of each cycle that measure their time before it
 FOLLOWING = 1.2  # the time of the next cycle at least, relative to this one, or this one is the last
 WIDER, STRENGTH = 1.0, 0.5
 """Neurons added to each layer after a cycle, relative to those that are needed, and the size of their weights,
