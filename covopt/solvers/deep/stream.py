@@ -176,7 +176,7 @@ class DeepStream:
         """Return the line with cost and width, and what comes next; there is no bound."""
         width = max(len(W) for W in state.best[:-1])
         batch = self.problem.samples if self._on_all(state) else batch_size(self.problem, state.cycle, 0)
-        phase = f"cycle {state.cycle + 1} of training on batches of {batch} samples"
+        phase = f"training on batches of {batch} samples"
         return Progress(iteration, seconds, state.cost, None, width, phase)
 
     def _trained(self, state: Streamed, budget: Budget) -> Streamed:
