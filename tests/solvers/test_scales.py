@@ -73,7 +73,7 @@ def test_more_inputs_than_samples_are_turned_into_their_span(depth: int, size: f
     other = [outside[0] + float(outside[0].abs().max()) * gaussian(4, 41, seed=3), *outside[1:]]
     least = units.outward(units.inward(other))
     torch.testing.assert_close(preactivations(problem, least)[-1], preactivations(problem, other)[-1])
-    assert evaluate(problem, least).total < evaluate(problem, other).total
+    assert evaluate(problem, least).norm < evaluate(problem, other).norm
     for kept in (make_problem(X, Y, depth=depth), make_problem(X[:, :5], Y, lam=1e-3, depth=depth)):
         assert Units.of(kept).in_span().problem.X.shape == kept.X.shape  # exact fits, and no more inputs than samples
 

@@ -112,8 +112,7 @@ def test_an_opening_is_over_once_its_cost_falls_slowly_or_rises() -> None:
         assert not looks.over
         return None, float(looks.lowest)
 
-    fast = {step: 100.0 / step**1.1 for step in range(10, 500, 10)}
-    slow = {step: 100.0 / step**0.9 for step in range(10, 500, 10)}
+    fast, slow = ({step: 100.0 / step**power for step in range(10, 500, 10)} for power in (1.1, 0.9))
     turns = {step: 1.0 / step if step < 80 else 0.001 * step for step in range(10, 500, 10)}
     assert ends(fast, 0.9) == (None, 490)
     assert ends(slow, 0.9) == (120, 120)
@@ -130,8 +129,7 @@ def test_with_inputs_too_many_for_soap_the_opening_takes_all_of_its_steps(
     descent, descents = stream.BatchCycle.descent, []
 
     def noted(cycle: stream.BatchCycle, steps: int) -> object:
-        descents.append(descent(cycle, steps))
-        return descents[-1]
+        return descents.append(descent(cycle, steps)) or descents[-1]
 
     monkeypatch.setattr(stream.BatchCycle, "descent", noted)
     solver, budget = DeepStream(replace(made(), X=gaussian(700, inputs, seed=0)), max_width=20), Budget(1e6)
