@@ -1,7 +1,7 @@
-"""The cycles of a training on batches (stream.py): how many samples a step takes, its rate, its penalty and its steps.
+"""The cycles of mini-batch training (stream.py): the batches, learning rates, penalties and steps of each cycle.
 
-Cycle 0 is the opening by schedule-free Muon, cycle 1 has large batches, and later ones have smaller batches that grow.
-With inputs too many for SOAP, where large batches take too long, there is only the opening, and batches that grow.
+Cycle 0 is the opening by schedule-free Muon. Cycle 1 has large batches, and later cycles have smaller ones that grow.
+If the inputs are too many for SOAP, large batches take too long: batches then grow from the end of the opening on.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from covopt.solvers.training.matrices import SOAP, ScheduleFreeMuon, steps_on_ma
 BATCH = 256  # samples of the first step
 WIDE = 2  # factor of the batches where the inputs are too many for SOAP, and a step on matrices takes as long as passes
 GROWTH, SOON = 0.7, 300  # the batch of step k of the opening is (1 + k / SOON)^GROWTH times as large as the first one
-OPENING = (500, 1000)  # the fewest and the most steps of the opening, unless its cost says that it is over
+OPENING = (500, 1000)  # the fewest and the most steps of the opening, unless `StoppingRule` stops it
 EARLIEST, APART = 120, 1.5
-"""The opening is over after at least EARLIEST steps, where its cost, times the steps so far, is larger than at a look
-APART times earlier. With 60, 13 sets of 1,205 to 20,000 samples cost 12 % more after 0.5 s and 8 % after 1.5 s."""
-RISE = 1.03  # it is also over if its cost grows by this factor from look to look, and is more penalty than loss
+"""The opening stops after EARLIEST steps or more, once cost times steps is larger than at an evaluation APART times
+earlier. With 60 steps, 13 sets of 1,205 to 20,000 samples cost 12 % more after 0.5 s and 8 % more after 1.5 s."""
+RISE = 1.03  # it also stops if the cost grows by this factor between evaluations, and is more penalty than loss
 CYCLES = (400, 600)  # the steps of the cycle on large batches, and of the first one after it
-ON_LARGE = 4096  # samples of these large batches; with 2,048, those sets cost 13 % more after 2 s
+ON_LARGE = 4096  # samples of these large batches; with 2,048, those sets cost 15 % more after 2 s
 RATE = 2.5  # of the opening, over the number of layers, and relative to the weights, as all rates
 LATER = 0.15  # rate of the cycles; with 0.3, 20,000 samples of 784 inputs end 1 % higher after 15 s, digits as low
 FAST = 0.3  # of the cycle on large batches, if there is more loss than penalty; else weights grow around a small loss
 HIGHER, FALLING = (5.0, 3.0), (SOON, 100)
-"""Where the penalty falls, that of step k of cycle c = 0 or 1 is (1 + HIGHER[c] exp(-k / FALLING[c])) lam. Without it
-in cycle 1, 1,797 digits end 2 % higher by five layers."""
+"""A falling penalty is (1 + HIGHER[c] exp(-k / FALLING[c])) lam in step k of cycle c = 0 or 1. Without it in cycle 1,
+networks of five layers end 2 % higher on 1,797 digits."""
 LARGER, LONGER = 1.5, 1.5  # batches and steps of a cycle, relative to the one before
 STEP = 64  # the sizes of batches are multiples of it, so that few of them need memory of their own
 
@@ -48,13 +48,11 @@ class BatchCycle:
         weights: Weights,
         number: int,
         generator: torch.Generator,
-        *,
-        falls: bool = False,  # the penalty falls, in the first two cycles
-        fast: bool = False,
+        rate: float,
+        falls: bool,  # the penalty falls in the first two cycles
     ) -> None:
-        self._problem, self._number, self._generator = problem, number, generator
+        self._problem, self._number, self._generator, self._rate = problem, number, generator, rate
         self._falls = falls and number < len(HIGHER)
-        self._rate = (FAST if fast else LATER) if number else RATE / problem.depth
         self._widths = [len(W) for W in weights[:-1]]
         self._spread = problem.spread.in_parts(max(2, problem.spread.processes))
         self._batch, self._samples = Batch(problem, [self._widths], 1), 1
@@ -99,23 +97,30 @@ class BatchCycle:
         return torch.randint(rows, (count,), generator=self._generator, device=self._problem.X.device)
 
 
-class Looks:
-    """The costs on the way of an opening, and its lowest point, until one of them tells that it is over."""
+class StoppingRule:
+    """The rule that stops an opening: the costs evaluated so far, and the point of the lowest one."""
 
     def __init__(self) -> None:
-        self._costs: list[tuple[int, float]] = []  # the steps of each look, and the cost there
-        self._lowest_cost, self.lowest, self.over = math.inf, torch.empty(0), False
+        self._costs: list[tuple[int, float]] = []  # the step of each evaluation, and the cost there
+        self._lowest_cost, self.lowest, self.stopped = math.inf, torch.empty(0), False
 
-    def end(self, step: int, cost: Cost, x: Tensor) -> bool:
-        """Note a look; return True if the opening is over."""
+    def stops(self, step: int, cost: Cost, x: Tensor) -> bool:
+        """Add an evaluation; return True if the cost rises, or falls more slowly than the number of steps grows."""
         if cost.total < self._lowest_cost:
             self._lowest_cost, self.lowest = cost.total, x.clone()
         rises = bool(self._costs) and cost.total > RISE * self._costs[-1][1] and 2.0 * cost.fit < cost.total
-        earlier = [look for look in self._costs if APART * look[0] <= step]
+        earlier = [entry for entry in self._costs if APART * entry[0] <= step]
         slow = step >= EARLIEST and bool(earlier) and step * cost.total > math.prod(earlier[-1])
         self._costs.append((step, cost.total))
-        self.over = rises or slow
-        return self.over
+        self.stopped = rises or slow
+        return self.stopped
+
+
+def rate_of(problem: Problem, cycle: int, cost: Cost) -> float:
+    """Return the rate of a cycle, relative to the weights, after one that ended at this cost."""
+    if not cycle:
+        return RATE / problem.depth
+    return FAST if cycle == 1 and not is_wide(problem) and 2.0 * cost.fit > cost.total else LATER
 
 
 def steps_of(cycle: int) -> int:

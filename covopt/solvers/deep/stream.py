@@ -1,7 +1,7 @@
-"""Deep networks on many samples: a random start trained on batches.
+"""Deep networks on many samples: mini-batch training of a random start.
 
 Where the training of a start on all samples (exploration.py) takes long, it is trained on random batches in float32.
-Schedule-free Muon opens the training: its point is good at each step. The opening is over once the cost falls more
+Schedule-free Muon opens the training: its point is good at each step. The opening stops once the cost falls more
 slowly than the number of steps grows, or rises because the weights grow while the loss is close to 0. A cycle of SOAP
 on large batches follows (batch_cycles.py). Up to OPENS_ON_ALL samples, SOAP opens the training in place of both, in
 short cycles on all samples. After that batches are smaller, and grow from cycle to cycle: the noise of small ones leads
@@ -32,14 +32,9 @@ from covopt.model.spread import ALONE
 from covopt.model.units import spans_less
 from covopt.model.weights import Cost, Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
-from covopt.solvers.deep.batch_cycles import BATCH, OPENING, BatchCycle, Looks, batch_size, is_wide, steps_of
-from covopt.solvers.deep.exploration import (
-    FIRST,
-    FIRST_OF_MORE_LAYERS,
-    Cycle,
-    first_starts,
-    has_falling_penalty,
-)
+from covopt.solvers.deep import batch_cycles
+from covopt.solvers.deep.batch_cycles import BATCH, OPENING, BatchCycle, StoppingRule, batch_size, is_wide
+from covopt.solvers.deep.exploration import FIRST, FIRST_OF_MORE_LAYERS, Cycle, first_starts, has_falling_penalty
 from covopt.solvers.deep.pruning import balanced, reduced_on_few, widened
 from covopt.solvers.deep.solver import DEEPEST_TRAINED
 from covopt.solvers.deep.starts import from_two_layers
@@ -57,11 +52,11 @@ PASSES, PART = 3.0, 0.08
 """From one evaluation to the next, the steps see every sample PASSES times on average, at least. They are also at least
 PART of the cycle, or of the opening so far. At first, evaluations come after half of these steps: 20,000 samples have
 two within the first second. With half of PASSES, 17 sets of 1,000 to 4,600 samples cost 3 % more after 0.5 and 1 s."""
-MEAN = 0.1  # of the steps of a cycle so far: those over which its points are averaged
+MEAN = 0.1  # the share of a cycle's steps so far, over which its points are averaged; with 0.5, 9 % higher after 1.5 s
 TRAINED, LARGE, SHARE = 1500, 2.4, 0.6
 """A start is as wide as the time allows: TRAINED steps, on batches LARGE times the first, are to take this share."""
 WHOLE = 0.35  # of the time, in which a start that can be trained on all samples makes batches needless
-PROBED = 3  # steps of each cycle that measure their time before it
+PROBED = 3  # steps that measure their time before each cycle; with 10, ten sets cost 1 to 4 % more until 3 s
 FOLLOWING = 1.2  # the time of the next cycle at least, relative to this one, or this one is the last
 WIDER, STRENGTH = 1.0, 0.5
 """Neurons added to each layer after a cycle, relative to those that are needed, and the size of their weights,
@@ -87,6 +82,9 @@ def suits_batches(problem: Problem, seconds: float, max_width: int | None = None
     return steps * (FIRST.call + products) > WHOLE * seconds * FIRST.speed
 
 
+UNKNOWN = Cost(math.inf, math.inf, math.inf, math.inf)  # before the first cycle of a start
+
+
 @dataclass(frozen=True)
 class Streamed:
     """The state of the training."""
@@ -96,7 +94,7 @@ class Streamed:
     cost: float  # its loss over all samples
     start: int = 0  # the number of the start
     cycle: int = 0  # the number of its next cycle: 0 is the opening, 1 the one on large batches
-    last: float = math.inf  # the loss of this start after its last cycle
+    last: Cost = UNKNOWN  # the cost of this start after its last cycle
     ended: Status | None = None  # why no other cycle is to follow; None while one is
 
 
@@ -155,8 +153,8 @@ class DeepStream:
     def init(self, budget: Budget) -> Streamed:
         """Return the first start, or the given network."""
         weights = self._simple if self._init is None else list(self._init)
-        cost, nothing = (evaluate(self.problem, network).total for network in (weights, self._zero))
-        best, lowest = (weights, cost) if cost < nothing else (self._zero, nothing)
+        cost, nothing = (evaluate(self.problem, network) for network in (weights, self._zero))
+        best, lowest = (weights, cost.total) if cost.total < nothing.total else (self._zero, nothing.total)
         if self._init is None:
             return Streamed(self._drawn(0, budget), best, lowest)
         # Through a layer without neurons nothing passes, and no gradient.
@@ -193,14 +191,14 @@ class DeepStream:
             return following
         if not cost.fit < NOTHING * self._flat:
             return self._after_nothing(following, budget)
-        gain, little = state.last - cost.total, STALL * cost.total
+        gain, little = state.last.total - cost.total, STALL * cost.total
         too_short = state.cycle <= SHORT and gain < -little
         stalled = state.cycle > 0 and gain <= little and not too_short
         if state.cycle and min(len(W) for W in network[:-1]):
             more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
             trained = widened(network, more, STRENGTH, self._generator, self._max_width)
         ended = Status.CONVERGED if stalled else None
-        return replace(following, weights=trained, cycle=after.cycle + 1, last=cost.total, ended=ended)
+        return replace(following, weights=trained, cycle=after.cycle + 1, last=cost, ended=ended)
 
     def _after_nothing(self, state: Streamed, budget: Budget) -> Streamed:
         """Return the state with the next start; or the end."""
@@ -258,7 +256,7 @@ class DeepStream:
 
     def _descended(self, state: Streamed, lowest: Incumbent, budget: Budget) -> Streamed:
         """Train on batches for a cycle, or until an opening is over; offer networks on the way."""
-        cycle, looks, shown = self._cycle(state), Looks(), 0
+        cycle, rule, shown = self._cycle(state), StoppingRule(), 0
         descent, may_end = cycle.descent(1 + PROBED), not (state.cycle or is_wide(self.problem))
         for steps in (1, 1 + PROBED):  # the first step takes longer than the others
             self._pace.descend(descent, steps, budget)
@@ -278,29 +276,26 @@ class DeepStream:
                 return False
             shown = step
             cost = self._show(lowest, [cycle.network(mean if state.cycle else descent.x)])
-            return may_end and looks.end(step, cost, descent.x)
+            return may_end and rule.stops(step, cost, descent.x)
 
         self._pace.descend(descent, steps, budget, after_step)
-        if looks.over:
-            return replace(state, weights=cycle.network(looks.lowest))
+        if rule.stopped:
+            return replace(state, weights=cycle.network(rule.lowest))
         ended = Status.TIME_LIMIT if last or descent.steps_taken < steps else None
         return replace(state, weights=cycle.network(descent.x), ended=ended)
 
     def _steps(self, cycle: int, budget: Budget) -> tuple[int, bool]:
         """Return the steps of this cycle, and whether it is the last; an opening takes about half of the time."""
         if cycle:
-            return self._pace.steps(steps_of(cycle), budget, FOLLOWING)
+            return self._pace.steps(batch_cycles.steps_of(cycle), budget, FOLLOWING)
         fewest, most = OPENING
         half = self._pace.steps(2 * most, budget, 0.0)[0] // 2
         return self._pace.steps(min(most, max(fewest, half)), budget, 0.5)
 
     def _cycle(self, state: Streamed) -> BatchCycle:
         """Return the functions of the next cycle; only the penalty of the first start falls."""
-        fast, falls = False, self._falls and not state.start
-        if state.cycle == 1 and not is_wide(self.problem):
-            cost = evaluate(self.problem, state.weights)
-            fast = 2.0 * cost.fit > cost.total
-        return BatchCycle(self._single, state.weights, state.cycle, self._generator, falls=falls, fast=fast)
+        rate, falls = batch_cycles.rate_of(self.problem, state.cycle, state.last), self._falls and not state.start
+        return BatchCycle(self._single, state.weights, state.cycle, self._generator, rate, falls)
 
 
 def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:
