@@ -15,7 +15,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, inputs_of
 from covopt.runtime.loop import Budget, Stop
 from covopt.solvers.deep.corrective import CorrectiveRounds
-from covopt.solvers.deep.exploration import Exploration
+from covopt.solvers.deep.exploration import Exploration, Report
 from covopt.solvers.deep.pruning import balanced, reduced, widened
 from covopt.solvers.training.batch import KERNELS, work
 from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
@@ -113,9 +113,11 @@ class Descent:
             networks.append(widened(weights, more, strength, self.generator, self._widest))
         return networks
 
-    def fine_tuned(self, exploration: Exploration, networks: Networks, budget: Budget) -> Networks:
+    def fine_tuned(
+        self, exploration: Exploration, networks: Networks, budget: Budget, report: Report | None = None
+    ) -> Networks:
         """Return what Adam makes of these networks, where L-BFGS stops at kinks."""
-        return exploration.fine_tune(self.problem, networks, budget)
+        return exploration.fine_tune(self.problem, networks, budget, report)
 
     def corrected(self, networks: Networks, cost: float, budget: Budget) -> Iterator[list[Tensor]]:
         """Yield these networks, and what corrective rounds make of the small ones that cost about `cost` or less."""
@@ -204,7 +206,9 @@ class ExactDescent(Descent):
         """Return exact fits of less |W|^2 by falling penalties, or the given ones."""
         return [self._shorter(list(weights), stop) for weights in networks], not stop()
 
-    def fine_tuned(self, exploration: Exploration, networks: Sequence[Weights], budget: Budget) -> Networks:
+    def fine_tuned(
+        self, exploration: Exploration, networks: Sequence[Weights], budget: Budget, report: Report | None = None
+    ) -> Networks:
         """Return nothing: Adam leaves the exact fits."""
         return []
 

@@ -113,6 +113,13 @@ class Exploration:
     # fine-tuning comes later, and 200 digits end 0.3 to 1 % higher at five and six layers
     restarts: int = 0
     copies: tuple[Cycle, ...] = ()  # the cycles in which such a copy trains
+    # steps of the first further cycle of the best network (`train_on`); 0: there is none. Each is twice as long as the
+    # one before, while it lowers the cost by more than `much`. With 0.02 wider copies come too late: 507 samples of a
+    # teacher cost up to 19 % more by three layers
+    further: int = 0
+    much: float = 0.1
+    # the first learning rate of such a cycle; with 0.15, 79 samples of a teacher cost twice as much by six layers
+    low: float = 0.03
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
         """Return how many starts, up to `most`, can be trained together; 0 if Adam is not used.
@@ -157,13 +164,26 @@ class Exploration:
         if affordable < 3 * most:  # the time may be too short; these steps only measure it
             pace.descend(self.method(batch, point, AdamOptions(rate=rate)), self.probe, within)
         steps = min(most, pace.steps(most, within)[0])
-        adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
+        return self._descended(problem, batch, point, AdamOptions(steps=steps, rate=rate), within, report, pace)
+
+    def _descended(
+        self,
+        problem: Problem,
+        batch: Batch,
+        point: Tensor,
+        options: AdamOptions,
+        budget: Budget,
+        report: Report | None,
+        pace: CyclePace | None = None,
+    ) -> Networks:
+        """Take steps from the point, and report the lowest networks now and then; return the lowest from each row."""
+        adam = self.method(batch, point, options)
 
         def after_step() -> None:
             if report is not None and adam.steps_taken % self.report_every == 0:
                 report(_unpacked(problem, batch, adam))
 
-        pace.descend(adam, steps, within, after_step)
+        (pace or CyclePace()).descend(adam, options.steps, budget, after_step)
         return _unpacked(problem, batch, adam)
 
     def train_cycle(
@@ -187,12 +207,12 @@ class Exploration:
         return networks[0]
 
     def one_by_one(self, problem: Problem, starts: Iterable[list[Tensor]], budget: Budget) -> Iterator[list[Tensor]]:
-        """Yield starts trained one after another in short cycles; none if lam is small or a start takes long.
+        """Yield starts trained one after another in short cycles; none before `further` cycles, or if one takes long.
 
         On 300 points of two moons every second start ends at a minimum that costs 1.9 % more. With four layers and
         more other starts gain nothing, so none is trained; with a small lam wider copies gain more.
         """
-        if problem.depth > 3 or has_small_lam(problem) or not self.fits(problem, 0.3 * budget.time_limit):
+        if problem.depth > 3 or self.further or not self.fits(problem, 0.3 * budget.time_limit):
             return
         for start in starts:
             if budget.spent():
@@ -208,7 +228,16 @@ class Exploration:
             copies = self.train_cycle(problem, copies, cycle, budget)
         return reduced(problem, copies[0], budget.pace())
 
-    def fine_tune(self, problem: Problem, networks: Sequence[Weights], budget: Budget) -> Networks:
+    def train_on(
+        self, problem: Problem, weights: list[Tensor], steps: int, budget: Budget, report: Report
+    ) -> list[Tensor]:
+        """Train a network for a cycle at the low rate."""
+        trained = replace(self, rate=self.low).train_cycle(problem, [weights], Cycle(steps), budget, report)
+        return reduced(problem, trained[0], budget.pace())
+
+    def fine_tune(
+        self, problem: Problem, networks: Sequence[Weights], budget: Budget, report: Report | None = None
+    ) -> Networks:
         """Take the steps of `tuning` from these networks; return the lowest from each.
 
         L-BFGS stops at kinks; these steps still lower the cost there. The result is empty if too few steps fit into the
@@ -223,121 +252,19 @@ class Exploration:
         if steps < self.fewest[1]:
             return []
         tuned, part = [list(weights) for weights in networks], math.ceil(steps / len(own.penalties))
-        for penalty in own.penalties:
-            tuned = _at_penalty(problem, tuned, penalty, lambda raised, start: self._tuned(raised, start, part, budget))
-        return tuned
 
-    def _tuned(self, problem: Problem, networks: Sequence[Weights], steps: int, budget: Budget) -> Networks:
-        batch, point, rate = _packed(in_single(problem) if self.tuning.single else problem, networks, self.tuning.rate)
-        adam = self.method(batch, point, AdamOptions(steps=steps, rate=rate))
-        CyclePace().descend(adam, steps, budget)
-        return _unpacked(problem, batch, adam)
+        def train(raised: Problem, start: Networks) -> Networks:
+            batch, point, rate = _packed(in_single(raised) if own.single else raised, start, own.rate)
+            return self._descended(raised, batch, point, AdamOptions(steps=part, rate=rate), budget, report)
+
+        for penalty in own.penalties:
+            tuned = _at_penalty(problem, tuned, penalty, train)
+        return tuned
 
     def _affordable(self, problem: Problem, widths: Sequence[Widths], seconds: float) -> int:
         """Return the number of steps of a batch that fit into the time, estimated from multiplications."""
         products = sum(work(problem, own) for own in widths)
         return int(min(seconds * self.speed / (self.call + products), 1e9))  # the time limit may be infinite
-
-
-FIRST = Exploration(
-    # with fewer than 60 neurons, a teacher network of three or five layers ends 2e-5 to 5e-5 higher. Without `widest`
-    # 3,000 rows of 20 inputs cost twice as much after 1 s, and 20,000 of 10 inputs 3 % more after 8 s; without
-    # `largest`, a checkerboard costs 6 % more after 2 s by four layers
-    starts=RandomStarts((1.25,), (0.5,), narrowest=60, widest=3.0, largest=0.5),
-    together=4,
-    steps=(1000, 4000),
-    rate=0.3,
-    share=0.35,
-    shallowest=3,
-    least=0.0,
-    fewest=(1, 200),
-    elite=4,
-    call=4e6,
-    speed=1.5e10,
-    method=by_soap,
-    # so that there is a good network at every time. With cycles of 200, 400 and 700 steps, and further training of
-    # 1,000, 200 digits cost up to 0.4 % more between 1 and 2 s, and as much at the end
-    cycles=(Cycle(100), Cycle(400), Cycle(2000)),
-    tuning=FineTuning(500, 0.3, 0.2, single=True),
-)
-"""Where no large batch is trained: the training of one start before all others, and of up to four at a time after it.
-
-A network trained by SOAP, widened and trained again ends lower than many descents (docs/notes/2026-11-first-starts.md).
-"""
-
-FIRST_OF_MORE_LAYERS = replace(
-    FIRST,
-    shallowest=4,
-    share=0.5,
-    # with those of FIRST_OF_MANY_LAYERS, 200 digits end 0.4 % higher at four layers, 1.8 % at six, 1.6 % at eight, and
-    # 60 digits 2.6 % at five; 300 digits and Friedman's function end 0.1 % lower at five
-    cycles=(Cycle(500, 4.0), Cycle(650), Cycle(2000)),
-    tuning=FineTuning(600, 0.3, 0.2, single=True, penalties=(2.0, 1.0)),
-    # with the cycles of a first start, 200 digits and six layers cost 0.8 % more after 6.5 s, and as much after 10 s
-    copies=(Cycle(200, 4.0), Cycle(200, 2.0), Cycle(400)),
-)
-"""The same for four layers and more, where a penalty that begins higher and falls leads to layers of lower rank.
-
-200 digits end 0.5 % lower at four layers, 1.6 % lower at six and 0.3 % higher at three (2026-11-first-starts.md).
-"""
-
-FIRST_OF_FOUR_LAYERS = replace(
-    FIRST_OF_MORE_LAYERS,
-    starts=replace(FIRST.starts, widths=(2.0,)),
-    tuning=FineTuning(600, 0.3, 0.2, single=True, penalties=(1.5, 1.0)),
-)
-"""The same for four layers, wider: with the usual width, 200 digits cost 0.2 % more after a first start."""
-
-FIRST_OF_MANY_LAYERS = replace(
-    FIRST_OF_MORE_LAYERS, cycles=(Cycle(250, 4.0), Cycle(250, 2.0), Cycle(250, 1.4), Cycle(400), Cycle(2000))
-)
-"""The same for nine layers and more: with the cycles above, one of two solves of a teacher of 13 ended 44 % higher."""
-
-NARROW = replace(FIRST.starts, widths=(0.6,))
-"""The first starts of five layers and more: a teacher of 13 layers ends 30 % lower after 10 s, 1 % lower after 60 s.
-
-1,000 digits end 17 % lower at ten layers; at six, 500 digits end 0 to 5 % lower, 1,000 up to 6 % lower or 0.5 % higher.
-"""
-
-
-def first_starts(problem: Problem) -> RandomStarts:
-    """Return the random starts that are trained first."""
-    return FIRST.starts if problem.depth <= 4 else NARROW
-
-
-def has_falling_penalty(problem: Problem) -> bool:
-    """Return True if a first start is trained with a penalty that begins higher and falls.
-
-    It ended 0.8 % higher on 30 samples, 0.9 % lower on 60. It never ended lower at 1.9 times the usual lam and with
-    cross-entropy, where costs after 1 s were 0.3 to 1.5 % and 9 % higher.
-    """
-    return bool(problem.ridge) and problem.lam < usual_penalty(problem)
-
-
-def has_small_lam(problem: Problem) -> bool:
-    """Return True if lam is far below the usual one: first starts of many layers, and wider copies, then gain less."""
-    return problem.lam < 0.08 * usual_penalty(problem)
-
-
-def first_training(problem: Problem, seconds: float, max_width: int | None = None) -> Exploration:
-    """Return how first starts are trained: with a falling penalty at four layers and more, if all cycles fit.
-
-    From five layers on, copies of lower rank follow, unless `max_width` is below the usual width.
-    """
-    # With time for twice these steps instead, 1,000 digits and six layers end 10 % higher after 10 s.
-    plain = replace(FIRST, starts=first_starts(problem))
-    if problem.samples < 50 or not has_falling_penalty(problem):
-        return plain
-    if problem.depth == 4:
-        falling = replace(FIRST_OF_FOUR_LAYERS, tuning=FIRST.tuning) if has_small_lam(problem) else FIRST_OF_FOUR_LAYERS
-        narrower = replace(falling, starts=plain.starts)
-        return next((training for training in (falling, narrower) if training.fits(problem, seconds)), plain)
-    # If widths are limited, other starts gain more than copies: 60 points and five layers of width 4 ended up to 16 %
-    # higher with them.
-    wide = max_width is None or max_width >= usual_width(problem.samples, problem.Y.shape[1])
-    several = FIRST_OF_MORE_LAYERS if problem.depth <= 8 else FIRST_OF_MANY_LAYERS
-    falling = replace(several, starts=plain.starts, restarts=2 if wide else 0)
-    return falling if falling.fits(problem, seconds) else plain
 
 
 def _at_penalty(problem: Problem, networks: Networks, factor: float, train: Callable[..., Networks]) -> Networks:

@@ -25,7 +25,8 @@ from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
-from covopt.solvers.deep.exploration import Exploration, RandomStarts, few_starts, first_training, has_small_lam
+from covopt.solvers.deep.exploration import Exploration, RandomStarts, few_starts
+from covopt.solvers.deep.first_training import first_training, has_small_lam
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced
 from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, draws_to_descend, ends_first, from_two_layers, most_ranks
@@ -89,6 +90,7 @@ class DeepSolver:
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self.enough and self.options.starts:
             self._training = first_training(self.problem, budget.time_limit, self._max_width)
+            state.further = self._training.further
             seconds, starts, batch = budget.time_limit, self.options.starts, self.options.batch
             if not self._together(budget, 0):
                 self._early = self._training.early(self.problem, seconds, starts, batch, self.hurries)
@@ -278,6 +280,8 @@ class DeepSolver:
         """Train copies by SOAP, if starts are trained; descend, pass over the blocks, descend again."""
         before = state.cost
         self._keep(state, reduced(self.problem, state.best, budget.pace()), at_most=True)
+        if self._early and state.further and self._train_on(state, budget):
+            return
         if self._early and state.in_vain < self._training.restarts:
             generator, smooth = self._descents.generator, self._descents.smooth
             self._keep_all(state, [self._training.restart(smooth, state.best, generator, budget)], budget)
@@ -304,6 +308,13 @@ class DeepSolver:
         if self.options.tol is not None:
             state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
 
+    def _train_on(self, state: State, budget: Budget) -> bool:
+        """Train the best network at a low rate; return True if it gains so much that a longer cycle follows."""
+        before, report = state.cost, partial(self._keep_all, state)
+        self._keep(state, self._training.train_on(self._descents.smooth, state.best, state.further, budget, report))
+        state.further = 2 * state.further if self._fell(before, state.cost, self._training.much) else 0
+        return state.further > 0
+
     def _train_wider(self, state: State, budget: Budget) -> bool:
         """Train the widest copy by SOAP, then other starts, then a narrower copy; return True once one gains much."""
         before, (own, *wider) = state.cost, self._descents.with_wider(state.best, self.options.widening)
@@ -324,7 +335,7 @@ class DeepSolver:
         """Train a copy of the best network by SOAP; return True if it ends so high that the next is trained longer."""
         own = self._training.tuning
         worst, training = (1.0 + own.high) * state.cost, replace(self._training, tuning=own.longer(state.ended_high))
-        trained = self._descents.fine_tuned(training, [copy], budget)
+        trained = self._descents.fine_tuned(training, [copy], budget, partial(self._keep_all, state))
         self._keep_all(state, [reduced(self.problem, W, budget.pace()) for W in trained], budget)
         ended_high = state.ended_high < own.extensions and any(self._descents.cost(W) > worst for W in trained)
         state.ended_high += ended_high

@@ -34,7 +34,8 @@ from covopt.model.weights import Cost, Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep import batch_cycles
 from covopt.solvers.deep.batch_cycles import BATCH, OPENING, BatchCycle, StoppingRule, batch_size, is_wide
-from covopt.solvers.deep.exploration import FIRST, FIRST_OF_MORE_LAYERS, Cycle, first_starts, has_falling_penalty
+from covopt.solvers.deep.exploration import Cycle
+from covopt.solvers.deep.first_training import FIRST, FIRST_OF_MORE_LAYERS, first_starts, has_falling_penalty
 from covopt.solvers.deep.pruning import balanced, reduced_on_few, widened
 from covopt.solvers.deep.solver import DEEPEST_TRAINED
 from covopt.solvers.deep.starts import from_two_layers
