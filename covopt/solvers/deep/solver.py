@@ -90,11 +90,10 @@ class DeepSolver:
             state.pool, state.costs = {0: start}, [self._descents.cost(start)]
         if state.cost > self.enough and self.options.starts:
             self._training = first_training(self.problem, budget.time_limit, self._max_width)
-            state.further = self._training.further
             seconds, starts, batch = budget.time_limit, self.options.starts, self.options.batch
             if not self._together(budget, 0):
                 self._early = self._training.early(self.problem, seconds, starts, batch, self.hurries)
-                state.skipped = int(self._early > 0 and has_small_lam(self.problem))
+                state.skipped, state.further = int(has_small_lam(self.problem)), self._training.further
             late, first = self._begins_late, self.hurries and self._init is None and not self._early
             state.begins = late or (first and self._training.fits(self.problem, seconds))
             with budget.phase("first networks"):
@@ -310,8 +309,9 @@ class DeepSolver:
 
     def _train_on(self, state: State, budget: Budget) -> bool:
         """Train the best network at a low rate; return True if it gains so much that a longer cycle follows."""
-        before, report = state.cost, partial(self._keep_all, state)
-        self._keep(state, self._training.train_on(self._descents.smooth, state.best, state.further, budget, report))
+        before, start = state.cost, self._descents.wide_enough(state.best, self.options.widening[:1])
+        keep = partial(self._keep_all, state)
+        self._keep(state, self._training.train_on(self._descents.smooth, start, state.further, budget, keep))
         state.further = 2 * state.further if self._fell(before, state.cost, self._training.much) else 0
         return state.further > 0
 

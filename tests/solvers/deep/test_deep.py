@@ -582,6 +582,15 @@ def test_with_a_small_penalty_the_best_network_is_trained_on_while_that_gains_mu
     assert (solver._train_on(lowest, budget), lowest.further) == (False, 0)
 
 
+def test_a_network_of_too_few_weights_to_fit_is_trained_on_wider() -> None:
+    X, Y = gaussian(200, 5, seed=0), gaussian(200, 4, seed=1)
+    weights = initial(make_problem(X, Y, depth=3), [20, 20], 0)  # 604 weights
+    for targets, lam, width in ((4, 1e-6, 30), (4, 1e6, 20), (3, 1e-6, 20)):
+        descents = descent_for(make_problem(X, Y[:, :targets], lam=lam, depth=3))
+        start = [*weights[:-1], weights[-1][:targets]]
+        assert list(map(len, descents.wide_enough(start, ((0.5, 0.5),)))) == [width, width, targets]
+
+
 @settings(max_examples=10, deadline=None)
 @given(instances(losses=("mse",)))
 def test_gauss_newton_steps_never_raise_the_cost(instance: Instance) -> None:
