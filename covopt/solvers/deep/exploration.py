@@ -18,7 +18,7 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.runtime.loop import Budget
-from covopt.solvers.deep.fine_tuning import FineTuning
+from covopt.solvers.deep.fine_tuning import FineTuning, FurtherTraining
 from covopt.solvers.deep.pruning import of_lower_rank, reduced
 from covopt.solvers.training.batch import Batch, Widths, work
 from covopt.solvers.training.cycles import CyclePace
@@ -113,13 +113,7 @@ class Exploration:
     # fine-tuning comes later, and 200 digits end 0.3 to 1 % higher at five and six layers
     restarts: int = 0
     copies: tuple[Cycle, ...] = ()  # the cycles in which such a copy trains
-    # steps of the first further cycle of the best network (`train_on`); 0: there is none. Each is twice as long as the
-    # one before, while it lowers the cost by more than `much`. With 0.02 wider copies come too late: 507 samples of a
-    # teacher cost up to 19 % more by three layers
-    further: int = 0
-    much: float = 0.1
-    # the first learning rate of such a cycle; with 0.15, 79 samples of a teacher cost twice as much by six layers
-    low: float = 0.03
+    further: FurtherTraining | None = None  # further training of the best network, if any
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
         """Return how many starts, up to `most`, can be trained together; 0 if Adam is not used.
@@ -207,7 +201,7 @@ class Exploration:
         return networks[0]
 
     def one_by_one(self, problem: Problem, starts: Iterable[list[Tensor]], budget: Budget) -> Iterator[list[Tensor]]:
-        """Yield starts trained one after another in short cycles; none before `further` cycles, or if one takes long.
+        """Yield starts trained one after another in short cycles; none if `further` is set or one takes long.
 
         On 300 points of two moons every second start ends at a minimum that costs 1.9 % more. With four layers and
         more other starts gain nothing, so none is trained; with a small lam wider copies gain more.
@@ -228,11 +222,12 @@ class Exploration:
             copies = self.train_cycle(problem, copies, cycle, budget)
         return reduced(problem, copies[0], budget.pace())
 
-    def train_on(
-        self, problem: Problem, weights: list[Tensor], steps: int, budget: Budget, report: Report
+    def train_further(
+        self, problem: Problem, weights: list[Tensor], further: FurtherTraining, budget: Budget, report: Report
     ) -> list[Tensor]:
-        """Train a network for a cycle at the low rate."""
-        trained = replace(self, rate=self.low).train_cycle(problem, [weights], Cycle(steps), budget, report)
+        """Train a network for a cycle of further training."""
+        low = replace(self, rate=further.rate)
+        trained = low.train_cycle(problem, [weights], Cycle(further.steps), budget, report)
         return reduced(problem, trained[0], budget.pace())
 
     def fine_tune(

@@ -1,4 +1,4 @@
-"""The training of one start before all others, where no large batch is trained, and of up to four at a time after it.
+"""The training of the first random start, which comes before all others, by depth and penalty.
 
 A network trained by SOAP, widened and trained again ends lower than many descents (docs/notes/2026-11-first-starts.md).
 """
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from covopt.model.problem import Problem
 from covopt.solvers.deep.exploration import Cycle, Exploration, RandomStarts, by_soap, usual_width
-from covopt.solvers.deep.fine_tuning import FineTuning
+from covopt.solvers.deep.fine_tuning import FineTuning, FurtherTraining
 from covopt.solvers.training.exact_fit import usual_penalty
 
 FIRST = Exploration(
@@ -84,21 +84,21 @@ def has_falling_penalty(problem: Problem) -> bool:
 
 
 def has_small_lam(problem: Problem) -> bool:
-    """Return True if lam is far below the usual one: first starts of many layers, and wider copies, then gain less."""
+    """Return True if lam is far below the usual one: first starts then end far from a minimum, and copies gain less."""
     return problem.lam < 0.08 * usual_penalty(problem)
 
 
 def first_training(problem: Problem, seconds: float, max_width: int | None = None) -> Exploration:
     """Return how first starts are trained, and what follows.
 
-    With a small lam the first network is far from its minimum: it is trained on at a low rate, and its copies longer.
-    79 samples of a teacher then cost 54 % less after 10 s by six layers, 282 samples of noise 29 % less by three.
+    With a small lam further training at a low rate comes after it, in place of copies of lower rank, and wider copies
+    have twice the steps. After 10 s, 79 samples of a teacher cost 54 % less by six layers, 282 of noise 29 % by three.
     """
     training = _with_falling_penalty(problem, seconds, max_width)
     if not has_small_lam(problem):
         return training
     longer = replace(training.tuning, steps=2 * training.tuning.steps)
-    return replace(training, restarts=0, further=400, tuning=longer)
+    return replace(training, restarts=0, further=FurtherTraining(), tuning=longer)
 
 
 def _with_falling_penalty(problem: Problem, seconds: float, max_width: int | None) -> Exploration:

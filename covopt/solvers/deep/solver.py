@@ -26,6 +26,7 @@ from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_in
 from covopt.solvers.deep.blocks import solve_block
 from covopt.solvers.deep.descent import descent_for
 from covopt.solvers.deep.exploration import Exploration, RandomStarts, few_starts
+from covopt.solvers.deep.fine_tuning import FurtherTraining
 from covopt.solvers.deep.first_training import first_training, has_small_lam
 from covopt.solvers.deep.insertion import in_balance
 from covopt.solvers.deep.pruning import reduced
@@ -244,8 +245,7 @@ class DeepSolver:
         if trained:
             return  # random starts that are trained end lower, in less time
         simple = list(filter(self._narrow, simple_networks(self.problem)))
-        generator = torch.Generator().manual_seed(self._seed)
-        self._keep_all(state, self._descents.briefly(simple, generator, budget.pace()))
+        self._keep_all(state, self._descents.briefly(simple, torch.Generator().manual_seed(self._seed), budget.pace()))
 
     def _build(self, state: State, budget: Budget) -> None:
         """Build networks of several ranks, outer layers first; continue if the highest rank is best."""
@@ -279,7 +279,7 @@ class DeepSolver:
         """Train copies by SOAP, if starts are trained; descend, pass over the blocks, descend again."""
         before = state.cost
         self._keep(state, reduced(self.problem, state.best, budget.pace()), at_most=True)
-        if self._early and state.further and self._train_on(state, budget):
+        if self._early and state.further and self._train_further(state, state.further, budget):
             return
         if self._early and state.in_vain < self._training.restarts:
             generator, smooth = self._descents.generator, self._descents.smooth
@@ -307,13 +307,13 @@ class DeepSolver:
         if self.options.tol is not None:
             state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
 
-    def _train_on(self, state: State, budget: Budget) -> bool:
-        """Train the best network at a low rate; return True if it gains so much that a longer cycle follows."""
+    def _train_further(self, state: State, further: FurtherTraining, budget: Budget) -> bool:
+        """Train the best network further; return True if it gains so much that a longer cycle follows."""
         before, start = state.cost, self._descents.wide_enough(state.best, self.options.widening[:1])
-        keep = partial(self._keep_all, state)
-        self._keep(state, self._training.train_on(self._descents.smooth, start, state.further, budget, keep))
-        state.further = 2 * state.further if self._fell(before, state.cost, self._training.much) else 0
-        return state.further > 0
+        smooth, report = self._descents.smooth, partial(self._keep_all, state)
+        self._keep(state, self._training.train_further(smooth, start, further, budget, report))
+        state.further = further.longer() if self._fell(before, state.cost, further.gain) else None
+        return state.further is not None
 
     def _train_wider(self, state: State, budget: Budget) -> bool:
         """Train the widest copy by SOAP, then other starts, then a narrower copy; return True once one gains much."""

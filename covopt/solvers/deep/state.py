@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from covopt.solvers.deep.exploration import Cycle
+from covopt.solvers.deep.fine_tuning import FurtherTraining
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.options import DRAWS_TOGETHER
 
@@ -45,7 +46,7 @@ class State:
     trained: bool = False  # True if the last batch of starts was trained by Adam
     stalled: bool = False  # True if the last pass over the blocks gained nothing
     slow: bool = False  # True if that pass gained less than the tolerance
-    further: int = 0  # steps of the next cycle that trains the best network on; 0: there is none
+    further: FurtherTraining | None = None  # the next cycle of further training, if any
     in_vain: int = 0  # how many copies of lower rank in a row gained little
     skipped: int = 0  # how many of the widest copies SOAP does not train: 1 if lam is small or they gain little
     ended_high: int = 0  # how many trained copies ended high (`FineTuning.high`)

@@ -19,7 +19,7 @@ from covopt.runtime.loop import Budget, Progress, run
 from covopt.solvers.deep.blocks import block_problem, solve_block
 from covopt.solvers.deep.descent import Descent, descent_for
 from covopt.solvers.deep.exploration import Cycle, Exploration, Networks
-from covopt.solvers.deep.fine_tuning import FineTuning
+from covopt.solvers.deep.fine_tuning import FineTuning, FurtherTraining
 from covopt.solvers.deep.first_training import FIRST_OF_MORE_LAYERS, first_training
 from covopt.solvers.deep.frank_wolfe import InTurn
 from covopt.solvers.deep.layers import examine
@@ -562,10 +562,10 @@ def test_four_layers_are_trained_wider_where_time_allows_and_gentler_where_lam_i
     gentle = first_training(replace(problem, lam=1e-5), 30.0)
     assert (wide.starts.widths, narrow.starts.widths, wide.cycles) == ((2.0,), (1.25,), narrow.cycles)
     assert (wide.tuning.penalties, gentle.tuning.penalties) == ((1.5, 1.0), (1.0,))
-    assert (wide.further, gentle.further) == (0, 400)
+    assert (wide.further, gentle.further) == (None, FurtherTraining())
 
 
-def test_with_a_small_penalty_the_best_network_is_trained_on_while_that_gains_much() -> None:
+def test_with_a_small_penalty_further_training_goes_on_while_it_gains_much() -> None:
     """Of 79 samples, at six layers, the first cycle gains a quarter of the cost."""
     X, budget, reported = gaussian(79, 2, seed=0), Budget(600.0), []
     Y = torch.relu(X @ gaussian(2, 8, seed=1)) @ gaussian(8, 1, seed=2)
@@ -574,15 +574,19 @@ def test_with_a_small_penalty_the_best_network_is_trained_on_while_that_gains_mu
     while not state.costs:
         state = solver.step(state, budget)
     solver.on_incumbent = lambda cost, _: reported.append(cost)
-    before, steps = state.cost, state.further
-    assert (solver._train_on(state, budget), state.further) == (True, 2 * steps)
+    before, further = state.cost, FurtherTraining()
+    assert (state.further, solver._train_further(state, further, budget), state.further) == (
+        further,
+        True,
+        further.longer(),
+    )
     assert state.cost < 0.9 * before
     assert len(reported) > 2
     lowest = replace(state, cost=0.5 * state.cost)
-    assert (solver._train_on(lowest, budget), lowest.further) == (False, 0)
+    assert (solver._train_further(lowest, further, budget), lowest.further) == (False, None)
 
 
-def test_a_network_of_too_few_weights_to_fit_is_trained_on_wider() -> None:
+def test_a_network_of_too_few_weights_to_fit_is_widened_before_further_training() -> None:
     X, Y = gaussian(200, 5, seed=0), gaussian(200, 4, seed=1)
     weights = initial(make_problem(X, Y, depth=3), [20, 20], 0)  # 604 weights
     for targets, lam, width in ((4, 1e-6, 30), (4, 1e6, 20), (3, 1e-6, 20)):

@@ -147,9 +147,8 @@ def test_separable_classes_are_trained_at_a_lower_rate_on_large_batches(monkeypa
         solver = DeepStream(make_problem(X, Y, lam=1e-5, loss="cross_entropy", depth=3), max_width=20)
         opened = solver.step(solver.init(budget := Budget(1e6)), budget)
         costs[rate] = solver.step(opened, budget).cost
-    assert (
-        min(costs.values()) == max(costs.values()) < 0.7 * opened.cost
-    )  # as the loss is less than half of the cost, FAST is not used
+    # The loss is less than half of the cost, so FAST is not used.
+    assert min(costs.values()) == max(costs.values()) < 0.7 * opened.cost
 
 
 def test_only_the_first_cycles_may_end_higher(monkeypatch: pytest.MonkeyPatch) -> None:
