@@ -575,11 +575,8 @@ def test_with_a_small_penalty_further_training_goes_on_while_it_gains_much() -> 
         state = solver.step(state, budget)
     solver.on_incumbent = lambda cost, _: reported.append(cost)
     before, further = state.cost, FurtherTraining()
-    assert (state.further, solver._train_further(state, further, budget), state.further) == (
-        further,
-        True,
-        further.longer(),
-    )
+    assert (state.further, solver._train_further(state, further, budget)) == (further, True)
+    assert state.further == FurtherTraining(2 * further.steps)
     assert state.cost < 0.9 * before
     assert len(reported) > 2
     lowest = replace(state, cost=0.5 * state.cost)
