@@ -46,7 +46,7 @@ class Descent:
     def __init__(self, problem: Problem, seed: int, widest: int | None = None) -> None:
         self.problem, self._widest, self._seed = problem, widest, seed
         self.generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self.on_fit: Callable[[list[Tensor]], None] = lambda _: None  # receives the exact fits of an unfinished descent
+        self.on_network: Callable[[list[Tensor]], None] = lambda _: None  # receives networks of an unfinished descent
 
     @cached_property
     def smooth(self) -> Problem:
@@ -55,7 +55,7 @@ class Descent:
 
     def descend(self, networks: Networks, options: HomotopyOptions, budget: Budget) -> Networks:
         """Descend from these networks, down to the kinks."""
-        return descend(self.problem, networks, options, budget.pace())
+        return descend(self.problem, networks, options, budget.pace(), self.on_network)
 
     def at_fixed_widths(self, weights: list[Tensor], stop: Stop) -> list[Tensor]:
         """Descend from a network that gets no neurons besides."""
@@ -259,7 +259,7 @@ class ExactDescent(Descent):
                 fitted = fit(self.problem, current[k], stop)
                 if fitted is not None:
                     best[k] = self._lighter(reduced(self.problem, fitted), best.get(k))
-                    self.on_fit(best[k])
+                    self.on_network(best[k])
             going = [k for k in going if k not in best or part > 1e-2]
             if stop() or not going:
                 break
@@ -279,7 +279,7 @@ class ExactDescent(Descent):
             fitted = nearby_fit(problem, weights, stop)
             if fitted is not None:
                 best = self._lighter(fitted, best)
-                self.on_fit(best)
+                self.on_network(best)
             if stop():
                 break
         return best

@@ -192,12 +192,14 @@ class Exploration:
         steps = sum(cycle.steps for cycle in self.cycles[:-1])
         return replace(self, fewest=(1, steps)).count(problem, seconds, 1) > 0
 
-    def train_briefly(self, problem: Problem, start: list[Tensor], budget: Budget) -> list[Tensor]:
+    def train_briefly(
+        self, problem: Problem, start: list[Tensor], budget: Budget, report: Report | None = None
+    ) -> list[Tensor]:
         """Train a start in all cycles but the last, within a share of the time, for a good network at once."""
         networks, within = [start], budget.rest(self.share)
         for cycle in self.cycles[:-1]:
             if not within.spent():
-                networks = self.train_cycle(problem, networks, cycle, within)
+                networks = self.train_cycle(problem, networks, cycle, within, report)
         return networks[0]
 
     def one_by_one(self, problem: Problem, starts: Iterable[list[Tensor]], budget: Budget) -> Iterator[list[Tensor]]:

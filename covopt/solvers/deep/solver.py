@@ -81,7 +81,7 @@ class DeepSolver:
         """Return the best of the networks at hand (simple.py, starts.py), or the given start."""
         empty = [self.problem.X.new_zeros(shape) for shape in self.problem.shapes([0] * (self.problem.depth - 1))]
         state = State(empty, self._descents.cost(empty))
-        self._descents.on_fit = partial(self._keep, state)
+        self._descents.on_network = partial(self._keep, state)
         for weights in filter(self._narrow, simple_networks(self.problem)):
             self._keep(state, weights)
             self._keep(state, in_balance(weights))
@@ -97,12 +97,9 @@ class DeepSolver:
                 state.skipped, state.further = int(has_small_lam(self.problem)), self._training.further
             late, first = self._begins_late, self.hurries and self._init is None and not self._early
             state.begins = late or (first and self._training.fits(self.problem, seconds))
-            with budget.phase("first networks"):
-                if not state.begins:
+            if not state.begins:
+                with budget.phase("first networks"):
                     self._begin(state, budget)
-                elif not late:
-                    start = self._draw(0, self._training.starts)
-                    self._keep(state, self._training.train_briefly(self._descents.smooth, start, budget))
         else:
             self._keep(state, self._descents.nearest(state.best, budget.pace()))
         return state
@@ -111,6 +108,9 @@ class DeepSolver:
         """Do the next batch, refinement or pass over blocks; the clock does not change the order."""
         if state.begins and not self._begins_late:
             with budget.phase("first networks"):
+                start, keep = self._draw(0, self._training.starts), partial(self._keep_all, state)
+                self._keep(state, self._training.train_briefly(self._descents.smooth, start, budget, keep))
+                self._train_copy(state, state.best, budget)
                 self._begin(state, budget)
         phase, _, take = self._next(state)
         with budget.phase(phase):

@@ -295,8 +295,9 @@ class DeepStream:
 
     def _cycle(self, state: Streamed) -> BatchCycle:
         """Return the functions of the next cycle; only the penalty of the first start falls."""
-        rate, falls = batch_cycles.rate_of(self.problem, state.cycle, state.last), self._falls and not state.start
-        return BatchCycle(self._single, state.weights, state.cycle, self._generator, rate, falls)
+        rate = batch_cycles.rate_of(self.problem, state.cycle, state.last)
+        rise = batch_cycles.rise_of(self._few) if self._falls and not state.start else 0.0
+        return BatchCycle(self._single, state.weights, state.cycle, self._generator, rate, rise)
 
 
 def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:

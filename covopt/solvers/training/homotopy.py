@@ -12,7 +12,7 @@ L-BFGS runs on the kinked loss in a tenth of their time (docs/notes/2026-11-deep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -45,9 +45,13 @@ POLISHING = HomotopyOptions(factors=(0.015, 1.5e-3, 1.5e-4, 0.0), slow=1e-5, mem
 
 
 def descend(
-    problem: Problem, networks: Sequence[Weights], options: HomotopyOptions, stop: Stop = lambda: False
+    problem: Problem,
+    networks: Sequence[Weights],
+    options: HomotopyOptions,
+    stop: Stop = lambda: False,
+    report: Callable[[list[Tensor]], object] = lambda _: None,
 ) -> list[list[Tensor]]:
-    """Descend from all networks, of any widths; return the lowest that each one met between descents."""
+    """Descend from all networks, of any widths; return, and report, the lowest that each one met between descents."""
     lowest = [[W.clone() for W in weights] for weights in networks]
     costs = [evaluate(problem, weights).total for weights in lowest]
     current = [list(weights) for weights in lowest]
@@ -62,6 +66,7 @@ def descend(
             cost = evaluate(problem, weights).total
             if cost < costs[k]:
                 costs[k], lowest[k] = cost, list(weights)
+                report(lowest[k])
     return lowest
 
 
