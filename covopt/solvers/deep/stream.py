@@ -1,14 +1,11 @@
 """Deep networks on many samples: mini-batch training of a random start.
 
-Where the training of a start on all samples (exploration.py) takes long, it is trained on random batches in float32.
-Schedule-free Muon opens the training: its point is good at each step. The opening stops once the cost falls more
-slowly than the number of steps grows, or rises because the weights grow while the loss is close to 0. A cycle of SOAP
-on large batches follows (batch_cycles.py). Up to OPENS_ON_ALL samples, SOAP opens the training in place of both, in
-short cycles on all samples. After that batches are smaller, and grow from cycle to cycle: the noise of small ones leads
-to lower minima, large ones end nearer to the minimum. In each cycle the rate falls once, and its points have a mean
-that is good on the way. Points on the way and the ends of all cycles are evaluated on all samples. If the time left
-after a cycle would be too short for the next one, the cycle takes all of the time. If a start ends at zero, the next
-start follows.
+Where the training of a start on all samples (exploration.py) takes long, it is trained on random batches in float32, in
+cycles (batch_cycles.py). The first one, the opening, stops once the cost falls more slowly than the number of steps
+grows, or rises because the weights grow while the loss is close to 0. Up to OPENS_ON_ALL samples, SOAP opens the
+training on all samples instead. In later cycles points on the way have a mean that is good before the end. Points on
+the way and the ends of all cycles are evaluated on all samples. If the time left after a cycle would be too short for
+the next one, the cycle takes all of the time. If a start ends at zero, the next start follows.
 
 Up to DEEPEST_TRAINED layers the first start is random, and the second one is the solution of two layers, made deeper;
 in deeper networks that solution comes first. With three layers or few outputs, the first start contains a linear
@@ -33,9 +30,9 @@ from covopt.model.units import spans_less
 from covopt.model.weights import Cost, Weights, evaluate
 from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.solvers.deep import batch_cycles
-from covopt.solvers.deep.batch_cycles import BATCH, OPENING, BatchCycle, StoppingRule, batch_size, is_wide
+from covopt.solvers.deep.batch_cycles import BATCH, OPENING, BatchCycle, CyclePenalty, StoppingRule, batch_size, is_wide
 from covopt.solvers.deep.exploration import Cycle
-from covopt.solvers.deep.first_training import FIRST, FIRST_OF_MORE_LAYERS, first_starts, has_falling_penalty
+from covopt.solvers.deep.first_training import FIRST, first_starts, has_falling_penalty
 from covopt.solvers.deep.pruning import balanced, reduced_on_few, widened
 from covopt.solvers.deep.solver import DEEPEST_TRAINED
 from covopt.solvers.deep.starts import from_two_layers
@@ -147,9 +144,9 @@ class DeepStream:
         return evaluate(self.problem, min(constants, key=lambda weights: evaluate(self._few, weights).fit)).fit
 
     @cached_property
-    def _falls(self) -> bool:
-        """True if the first start has a penalty that falls."""
-        return self.problem.depth >= FIRST_OF_MORE_LAYERS.shallowest and has_falling_penalty(self._few)
+    def _penalty(self) -> CyclePenalty:
+        """The penalty of the first start; that of later ones does not fall."""
+        return batch_cycles.falling_penalty(self._few) if has_falling_penalty(self._few) else CyclePenalty()
 
     def init(self, budget: Budget) -> Streamed:
         """Return the first start, or the given network."""
@@ -242,7 +239,7 @@ class DeepStream:
 
     def _opened_on_all(self, state: Streamed, lowest: Incumbent, budget: Budget) -> Streamed:
         """Open on all samples, in all cycles but the last; none on large batches is to follow."""
-        training, networks = ON_ALL_FALLING if self._falls else ON_ALL, [state.weights]
+        training, networks = ON_ALL_FALLING if self._penalty.first > 1.0 else ON_ALL, [state.weights]
         for cycle in training.cycles[:-1]:
             networks = training.train_cycle(self.problem, networks, cycle, budget, partial(self._show, lowest))
         return replace(state, weights=networks[0], cycle=1, ended=Status.TIME_LIMIT if budget.spent() else None)
@@ -294,10 +291,10 @@ class DeepStream:
         return self._pace.steps(min(most, max(fewest, half)), budget, 0.5)
 
     def _cycle(self, state: Streamed) -> BatchCycle:
-        """Return the functions of the next cycle; only the penalty of the first start falls."""
+        """Return the functions of the next cycle."""
         rate = batch_cycles.rate_of(self.problem, state.cycle, state.last)
-        rise = batch_cycles.rise_of(self._few) if self._falls and not state.start else 0.0
-        return BatchCycle(self._single, state.weights, state.cycle, self._generator, rate, rise)
+        penalty = CyclePenalty() if state.start else self._penalty
+        return BatchCycle(self._single, state.weights, state.cycle, self._generator, rate, penalty)
 
 
 def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:

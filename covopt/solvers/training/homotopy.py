@@ -51,7 +51,10 @@ def descend(
     stop: Stop = lambda: False,
     report: Callable[[list[Tensor]], object] = lambda _: None,
 ) -> list[list[Tensor]]:
-    """Descend from all networks, of any widths; return, and report, the lowest that each one met between descents."""
+    """Descend from all networks, of any widths; return the lowest that each one met between descents.
+
+    `report` receives a network that is lower than its start as soon as its descent through one mu ends.
+    """
     lowest = [[W.clone() for W in weights] for weights in networks]
     costs = [evaluate(problem, weights).total for weights in lowest]
     current = [list(weights) for weights in lowest]

@@ -64,10 +64,13 @@ def test_the_smoothed_activation(slope: float) -> None:
 def test_descents_never_rise_and_repeat_themselves(loss: str, options) -> None:
     problem = small(loss=loss)
     starts = [initial(problem, [4, 6], 0, 0.5), initial(problem, [5, 3], 1, 0.5)]
-    found, again = (descend(problem, starts, options) for _ in range(2))
+    reported: list[list[torch.Tensor]] = []
+    found, again = (descend(problem, starts, options, report=reported.append) for _ in range(2))
+    assert len(reported) > 4
     for before, after, same in zip(starts, found, again, strict=True):
         assert evaluate(problem, after).total < evaluate(problem, before).total
         assert [W.shape for W in after] == [W.shape for W in before]
+        assert any(weights is after for weights in reported)
         assert all(W.dtype == torch.float64 and torch.equal(W, V) for W, V in zip(after, same, strict=True))
 
 

@@ -1,5 +1,6 @@
 """The training of deep networks on random batches: its cycles, its starts, its end; and solves that begin with it."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,9 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import Cost, evaluate
 from covopt.runtime.loop import Budget, Status, run
 from covopt.solvers.deep import batch_cycles, stream
-from covopt.solvers.deep.batch_cycles import StoppingRule, batch_size
+from covopt.solvers.deep.batch_cycles import CyclePenalty, StoppingRule, batch_size
 from covopt.solvers.deep.stream import DeepStream, suits_batches
+from covopt.solvers.training.exact_fit import usual_penalty
 from tests.benchmarks import works
 
 
@@ -59,8 +61,13 @@ def test_each_cycle_keeps_the_lowest_network(loss: str) -> None:
 
 
 def test_the_penalty_falls_from_four_layers_on_where_lam_is_small() -> None:
-    asked = [made(depth=3), made(depth=4), made(depth=4, lam=1.0), made(depth=4, loss="cross_entropy")]
-    assert [DeepStream(problem)._falls for problem in asked] == [False, True, False, False]
+    """From six times lam, or from three times the usual lam if that is less; in the first two cycles alone."""
+    small, usual = made(depth=4, lam=1e-4), usual_penalty(made(depth=4).evenly(stream.FEW))
+    asked = [made(depth=3), small, made(depth=4, lam=1.0), made(depth=4, loss="cross_entropy")]
+    assert [DeepStream(problem)._penalty.first for problem in asked] == [1.0, 6.0, 1.0, 1.0]
+    assert DeepStream(replace(small, lam=0.9 * usual))._penalty.first == pytest.approx(3.0 / 0.9)
+    factors = [CyclePenalty(6.0).factor(*at) for at in ((0, 0), (0, 300), (1, 0), (1, 100), (2, 0))]
+    assert factors == pytest.approx([6.0, 1.0 + 5.0 / math.e, 4.0, 1.0 + 3.0 / math.e, 1.0])
 
 
 def test_batches_grow_up_to_all_samples() -> None:
