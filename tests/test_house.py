@@ -128,10 +128,11 @@ def test_the_house_does_not_grow_back() -> None:
     networks on batches that begin narrow or on all samples, and longer training of copies, by 90 and 90; kinks that
     sharpen sooner, and training on all samples after an opening that overshot, by 50 and 40; openings that tell when
     they are over, and large batches after them, by 60 and 40; further training with a small penalty by 80 and 40;
-    networks reported while a first start is trained, and a bound on penalties that fall, by 40 and 10.
+    networks reported while a first start is trained, and a bound on penalties that fall, by 40 and 10; training that
+    adds neurons only where all are needed, and rounds subnormal numbers to 0, by 20 and 30.
     """
     texts = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
-    assert sum(text.count("\n") for text in texts.values()) <= 54_820
+    assert sum(text.count("\n") for text in texts.values()) <= 54_840
     assert sum(_sets_numbers(node) for text in texts.values() for node in ast.parse(text).body) <= 350
     outside = [text for path, text in texts.items() if path.parts[0] != "model"]
     assert 0 < sum(len(FLAGS.findall(text)) for text in outside) <= 40
@@ -139,7 +140,7 @@ def test_the_house_does_not_grow_back() -> None:
     long = {path.as_posix() for path, text in texts.items() if text.count("\n") > 400}
     assert long <= {"check.py"}
     tests = [path for path in Path(__file__).parent.rglob("*.py") if "benchmarks" not in path.parts]
-    assert sum(path.read_text(encoding="utf-8").count("\n") for path in tests) <= 30_050
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path in tests) <= 30_080
 
 
 def _called(call: ast.Call) -> str:

@@ -52,6 +52,18 @@ def test_small_solves_have_one_thread_and_the_others_come_back(two):
     assert "spin" in threads.chosen()
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_the_smallest_numbers_are_zero_in_a_block_and_then_as_before(before):
+    if not torch.set_flush_denormal(before):
+        pytest.skip("this processor always computes with the smallest numbers")
+    try:
+        with threads.without_subnormals():
+            assert float(torch.full((), 1e-40) * 1.0) == 0.0
+        assert (float(torch.full((), 1e-40) * 1.0) == 0.0) is before
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_all_threads_where_products_are_large_or_somebody_said(two, monkeypatch):
     with threads.fitting(threads.LARGE):
         assert torch.get_num_threads() == 2

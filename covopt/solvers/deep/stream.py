@@ -56,9 +56,10 @@ TRAINED, LARGE, SHARE = 1500, 2.4, 0.6
 WHOLE = 0.35  # of the time, in which a start that can be trained on all samples makes batches needless
 PROBED = 3  # steps that measure their time before each cycle; with 10, ten sets cost 1 to 4 % more until 3 s
 FOLLOWING = 1.2  # the time of the next cycle at least, relative to this one, or this one is the last
-WIDER, STRENGTH = 1.0, 0.5
+WIDER, STRENGTH, ALL = 1.0, 0.5, 0.95
 """Neurons added to each layer after a cycle, relative to those that are needed, and the size of their weights,
-relative to the layer's root mean square: digits end up to 1 % lower with them."""
+relative to the layer's root mean square. A network gets them if this part of its neurons is needed. If each one got
+them, 19 sets would end 4 % higher; if none did, one would end 67 % higher (docs/notes/2026-11-deep-batches.md)."""
 STALL = 5e-4  # the training ends when a cycle after the opening lowers the loss by less than this, relative
 SHORT = 3  # cycles after the opening, which may end higher by more than that, because they are too short
 STARTS = 3  # at most; an improvement on all samples follows
@@ -193,10 +194,17 @@ class DeepStream:
         too_short = state.cycle <= SHORT and gain < -little
         stalled = state.cycle > 0 and gain <= little and not too_short
         if state.cycle and min(len(W) for W in network[:-1]):
-            more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
-            trained = widened(network, more, STRENGTH, self._generator, self._max_width)
+            trained = self._with_room(network, trained)
         ended = Status.CONVERGED if stalled else None
         return replace(following, weights=trained, cycle=after.cycle + 1, last=cost, ended=ended)
+
+    def _with_room(self, network: list[Tensor], trained: list[Tensor]) -> list[Tensor]:
+        """Return the network of needed neurons, and more of them in each layer where all of the trained ones are."""
+        needed, used = (sum(len(W) for W in weights[:-1]) for weights in (network, trained))
+        if needed < ALL * used:
+            return network
+        more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
+        return widened(network, more, STRENGTH, self._generator, self._max_width)
 
     def _after_nothing(self, state: Streamed, budget: Budget) -> Streamed:
         """Return the state with the next start; or the end."""

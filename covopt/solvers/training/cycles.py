@@ -20,6 +20,7 @@ from torch import Tensor
 
 from covopt.model.spread import Alone
 from covopt.runtime.loop import Budget
+from covopt.runtime.threads import without_subnormals
 from covopt.solvers.training.descent import Adam, AdamOptions, Function
 
 MEETING = 8  # steps between two averages of the parts
@@ -53,13 +54,14 @@ class CyclePace:
         """Take `steps` steps; fewer if the cycle has to close, or if `after_step`, called after each, returns True."""
         began, before = budget.seconds(), adam.steps_taken
         look = 1 if budget.alone else 8  # processes that share a clock look at it less often
-        while adam.steps_taken < steps:
-            # Closing may take half as long again as the last time.
-            if (adam.steps_taken - before) % look == 0 and budget.remaining() <= 1.5 * self._closing:
-                break
-            adam.iterate()
-            if after_step():
-                break
+        with without_subnormals():  # which the gradients of samples that fit well become
+            while adam.steps_taken < steps:
+                # Closing may take half as long again as the last time.
+                if (adam.steps_taken - before) % look == 0 and budget.remaining() <= 1.5 * self._closing:
+                    break
+                adam.iterate()
+                if after_step():
+                    break
         if adam.x.is_cuda:  # which may still be running the last of them
             torch.cuda.synchronize(adam.x.device)
         self._ended = budget.seconds()

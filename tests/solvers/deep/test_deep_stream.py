@@ -96,6 +96,22 @@ def test_networks_on_the_way_are_shown_and_kept() -> None:
     assert all(width <= 20 for _, width in shown)
 
 
+@pytest.mark.usefixtures("short")
+def test_steps_round_the_smallest_numbers_to_zero_and_nothing_after_them_does() -> None:
+    solver, budget, rounded = DeepStream(made(), max_width=20), Budget(1e6), []
+    solver.on_incumbent = lambda cost, width: rounded.append(float(torch.full((), 1e-40) * 1.0) == 0.0)
+    solver.step(solver.init(budget), budget)
+    assert set(rounded) == {True}
+    assert float(torch.full((), 1e-40) * 1.0) > 0.0
+
+
+def test_a_network_gets_more_neurons_where_all_are_needed() -> None:
+    solver = DeepStream(made())
+    trained, needed = ([torch.ones(s).double() for s in solver.problem.shapes([n, n])] for n in (10, 9))
+    assert [len(W) for W in solver._with_room(needed, trained)] == [9, 9, 3]
+    assert [len(W) for W in solver._with_room(trained, trained)] == [20, 20, 3]
+
+
 @pytest.mark.parametrize("depth", [3, 4])
 def test_the_training_opens_on_all_of_few_samples(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, shown, budget = made(300, depth=depth), [], Budget(1e6)
