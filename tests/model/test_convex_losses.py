@@ -180,7 +180,7 @@ def test_logistic_takes_classes_in_every_form() -> None:
 def test_deep_networks_descend_and_no_bound_is_claimed(name: str) -> None:
     X, Y, weight = data(8, 2, 12, name)
     problem = make_problem(X, Y, lam=0.01, loss=name, depth=3, sample_weight=weight)
-    asked = {"lam": 0.01, "loss": name, "depth": 3, "sample_weight": weight, "time_limit": 0.8}
+    asked = {"lam": 0.01, "loss": name, "depth": 3, "sample_weight": weight, "time_limit": 3.0}
     found = covopt.solve(X, Y, **asked, starts=4, certify="fast")
     assert (found.lower, found.certificate, found.attainable) == (None, "none", "none")
     assert found.cost <= 1.05 * covopt.solve(X, Y, **asked, method="train", certify="none").cost
