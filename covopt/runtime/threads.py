@@ -99,17 +99,17 @@ def chosen() -> str:
 
 @contextmanager
 def without_subnormals() -> Iterator[None]:
-    """Round numbers near 0 that are too small for all digits, the subnormal ones, to 0 in this block.
+    """Round subnormal numbers to 0 while this thread runs the block.
 
-    In float32 they lie below 1.2e-38, and a product with them takes up to 160 times as long. Other threads of PyTorch,
-    which take their parts of large products, do not round them.
+    They are too close to 0 to have all digits: below 1.2e-38 in float32. A product with them takes up to 160 times as
+    long. Other threads of PyTorch, which compute parts of large products, do not round them.
     """
-    rounded = bool(torch.full((), 1e-40, dtype=torch.float32) * 1.0 == 0.0)
+    before = bool(torch.full((), 1e-40, dtype=torch.float32, device="cpu") * 1.0 == 0.0)
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_flush_denormal(rounded)
+        torch.set_flush_denormal(before)
 
 
 @contextmanager

@@ -53,9 +53,9 @@ def test_small_solves_have_one_thread_and_the_others_come_back(two):
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_the_smallest_numbers_are_zero_in_a_block_and_then_as_before(before):
+def test_subnormal_numbers_are_zero_in_a_block_and_then_as_before(before):
     if not torch.set_flush_denormal(before):
-        pytest.skip("this processor always computes with the smallest numbers")
+        pytest.skip("this processor cannot round subnormal numbers to 0")
     try:
         with threads.without_subnormals():
             assert float(torch.full((), 1e-40) * 1.0) == 0.0

@@ -56,10 +56,11 @@ TRAINED, LARGE, SHARE = 1500, 2.4, 0.6
 WHOLE = 0.35  # of the time, in which a start that can be trained on all samples makes batches needless
 PROBED = 3  # steps that measure their time before each cycle; with 10, ten sets cost 1 to 4 % more until 3 s
 FOLLOWING = 1.2  # the time of the next cycle at least, relative to this one, or this one is the last
-WIDER, STRENGTH, ALL = 1.0, 0.5, 0.95
+WIDER, STRENGTH, NEEDED = 1.0, 0.5, 0.95
 """Neurons added to each layer after a cycle, relative to those that are needed, and the size of their weights,
-relative to the layer's root mean square. A network gets them if this part of its neurons is needed. If each one got
-them, 19 sets would end 4 % higher; if none did, one would end 67 % higher (docs/notes/2026-11-deep-batches.md)."""
+relative to the layer's root mean square. A network gets them only if at least the part NEEDED of its neurons is needed.
+With more neurons after each cycle 19 sets end 4 % higher; without any, one set ends 67 % higher
+(docs/notes/2026-11-deep-batches.md)."""
 STALL = 5e-4  # the training ends when a cycle after the opening lowers the loss by less than this, relative
 SHORT = 3  # cycles after the opening, which may end higher by more than that, because they are too short
 STARTS = 3  # at most; an improvement on all samples follows
@@ -194,14 +195,14 @@ class DeepStream:
         too_short = state.cycle <= SHORT and gain < -little
         stalled = state.cycle > 0 and gain <= little and not too_short
         if state.cycle and min(len(W) for W in network[:-1]):
-            trained = self._with_room(network, trained)
+            trained = self._resized(network, trained)
         ended = Status.CONVERGED if stalled else None
         return replace(following, weights=trained, cycle=after.cycle + 1, last=cost, ended=ended)
 
-    def _with_room(self, network: list[Tensor], trained: list[Tensor]) -> list[Tensor]:
-        """Return the network of needed neurons, and more of them in each layer where all of the trained ones are."""
+    def _resized(self, network: list[Tensor], trained: list[Tensor]) -> list[Tensor]:
+        """Return the network of needed neurons; with more in each layer if nearly all trained neurons are needed."""
         needed, used = (sum(len(W) for W in weights[:-1]) for weights in (network, trained))
-        if needed < ALL * used:
+        if needed < NEEDED * used:
             return network
         more = [math.ceil(WIDER * len(W)) for W in network[:-1]]
         return widened(network, more, STRENGTH, self._generator, self._max_width)

@@ -54,7 +54,7 @@ class CyclePace:
         """Take `steps` steps; fewer if the cycle has to close, or if `after_step`, called after each, returns True."""
         began, before = budget.seconds(), adam.steps_taken
         look = 1 if budget.alone else 8  # processes that share a clock look at it less often
-        with without_subnormals():  # which the gradients of samples that fit well become
+        with without_subnormals():  # the gradients of samples that fit well underflow
             while adam.steps_taken < steps:
                 # Closing may take half as long again as the last time.
                 if (adam.steps_taken - before) % look == 0 and budget.remaining() <= 1.5 * self._closing:

@@ -97,7 +97,7 @@ def test_networks_on_the_way_are_shown_and_kept() -> None:
 
 
 @pytest.mark.usefixtures("short")
-def test_steps_round_the_smallest_numbers_to_zero_and_nothing_after_them_does() -> None:
+def test_subnormal_numbers_are_zero_during_the_steps_only() -> None:
     solver, budget, rounded = DeepStream(made(), max_width=20), Budget(1e6), []
     solver.on_incumbent = lambda cost, width: rounded.append(float(torch.full((), 1e-40) * 1.0) == 0.0)
     solver.step(solver.init(budget), budget)
@@ -105,11 +105,11 @@ def test_steps_round_the_smallest_numbers_to_zero_and_nothing_after_them_does() 
     assert float(torch.full((), 1e-40) * 1.0) > 0.0
 
 
-def test_a_network_gets_more_neurons_where_all_are_needed() -> None:
+def test_a_network_gets_more_neurons_only_if_nearly_all_are_needed() -> None:
     solver = DeepStream(made())
     trained, needed = ([torch.ones(s).double() for s in solver.problem.shapes([n, n])] for n in (10, 9))
-    assert [len(W) for W in solver._with_room(needed, trained)] == [9, 9, 3]
-    assert [len(W) for W in solver._with_room(trained, trained)] == [20, 20, 3]
+    assert [len(W) for W in solver._resized(needed, trained)] == [9, 9, 3]
+    assert [len(W) for W in solver._resized(trained, trained)] == [20, 20, 3]
 
 
 @pytest.mark.parametrize("depth", [3, 4])
